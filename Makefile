@@ -1,0 +1,50 @@
+# Every target sets up what it needs: a fresh clone and `make test` is enough.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export PYTHONDONTWRITEBYTECODE =
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(STAMP) ## create the virtual environment with the pinned tools and this package
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes --no-deps -r requirements/dev.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: test
+test: install ## unit, property, golden and role tests (no cluster, no network)
+	$(BIN)/python -m pytest -n auto
+
+.PHONY: lint
+lint: install ## ruff, formatting and the layers of the architecture
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+.PHONY: types
+types: install ## mypy strict and pyright
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+.PHONY: format
+format: install ## format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: proto
+proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
+	$(BIN)/python dra_kit/proto/generate.py
+
+.PHONY: lock
+lock: ## pin the development environment again (needs uv on the PATH)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+	  --no-header --group dev --output-file requirements/dev.txt pyproject.toml

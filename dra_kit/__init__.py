@@ -1,0 +1,1 @@
+"""dra-kit: write Kubernetes DRA (Dynamic Resource Allocation) drivers in Python."""

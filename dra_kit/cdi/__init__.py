@@ -1,0 +1,1 @@
+"""Container Device Interface: the spec, its validation, the directory of spec files, and resolution."""

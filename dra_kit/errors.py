@@ -1,0 +1,162 @@
+"""Every error dra-kit raises, as one tree.
+
+::
+
+    DraKitError                     has a stable ``code``; docs/troubleshooting.md has a heading for each
+    ├── ConfigurationError          the author or the deployer must change something; the CLI prints it and exits 2
+    │   ├── InvalidDevice           a device, pool or inventory breaks a rule of the API   (also a ValueError)
+    │   └── TargetError             the TARGET of a command cannot be loaded
+    ├── PrepareError                reaches the kubelet as the claim's ``error`` and the user as an Event
+    │   ├── TransientError          trying again may help: the kubelet calls again anyway
+    │   └── PermanentError          trying again will not help until somebody changes something
+    │       └── InvalidConfig       opaque parameters do not fit the config model    (also a ValueError)
+    ├── KubeError                   the API server refused or could not be reached
+    │   ├── Unavailable, Forbidden, NotFound, Conflict, Gone, Invalid
+    ├── StoreError                  the node's durable state cannot be read or written
+    └── InternalError               a bug in dra-kit
+
+An error names the object, the cause and the remedy in one line. ``code`` never changes its meaning between
+releases, so that users can search for it and metrics can count by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+
+class DraKitError(Exception):
+    """Base of every error that dra-kit raises on purpose.
+
+    Args:
+        message: one line: the object, what is wrong with it, and what to do.
+        code: a more precise code than that of the class.
+    """
+
+    default_code: ClassVar[str] = "error"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ConfigurationError(DraKitError):
+    """The driver's author or whoever deploys it must change something; no traceback is shown, exit code 2."""
+
+    default_code = "configuration"
+
+
+class InvalidDevice(ConfigurationError, ValueError):
+    """A device, pool or inventory breaks a rule of the resource.k8s.io API; raised where the author wrote it."""
+
+    default_code = "invalid-device"
+
+
+class TargetError(ConfigurationError):
+    """The TARGET of a command does not import or is no driver."""
+
+    default_code = "invalid-target"
+
+
+class PrepareError(DraKitError):
+    """A claim cannot be prepared or released; the text reaches the kubelet and an Event. Raised by authors too."""
+
+    default_code = "prepare-failed"
+    permanent: ClassVar[bool] = False
+
+
+class TransientError(PrepareError):
+    """Trying again may help; the kubelet calls again by itself."""
+
+    default_code = "prepare-transient"
+
+
+class PermanentError(PrepareError):
+    """Trying again will not help until the claim, its config or the driver changes."""
+
+    default_code = "prepare-permanent"
+    permanent = True
+
+
+class InvalidConfig(PermanentError, ValueError):
+    """Opaque parameters of a claim or class do not fit the driver's config model.
+
+    Args:
+        message: all problems in one line.
+        problems: (field path below ``parameters``, text) for each problem; an empty path is the whole object.
+    """
+
+    default_code = "invalid-config"
+
+    def __init__(self, message: str, *, problems: Sequence[tuple[str, str]] = (), code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.problems = tuple(problems)
+
+
+class KubeError(DraKitError):
+    """The API server refused a request or could not be reached.
+
+    Args:
+        message: one line: verb, object, cause and remedy.
+        status: HTTP status, 0 when there was no answer.
+        reason: ``reason`` of the Kubernetes Status object, empty when there was none.
+    """
+
+    default_code = "kube"
+
+    def __init__(self, message: str, *, status: int = 0, reason: str = "", code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.status = status
+        self.reason = reason
+
+
+class Unavailable(KubeError):
+    """No answer, or one that says to come back later (429, 5xx)."""
+
+    default_code = "kube-unavailable"
+
+
+class Forbidden(KubeError):
+    """401 or 403; the message names the RBAC rule that is missing."""
+
+    default_code = "kube-forbidden"
+
+
+class NotFound(KubeError):
+    """404: the object, or the whole API, does not exist."""
+
+    default_code = "kube-not-found"
+
+
+class Conflict(KubeError):
+    """409: the object exists already, or was changed in the meantime."""
+
+    default_code = "kube-conflict"
+
+
+class Gone(KubeError):
+    """410: the resourceVersion or continue token is too old."""
+
+    default_code = "kube-gone"
+
+
+class Invalid(KubeError):
+    """400 or 422: the API server refuses the object; trying again will not help."""
+
+    default_code = "kube-invalid"
+
+
+class StoreError(DraKitError):
+    """The node's durable state cannot be read or written; nothing is acknowledged until it can."""
+
+    default_code = "store"
+
+
+class InternalError(DraKitError):
+    """A promise inside dra-kit was broken: please report it with the version and this text."""
+
+    default_code = "internal"

@@ -1,0 +1,1 @@
+"""The node role (DaemonSet): answers the kubelet, keeps claims, writes CDI, publishes ResourceSlices."""

@@ -1,0 +1,1 @@
+"""Running a driver for people: stories, their runner, and the terminal view."""

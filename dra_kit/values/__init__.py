@@ -1,0 +1,1 @@
+"""Leaf values of the Kubernetes API, without I/O: quantities, semantic versions, JSON."""
