@@ -1,0 +1,52 @@
+"""Which configuration of an allocation applies to which of its results.
+
+The rules are those of ``resourceclaim.ConfigForResult`` in k8s.io/dynamic-resource-allocation v0.37.1: the class's
+entries come first, the claim's after them, and of the entries that match the last one is the strongest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dra_kit.resource.v1 import DeviceAllocationConfiguration
+
+
+def base_request(request: str) -> str:
+    """The request that a result or config entry names, without its subrequest: ``gpu/big`` is part of ``gpu``."""
+    return request.partition("/")[0]
+
+
+def configs_for_result(
+    entries: Iterable[DeviceAllocationConfiguration], request: str
+) -> list[DeviceAllocationConfiguration]:
+    """The opaque entries that apply to a result, whatever their driver.
+
+    An entry applies if it names no request (that means all), the result's request, or the request whose subrequest
+    that is. Entries of a kind that this release does not know have no ``opaque`` and are skipped, as Kubernetes does.
+
+    Args:
+        entries: ``status.allocation.devices.config`` of a claim.
+        request: ``request`` of the result, ``name`` or ``name/subrequest``.
+
+    Returns:
+        Those entries in the API's order, weakest first.
+    """
+    names = {request, base_request(request)}
+    return [
+        entry
+        for entry in entries
+        if entry.opaque is not None and (not entry.requests or not names.isdisjoint(entry.requests))
+    ]
+
+
+def configs_for_driver(
+    entries: Iterable[DeviceAllocationConfiguration], request: str, driver: str
+) -> list[DeviceAllocationConfiguration]:
+    """The entries of ``configs_for_result`` whose parameters are for ``driver``, weakest first.
+
+    Args:
+        entries: ``status.allocation.devices.config`` of a claim.
+        request: ``request`` of the result, ``name`` or ``name/subrequest``.
+        driver: name of the driver.
+    """
+    return [e for e in configs_for_result(entries, request) if e.opaque is not None and e.opaque.driver == driver]

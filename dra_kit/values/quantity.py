@@ -1,0 +1,298 @@
+"""Quantities of the Kubernetes API: ``500m``, ``80Gi``, ``12e6``.
+
+Reading, canonical form and arithmetic are those of ``resource.Quantity`` in k8s.io/apimachinery v0.37.1
+(Kubernetes 1.37).
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from dra_kit.values.amount import INT64_MAX, MAX_DIGITS, MILLI, NANO, Amount, divide_up
+from dra_kit.values.schema import text_schema
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+QuantityFormat: TypeAlias = Literal["BinarySI", "DecimalSI", "DecimalExponent"]
+"""The family of suffixes that a quantity was written with, and is written with again."""
+
+_SYNTAX: Final = re.compile(
+    r"(?P<sign>[+-]?)(?P<zeros>0*+)(?P<integer>[0-9]*+)(?:\.(?P<fraction>[0-9]*+))?(?P<suffix>[eEinumkKMGTP]*+[+-]?[0-9]*+)"
+)
+_DECIMAL_SUFFIXES: Final = {
+    "n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18
+}  # fmt: skip
+_BINARY_SUFFIXES: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_BY_EXPONENT: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
+_BINARY_BY_EXPONENT: Final = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
+_KNOWN_SUFFIXES: Final = " ".join(suffix for suffix in (*_DECIMAL_SUFFIXES, *_BINARY_SUFFIXES) if suffix)
+
+# Numbers of up to 18 digits always fit an int64.
+_INT64_DIGITS: Final = 18
+# In JSON, Kubernetes trims what Unicode calls White_Space, before it reads escapes: what JSON must escape stays.
+_WHITE_SPACE: Final = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+class InvalidQuantity(ValueError):
+    """A text is not a quantity.
+
+    Attributes:
+        kind: ``format``: it does not have the shape number plus suffix; ``suffix``: the suffix does not exist;
+            ``numeric``: there is no number before the suffix, or it has too many digits.
+    """
+
+    def __init__(self, message: str, kind: Literal["format", "numeric", "suffix"] = "format") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Quantity:
+    """A fixed-point number with a unit suffix, as Kubernetes reads and writes it. Immutable and hashable.
+
+    Comparison, equality and hash go by the exact number: ``Quantity("1Gi") == Quantity("1024Mi")``. Addition and
+    subtraction are exact and keep the suffix family of the left operand unless that is zero. What is finer than a
+    billionth is rounded up (away from zero) when it is read, and binary quantities are capped at ``2**63 - 1``.
+
+    Fields of pydantic models accept a Quantity, a string (surrounding white space is ignored there, as Kubernetes
+    does in JSON) or a number, and are dumped as the canonical string in every mode.
+
+    Args:
+        value: a text like ``"1.5Gi"``, or a number, which is read like its decimal text.
+
+    Raises:
+        ValueError: the text is not a quantity (as InvalidQuantity, which tells the kind).
+    """
+
+    __slots__ = ("_amount", "_format", "_text")
+
+    _amount: Amount
+    _format: QuantityFormat
+    _text: str | None
+
+    def __init__(self, value: Quantity | str | int | Decimal) -> None:
+        if isinstance(value, Quantity):
+            self._amount, self._format, self._text = value._amount, value._format, value._text  # noqa: SLF001
+        else:
+            self._amount, self._format, self._text = _parse(_text_of(value))
+
+    @classmethod
+    def _of(cls, amount: Amount, suffixes: QuantityFormat) -> Quantity:
+        self = cls.__new__(cls)
+        self._amount, self._format, self._text = amount, suffixes, None
+        return self
+
+    @property
+    def format(self) -> QuantityFormat:
+        """The family of suffixes it is written with."""
+        return self._format
+
+    @property
+    def value(self) -> int:
+        """The number rounded up to a whole one, as an int64 (Go: ``Value()``).
+
+        Beyond int64 this is what Go answers, which is not the number: use ``as_decimal`` there.
+        """
+        return self._amount.scaled_int64(0)
+
+    @property
+    def milli_value(self) -> int:
+        """The number of thousandths, rounded up, as an int64 (Go: ``MilliValue()``); see ``value`` for the limits."""
+        return self._amount.scaled_int64(MILLI)
+
+    @property
+    def as_int64(self) -> int | None:
+        """The number, if Kubernetes treats it as a whole int64, else None (Go: ``AsInt64()``).
+
+        This goes by the internal form: a quantity that was written with a fraction is None even if it is whole, and
+        so is a large binary one. CEL's ``isInteger()`` and ``asInteger()`` ask this.
+        """
+        return self._amount.as_int64()
+
+    @property
+    def as_decimal(self) -> Decimal:
+        """The exact number."""
+        return self._amount.as_decimal()
+
+    @property
+    def sign(self) -> Literal[-1, 0, 1]:
+        """-1, 0 or 1."""
+        unscaled = self._amount.unscaled
+        return 0 if unscaled == 0 else 1 if unscaled > 0 else -1
+
+    def __add__(self, other: Quantity) -> Quantity:
+        if not isinstance(other, Quantity):
+            return NotImplemented
+        suffixes = self._format if self._amount.unscaled else other._format
+        return self._of(self._amount.plus(other._amount), suffixes)
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        if not isinstance(other, Quantity):
+            return NotImplemented
+        suffixes = self._format if self._amount.unscaled else other._format
+        return self._of(self._amount.plus(other._amount.negated()), suffixes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Quantity):
+            return NotImplemented
+        return self._compare(other) == 0
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self._compare(other) < 0 if isinstance(other, Quantity) else NotImplemented
+
+    def __le__(self, other: Quantity) -> bool:
+        return self._compare(other) <= 0 if isinstance(other, Quantity) else NotImplemented
+
+    def __gt__(self, other: Quantity) -> bool:
+        return self._compare(other) > 0 if isinstance(other, Quantity) else NotImplemented
+
+    def __ge__(self, other: Quantity) -> bool:
+        return self._compare(other) >= 0 if isinstance(other, Quantity) else NotImplemented
+
+    def _compare(self, other: Quantity) -> int:
+        left, right = self._amount, other._amount
+        if left.exponent == right.exponent:
+            return (left.unscaled > right.unscaled) - (left.unscaled < right.unscaled)
+        # Comparisons of Decimal are exact in every context, and cheap however far apart the exponents are.
+        exact_left, exact_right = left.as_decimal(), right.as_decimal()
+        return (exact_left > exact_right) - (exact_left < exact_right)
+
+    def __hash__(self) -> int:
+        return hash(self._amount.as_decimal())
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = _canonical(self._amount, self._format)
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Quantity({str(self)!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        return text_schema(_from_json, accepts_numbers=True)
+
+
+def _from_json(value: Any) -> Quantity:
+    if isinstance(value, str):
+        return Quantity(value.strip(_WHITE_SPACE))
+    if isinstance(value, float):
+        return Quantity(repr(value))
+    return Quantity(value)
+
+
+def _text_of(value: str | int | Decimal) -> str:
+    match value:
+        case str():
+            return value
+        case int() if not isinstance(value, bool):
+            if value.bit_length() > 3 * MAX_DIGITS:
+                raise InvalidQuantity(
+                    f"a number of more than {MAX_DIGITS} digits is too long for a quantity", "numeric"
+                )
+            return str(value)
+        case Decimal():
+            if value.is_finite() and abs(value.adjusted()) > MAX_DIGITS:
+                raise InvalidQuantity(f"{value} has more than {MAX_DIGITS} digits: too long for a quantity", "numeric")
+            return format(value, "f")
+        case _:
+            raise InvalidQuantity(f"a quantity is a string or a whole number, not {type(value).__name__}")
+
+
+def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
+    """The number, its suffix family, and the text if Go takes that for canonical."""
+    syntax = _SYNTAX.fullmatch(text)
+    if syntax is None or not text:
+        raise InvalidQuantity(f"{_shown(text)} is not a quantity: it must be a number with an optional suffix")
+    sign, zeros, integer, fraction, suffix = syntax.groups("")
+    base, exponent, suffixes = _interpret_suffix(text, suffix)
+    negative = sign == "-"
+
+    digits = (integer or "0") + fraction
+    if base == 10:
+        fast = len(digits) <= _INT64_DIGITS and exponent - len(fraction) >= NANO
+    else:
+        # as many decimal digits as are left in an int64 beside the binary factor, estimated as Go does
+        fast = not fraction and len(digits) + exponent * 3 // 10 <= 14
+    if fast:
+        unscaled = int(digits)
+        number = unscaled if base == 10 else unscaled << exponent
+        scale = exponent - len(fraction) if base == 10 else 0
+        amount = Amount(-number if negative else number, scale, is_decimal=False)
+        if base == 10:
+            reusable = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+        else:
+            reusable = unscaled % 8 != 0
+        # Go takes such a text for canonical, its sign and fraction included
+        return amount, suffixes, text if reusable else None
+
+    if not (zeros or integer or fraction):
+        raise InvalidQuantity(f"{_shown(text)} is not a quantity: there is no number before the suffix", "numeric")
+    if len(digits) + (max(exponent, 0) if base == 10 else 0) > MAX_DIGITS:
+        raise InvalidQuantity(f"{_shown(text)} has more than {MAX_DIGITS} digits", "numeric")
+    if base == 10:
+        magnitude = _round_to_nano(int(digits), exponent - len(fraction))
+    else:
+        magnitude = _round_to_nano(int(digits) << exponent, -len(fraction))
+        if magnitude.unscaled > INT64_MAX * 10**-NANO:
+            magnitude = Amount(INT64_MAX, 0, is_decimal=True)
+        elif 0 < magnitude.unscaled < 10**-NANO:
+            suffixes = "DecimalSI"
+    return (magnitude.negated() if negative else magnitude), suffixes, None
+
+
+def _interpret_suffix(text: str, suffix: str) -> tuple[Literal[2, 10], int, QuantityFormat]:
+    if (exponent := _DECIMAL_SUFFIXES.get(suffix)) is not None:
+        return 10, exponent, "DecimalSI"
+    if (exponent := _BINARY_SUFFIXES.get(suffix)) is not None:
+        return 2, exponent, "BinarySI"
+    if suffix[0] in "eE":
+        try:
+            exponent = int(suffix[1:])
+        except ValueError:
+            pass
+        else:
+            if abs(exponent) < 2**31:
+                return 10, exponent, "DecimalExponent"
+    raise InvalidQuantity(
+        f"{_shown(text)} is not a quantity: the suffix must be one of {_KNOWN_SUFFIXES} or e<exponent>",
+        "suffix",
+    )
+
+
+def _round_to_nano(unscaled: int, exponent: int) -> Amount:
+    """A number that is not negative in decimal form, whole billionths; what is not zero stays at least one."""
+    surplus = exponent - NANO
+    if unscaled == 0:
+        return Amount(0, max(exponent, NANO), is_decimal=True)
+    if surplus >= 0:
+        return Amount(unscaled * 10**surplus, NANO, is_decimal=True)
+    return Amount(divide_up(unscaled, 10 ** min(-surplus, MAX_DIGITS)), NANO, is_decimal=True)
+
+
+def _canonical(amount: Amount, suffixes: QuantityFormat) -> str:
+    """No fraction, and the largest suffix of the family; binary ones only from 1024 on, and if that is exact.
+
+    Where the family has no suffix for so large an exponent, Kubernetes writes none, and so the number is another.
+    """
+    if amount.unscaled == 0:
+        return "0"
+    if suffixes == "BinarySI":
+        number, exact = amount.whole()
+        if exact and abs(number) >= 1024:
+            power = 0
+            while number % 1024 == 0:
+                number //= 1024
+                power += 10
+            return f"{number}{_BINARY_BY_EXPONENT.get(power, '')}"
+        suffixes = "DecimalSI"
+    number, exponent = amount.without_trailing_zeros(multiple_of=3)
+    if suffixes == "DecimalSI":
+        return f"{number}{_DECIMAL_BY_EXPONENT.get(exponent, '')}"
+    return f"{number}e{exponent}" if exponent else str(number)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}...")

@@ -1,0 +1,135 @@
+"""Semantic versions, as in version attributes of devices."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from dra_kit.values.schema import text_schema
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+_SYNTAX: Final = re.compile(
+    r"(?P<major>0|[1-9][0-9]*)\.(?P<minor>0|[1-9][0-9]*)\.(?P<patch>0|[1-9][0-9]*)"
+    r"(?:-(?P<prerelease>[0-9A-Za-z.-]+))?(?:\+(?P<build>[0-9A-Za-z.-]+))?"
+)
+
+
+class Version:
+    """A semantic version by semver.org 2.0.0, read strictly: three numbers, no ``v``, no leading zeros. Immutable.
+
+    Equality and hash go by the text. Precedence is another relation, which ignores build metadata, and therefore
+    has one method of its own, ``compare``, and no operators: ``1.0.0+a`` and ``1.0.0+b`` differ, yet neither
+    precedes the other. ``functools.cmp_to_key(Version.compare)`` sorts.
+
+    Fields of pydantic models accept a Version or a string and are dumped as the string in every mode.
+
+    Args:
+        value: a text like ``"1.2.3-rc.1+b7"``.
+
+    Raises:
+        ValueError: the text is not a semantic version.
+    """
+
+    __slots__ = ("_build", "_major", "_minor", "_patch", "_prerelease", "_text")
+
+    _text: str
+    _major: int
+    _minor: int
+    _patch: int
+    _prerelease: tuple[str, ...]
+    _build: tuple[str, ...]
+
+    def __init__(self, value: Version | str) -> None:
+        self._text = text = _text_of(value)
+        self._major, self._minor, self._patch, self._prerelease, self._build = _parse(text)
+
+    @property
+    def major(self) -> int:
+        """The first number."""
+        return self._major
+
+    @property
+    def minor(self) -> int:
+        """The second number."""
+        return self._minor
+
+    @property
+    def patch(self) -> int:
+        """The third number."""
+        return self._patch
+
+    @property
+    def prerelease(self) -> tuple[str, ...]:
+        """The dot-separated identifiers after ``-``; empty for a release."""
+        return self._prerelease
+
+    @property
+    def build(self) -> tuple[str, ...]:
+        """The dot-separated identifiers after ``+``; they mean nothing for precedence."""
+        return self._build
+
+    def compare(self, other: Version) -> int:
+        """Precedence by semver.org, item 11.
+
+        Returns:
+            -1 if this version precedes the other, 1 if the other precedes this one, else 0.
+        """
+        mine, theirs = self._precedence(), other._precedence()
+        return (mine > theirs) - (mine < theirs)
+
+    def _precedence(self) -> tuple[int, int, int, bool, list[tuple[bool, int, str]]]:
+        """Sorts as semver.org says: a release after its prereleases, numbers before words."""
+        identifiers = [(False, int(i), "") if i.isdigit() else (True, 0, i) for i in self._prerelease]
+        return self._major, self._minor, self._patch, not identifiers, identifiers
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Version) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Version, self._text))
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Version({self._text!r})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> CoreSchema:
+        return text_schema(cls)
+
+
+def _text_of(value: object) -> str:
+    if not isinstance(value, (str, Version)):
+        # pydantic turns a ValueError into its own error, a TypeError not
+        raise ValueError(f"a version is a string, not {type(value).__name__}")  # noqa: TRY004
+    return str(value)
+
+
+def _parse(text: str) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
+    syntax = _SYNTAX.fullmatch(text)
+    if syntax is None:
+        raise ValueError(
+            f"{_shown(text)} is not a semantic version: it must look like 1.2.3, 1.2.3-rc.1 or 1.2.3+build"
+        )
+    major, minor, patch, prerelease, build = syntax.groups()
+    before, after = _identifiers(text, prerelease), _identifiers(text, build)
+    for identifier in before:
+        if identifier.isdigit() and identifier[0] == "0" and identifier != "0":
+            raise ValueError(f"{_shown(text)} is not a semantic version: {identifier!r} has a leading zero")
+    return int(major), int(minor), int(patch), before, after
+
+
+def _identifiers(text: str, joined: str | None) -> tuple[str, ...]:
+    if joined is None:
+        return ()
+    identifiers = tuple(joined.split("."))
+    if not all(identifiers):
+        raise ValueError(f"{_shown(text)} is not a semantic version: there is nothing between two dots")
+    return identifiers
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 64 else f"{text[:64]}...")

@@ -1,0 +1,74 @@
+"""Reads golden files and finds their kind."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.golden import config, quantity
+from tests.golden.kind import Case, Kind, Line
+
+KINDS: tuple[Kind, ...] = (config, quantity)
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+class Unreadable(Exception):
+    """A file is no golden file that this program knows; the text is one line without the file's name."""
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of a file of JSON objects, gzip or not."""
+    try:
+        content = path.read_bytes()
+        if content.startswith(_GZIP_MAGIC):
+            content = gzip.decompress(content)
+        text = content.decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise Unreadable(getattr(error, "strerror", None) or str(error)) from error
+    lines: list[Line] = []
+    for number, row in enumerate(text.split("\n"), start=1):
+        if not row.strip():
+            continue
+        try:
+            line = json.loads(row)
+        except ValueError as error:
+            raise Unreadable(f"line {number} is no JSON: {error}") from error
+        if not isinstance(line, dict):
+            raise Unreadable(f"line {number} is no JSON object")
+        lines.append(line)
+    if not lines:
+        raise Unreadable("it has no lines")
+    return lines
+
+
+def kind_of(path: Path, first: Line) -> Kind:
+    """The kind by the file's name, else by its first line."""
+    stem = path.name.split(".", 1)[0]
+    for kind in KINDS:
+        if stem == kind.NAME:
+            return kind
+    for kind in KINDS:
+        if kind.recognises(first):
+            return kind
+    known = ", ".join(kind.NAME for kind in KINDS)
+    raise Unreadable(f"unknown kind of golden data: neither its name nor its first line fits one of {known}")
+
+
+def cases(kind: Kind, lines: list[Line]) -> Iterator[Case]:
+    """The cases of a file."""
+    replayed = kind.replay(lines)
+    count = 0
+    while True:
+        try:
+            case = next(replayed, None)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise Unreadable(f"after {count} cases a line is not of kind {kind.NAME}: {reason}") from error
+        if case is None:
+            return
+        count += 1
+        yield case

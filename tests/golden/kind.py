@@ -1,0 +1,42 @@
+"""What a kind of golden data is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+Line: TypeAlias = dict[str, Any]
+"""One JSON object of a golden file."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One verdict of Kubernetes, and how to get ours.
+
+    Attributes:
+        id: names the case in its file.
+        expected: the verdict, with its input.
+        observe: computes what must equal ``expected``; an exception is a difference.
+    """
+
+    id: str
+    expected: Line
+    observe: Callable[[], Line]
+
+
+class Kind(Protocol):
+    """A kind of golden data; a module with these members is one."""
+
+    NAME: str
+    """What reports call it, and the stem of its usual file."""
+
+    def recognises(self, line: Line) -> bool:
+        """Whether a file that begins with ``line`` is of this kind."""
+
+    def replay(self, lines: Iterable[Line]) -> Iterator[Case]:
+        """The cases of a file, from all of its lines.
+
+        Raises:
+            KeyError, TypeError, ValueError: a line is not of this kind.
+        """

@@ -1,0 +1,56 @@
+"""Quantity strings: accepted or not, canonical form, integer values; comparisons, sums and differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from pydantic import TypeAdapter, ValidationError
+
+from dra_kit.values.quantity import InvalidQuantity, Quantity
+from tests.golden.kind import Case, Line
+
+NAME = "quantity"
+
+_JSON = TypeAdapter(Quantity)
+
+
+def recognises(line: Line) -> bool:
+    return {"in", "jsonOk"} <= line.keys() or {"a", "b", "cmp"} <= line.keys()
+
+
+def replay(lines: Iterable[Line]) -> Iterator[Case]:
+    for line in lines:
+        if "in" in line:
+            yield Case(line["id"], line, partial(_read, line["id"], line["in"]))
+        else:
+            yield Case(line["id"], line, partial(_compute, line["id"], line["a"], line["b"]))
+
+
+def _read(case: str, text: str) -> Line:
+    observed: Line = {"id": case, "in": text, "ok": False, "jsonOk": False}
+    try:
+        quantity = Quantity(text)
+    except InvalidQuantity as error:
+        observed["errorKind"] = error.kind
+    else:
+        observed |= {
+            "ok": True,
+            "string": str(quantity),
+            "value": str(quantity.value),
+            "milli": str(quantity.milli_value),
+            "format": quantity.format,
+            "sign": quantity.sign,
+            "asInt64": quantity.as_int64 is not None,
+        }
+    try:
+        observed |= {"json": _JSON.dump_python(_JSON.validate_python(text)), "jsonOk": True}
+    except ValidationError:
+        pass  # jsonOk says so
+    return observed
+
+
+def _compute(case: str, left: str, right: str) -> Line:
+    a, b = Quantity(left), Quantity(right)
+    order = (a > b) - (a < b)
+    return {"id": case, "a": left, "b": right, "cmp": order, "add": str(a + b), "sub": str(a - b)}

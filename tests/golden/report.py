@@ -1,0 +1,55 @@
+"""Replays cases and tells how many agree."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.golden.kind import Case, Line
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A case whose verdict is not ours."""
+
+    file: str
+    id: str
+    expected: Line
+    got: Line
+
+    def __str__(self) -> str:
+        expected, got = (json.dumps(line, sort_keys=True, ensure_ascii=False) for line in (self.expected, self.got))
+        return f"  {self.id} ({self.file})\n    expected: {expected}\n    got:      {got}"
+
+
+@dataclass
+class Agreement:
+    """The outcome of all cases of one kind."""
+
+    agree: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        return self.agree + len(self.differences)
+
+    def add(self, file: str, cases: Iterable[Case]) -> None:
+        """Replays the cases of one file."""
+        for case in cases:
+            got = _observe(case)
+            if got == case.expected:
+                self.agree += 1
+            else:
+                self.differences.append(Difference(file, case.id, case.expected, got))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"agree": self.agree, "total": self.total, "differences": [vars(d) for d in self.differences]}
+
+
+def _observe(case: Case) -> Line:
+    try:
+        return case.observe()
+    except Exception as error:  # noqa: BLE001 - whatever the code under test raises is an outcome to report
+        return {"exception": f"{type(error).__name__}: {error}"}

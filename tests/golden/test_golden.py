@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.golden.__main__ import main
+from tests.golden.files import KINDS
+
+DATA = Path(__file__).parents[1] / "data" / "golden"
+
+
+def first_lines(name: str, count: int) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (DATA / name).read_text().split("\n")[:count]]
+
+
+def write_lines(path: Path, lines: list[dict[str, object]]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@pytest.mark.parametrize("kind", [kind.NAME for kind in KINDS])
+def test_full_agreement_with_kubernetes(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted(DATA.glob(f"{kind}.jsonl*"))
+    assert files, f"no data for {kind}"
+
+    status = main([*map(str, files), "--json"])
+
+    outcome = json.loads(capsys.readouterr().out)[kind]
+    assert outcome["differences"] == []
+    assert outcome["agree"] == outcome["total"] >= 400
+    assert status == 0
+
+
+def test_a_corrupted_line_is_shown_in_full_and_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = first_lines("quantity.jsonl", 30)
+    lines[20]["value"] = "2"
+    path = write_lines(tmp_path / "quantity.jsonl", lines)
+
+    assert main([str(path)]) == 1
+
+    out = capsys.readouterr().out
+    assert out.startswith("quantity: 29/30 agree\n")
+    assert f"quantity-0020 ({path})" in out
+    assert '"value": "2"' in out.split("expected:")[1].split("got:")[0]
+    assert '"value": "1"' in out.split("got:")[1]
+
+
+def test_an_input_that_the_code_refuses_is_a_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line: dict[str, object] = {"id": "qop-x", "a": "one", "b": "1", "cmp": 0, "add": "2", "sub": "0"}
+    path = write_lines(tmp_path / "quantity.jsonl", [line])
+
+    assert main([str(path), "--json"]) == 1
+
+    [difference] = json.loads(capsys.readouterr().out)["quantity"]["differences"]
+    assert difference["got"]["exception"].startswith("InvalidQuantity")
+
+
+def test_only_the_first_differences_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line | {"ok": None} for line in first_lines("quantity.jsonl", 10)]
+
+    main([str(write_lines(tmp_path / "quantity.jsonl", lines)), "--show", "3"])
+
+    assert capsys.readouterr().out.count("expected:") == 3
+
+
+def test_the_kind_is_known_by_the_lines_where_the_name_is_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_lines(tmp_path / "units.txt", first_lines("quantity.jsonl", 7))
+
+    assert main([str(path)]) == 0
+
+    assert capsys.readouterr().out == "quantity: 7/7 agree\n"
+
+
+def test_files_of_one_kind_are_counted_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = first_lines("quantity.jsonl", 7)
+    paths = [write_lines(tmp_path / name, lines) for name in ("a", "b")]
+
+    main([str(path) for path in paths])
+
+    assert capsys.readouterr().out == "quantity: 14/14 agree\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("absent", None, "No such file"),
+        ("empty", b"", "no lines"),
+        ("text", b"# Heading\n", "line 1 is no JSON"),
+        ("array", b"[]\n", "no JSON object"),
+        ("other", b'{"id": "x"}\n', "unknown kind"),
+        ("quantity.jsonl", b'{"id": "x"}\n', "not of kind quantity"),
+        ("cut.gz", b"\x1f\x8b\x08\x00\x00", "end-of-stream"),
+        ("binary", b"\xff\xfe", "utf-8"),
+    ],
+)
+def test_a_file_that_cannot_be_replayed_exits_2_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes | None, reason: str
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+
+    assert main([str(path)]) == 2
+
+    [error] = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"error: {path}: ")
+    assert reason in error
+
+
+def test_an_unreadable_file_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_lines(tmp_path / "q", first_lines("quantity.jsonl", 3))
+
+    assert main([str(tmp_path / "absent"), str(path)]) == 2
+
+    assert capsys.readouterr().out == "quantity: 3/3 agree\n"
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    lines = first_lines("quantity.jsonl", 3)
+    lines[0]["ok"] = True
+    path = write_lines(tmp_path / "q", lines)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.golden", str(path)],
+        cwd=DATA.parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert done.stdout.startswith("quantity: 2/3 agree\n")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.values.json import DuplicateKeysObject, loads
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+documents = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=20
+)
+
+
+@given(documents)
+def test_without_duplicates_it_is_json_loads(document: object) -> None:
+    value = loads(json.dumps(document))
+
+    assert value == document
+    assert not isinstance(value, DuplicateKeysObject)
+
+
+@given(documents)
+def test_bytes_are_read_like_their_text(document: object) -> None:
+    text = json.dumps(document)
+
+    assert loads(text.encode()) == loads(text)
+
+
+def test_bytes_are_utf_8() -> None:
+    assert loads('"\u00e9\u4e2d"'.encode()) == "\u00e9\u4e2d"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers()), max_size=8))
+def test_an_object_remembers_exactly_the_keys_that_it_has_more_than_once(pairs: list[tuple[str, int]]) -> None:
+    text = "{" + ", ".join(f'"{key}": {value}' for key, value in pairs) + "}"
+    repeated = {key for key, count in Counter(key for key, _ in pairs).items() if count > 1}
+
+    value = loads(text)
+
+    assert value == dict(pairs)
+    assert isinstance(value, DuplicateKeysObject) == bool(repeated)
+    if repeated:
+        assert set(value.duplicates) == repeated
+        assert len(value.duplicates) == len(repeated)
+
+
+def test_nested_objects_with_duplicates_are_marked_where_they_are() -> None:
+    value = loads(b'{"parameters": [{"a": 1, "b": {"c": 1, "c": 2}}]}')
+
+    inner = value["parameters"][0]["b"]
+    assert inner.duplicates == ("c",)
+    assert type(value) is dict
+    assert type(value["parameters"][0]) is dict
+
+
+def test_keys_that_differ_only_in_their_escapes_are_duplicates() -> None:
+    assert loads(r'{"a": 1, "\u0061": 2}').duplicates == ("a",)
+
+
+def test_a_deep_copy_remembers_the_duplicates() -> None:
+    value = copy.deepcopy(loads('{"a": 1, "a": 2}'))
+
+    assert value == {"a": 2}
+    assert value.duplicates == ("a",)
+
+
+@pytest.mark.parametrize("text", ["", "{", "nul", '{"a": 1,}', "NaN", "[Infinity]", "-Infinity", b"\xff", b'"\xc3"'])
+def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        loads(text)
+
+
+def test_nesting_beyond_the_interpreter_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        loads("[" * 100_000 + "]" * 100_000)
