@@ -1,1 +1,175 @@
-"""dra-kit: write Kubernetes DRA (Dynamic Resource Allocation) drivers in Python."""
+"""dra-kit: write Kubernetes DRA (Dynamic Resource Allocation) drivers in Python.
+
+A driver is a :class:`DeviceProvider` (which devices exist here), a :class:`Preparer` (what a container gets when one
+is allocated) and, where claims may configure it, an :class:`OpaqueConfig`, tied together by :class:`Driver`.
+
+Names are loaded when they are first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dra_kit.author.claim import AllocatedDevice, Claim, ClaimReference, ConsumerReference
+    from dra_kit.author.config import NoConfig, OpaqueConfig
+    from dra_kit.author.context import Context, NodeInfo, PreparedClaim
+    from dra_kit.author.device import Device
+    from dra_kit.author.driver import Driver
+    from dra_kit.author.effect import Effect
+    from dra_kit.author.inventory import Inventory, Pool
+    from dra_kit.author.prepared import (
+        Condition,
+        ContainerEdits,
+        DeviceMetadata,
+        DeviceNode,
+        DeviceStatus,
+        Hook,
+        Mount,
+        NetDevice,
+        NetworkDeviceData,
+        Prepared,
+    )
+    from dra_kit.author.preparer import Preparer
+    from dra_kit.author.provider import DeviceProvider
+    from dra_kit.author.vocabulary import (
+        CapacityRequestPolicy,
+        CapacityRequestPolicyRange,
+        CounterSet,
+        DeviceCapacity,
+        DeviceCounterConsumption,
+        DeviceTaint,
+        NodeAllocatableResource,
+        NodeAllocatableResourceMapping,
+        NodeAllocatableResourceOverhead,
+        NodeSelector,
+        NodeSelectorRequirement,
+        NodeSelectorTerm,
+    )
+    from dra_kit.errors import (
+        ConfigurationError,
+        DraKitError,
+        InvalidConfig,
+        InvalidDevice,
+        PermanentError,
+        PrepareError,
+        TransientError,
+    )
+    from dra_kit.values.quantity import Quantity
+    from dra_kit.values.semver import Version
+
+_HOMES = {
+    "author.claim": ("AllocatedDevice", "Claim", "ClaimReference", "ConsumerReference"),
+    "author.config": ("NoConfig", "OpaqueConfig"),
+    "author.context": ("Context", "NodeInfo", "PreparedClaim"),
+    "author.device": ("Device",),
+    "author.driver": ("Driver",),
+    "author.effect": ("Effect",),
+    "author.inventory": ("Inventory", "Pool"),
+    "author.prepared": (
+        "Condition",
+        "ContainerEdits",
+        "DeviceMetadata",
+        "DeviceNode",
+        "DeviceStatus",
+        "Hook",
+        "Mount",
+        "NetDevice",
+        "NetworkDeviceData",
+        "Prepared",
+    ),
+    "author.preparer": ("Preparer",),
+    "author.provider": ("DeviceProvider",),
+    "author.vocabulary": (
+        "CapacityRequestPolicy",
+        "CapacityRequestPolicyRange",
+        "CounterSet",
+        "DeviceCapacity",
+        "DeviceCounterConsumption",
+        "DeviceTaint",
+        "NodeAllocatableResource",
+        "NodeAllocatableResourceMapping",
+        "NodeAllocatableResourceOverhead",
+        "NodeSelector",
+        "NodeSelectorRequirement",
+        "NodeSelectorTerm",
+    ),
+    "errors": (
+        "ConfigurationError",
+        "DraKitError",
+        "InvalidConfig",
+        "InvalidDevice",
+        "PermanentError",
+        "PrepareError",
+        "TransientError",
+    ),
+    "values.quantity": ("Quantity",),
+    "values.semver": ("Version",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AllocatedDevice",
+    "CapacityRequestPolicy",
+    "CapacityRequestPolicyRange",
+    "Claim",
+    "ClaimReference",
+    "Condition",
+    "ConfigurationError",
+    "ConsumerReference",
+    "ContainerEdits",
+    "Context",
+    "CounterSet",
+    "Device",
+    "DeviceCapacity",
+    "DeviceCounterConsumption",
+    "DeviceMetadata",
+    "DeviceNode",
+    "DeviceProvider",
+    "DeviceStatus",
+    "DeviceTaint",
+    "DraKitError",
+    "Driver",
+    "Effect",
+    "Hook",
+    "InvalidConfig",
+    "InvalidDevice",
+    "Inventory",
+    "Mount",
+    "NetDevice",
+    "NetworkDeviceData",
+    "NoConfig",
+    "NodeAllocatableResource",
+    "NodeAllocatableResourceMapping",
+    "NodeAllocatableResourceOverhead",
+    "NodeInfo",
+    "NodeSelector",
+    "NodeSelectorRequirement",
+    "NodeSelectorTerm",
+    "OpaqueConfig",
+    "PermanentError",
+    "Pool",
+    "PrepareError",
+    "Prepared",
+    "PreparedClaim",
+    "Preparer",
+    "Quantity",
+    "TransientError",
+    "Version",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dra_kit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"dra_kit.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})

@@ -12,7 +12,9 @@
     │       └── InvalidConfig       opaque parameters do not fit the config model    (also a ValueError)
     ├── KubeError                   the API server refused or could not be reached
     │   ├── Unavailable, Forbidden, NotFound, Conflict, Gone, Invalid
+    ├── KubeletError                the kubelet's own words: it refuses a registration or a driver's answer
     ├── StoreError                  the node's durable state cannot be read or written
+    ├── UnresolvableDevices         no CDI spec defines what a container asks for; a runtime does not start it
     └── InternalError               a bug in dra-kit
 
 An error names the object, the cause and the remedy in one line. ``code`` never changes its meaning between
@@ -145,15 +147,55 @@ class Gone(KubeError):
 
 
 class Invalid(KubeError):
-    """400 or 422: the API server refuses the object; trying again will not help."""
+    """400, 413 or 422: the API server refuses the object; trying again will not help.
+
+    Args:
+        message: as for every :class:`KubeError`.
+        status: HTTP status.
+        reason: ``reason`` of the Kubernetes Status object.
+        causes: (field path, text) for each field the server names; the path is empty where it names none.
+    """
 
     default_code = "kube-invalid"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        causes: Sequence[tuple[str, str]] = (),
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message, status=status, reason=reason, code=code)
+        self.causes = tuple(causes)
+
+
+class KubeletError(DraKitError):
+    """A kubelet refuses a plugin's registration or a driver's answer; the text is the kubelet's, word for word."""
+
+    default_code = "kubelet"
 
 
 class StoreError(DraKitError):
     """The node's durable state cannot be read or written; nothing is acknowledged until it can."""
 
     default_code = "store"
+
+
+class UnresolvableDevices(DraKitError):
+    """CDI devices of a container that no spec file defines; a container runtime does not start the container.
+
+    Args:
+        message: one line: the names, and why no spec defines them.
+        names: the qualified device names.
+    """
+
+    default_code = "cdi-unresolvable"
+
+    def __init__(self, message: str, *, names: Sequence[str] = (), code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.names = tuple(names)
 
 
 class InternalError(DraKitError):

@@ -1,0 +1,63 @@
+"""Calling an author's method, whether it is ``def`` or ``async def``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of an author's method; ``def`` methods run in a thread of their own.
+
+    The thread is a daemon: a call that hangs for ever keeps neither other calls nor the end of the process.
+    """
+    if inspect.iscoroutinefunction(inspect.unwrap(function)):
+        result = function(*args, **kwargs)
+    else:
+        result = await in_thread(function, *args, **kwargs)
+    return await result if inspect.isawaitable(result) else cast("T", result)
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a blocking function in a daemon thread, with the caller's context variables."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def finish(result: Any, error: BaseException | None) -> None:
+        if future.cancelled():
+            return
+        if error is None:
+            future.set_result(result)
+        elif isinstance(error, StopIteration):  # cannot be set on a future
+            future.set_exception(RuntimeError("StopIteration"))
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as caught:  # noqa: BLE001 - handed to the caller
+            error = caught
+        try:
+            loop.call_soon_threadsafe(finish, result, error)
+        except RuntimeError:
+            pass  # the loop is closed: nobody waits for the result any more
+
+    threading.Thread(target=run, name=getattr(function, "__qualname__", "author"), daemon=True).start()
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        # A thread cannot be stopped. Whoever holds a lock around this call must hold it until the thread has
+        # ended; being cancelled a second time (the end of the process) gives up on it.
+        await asyncio.wait({future})
+        raise

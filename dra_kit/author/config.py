@@ -1,0 +1,66 @@
+"""``OpaqueConfig``: what a claim or class may put under ``opaque.parameters``, as a pydantic model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from dra_kit.errors import ConfigurationError
+
+
+class OpaqueConfig(BaseModel):
+    """The author's model of opaque parameters; the class name is the kind.
+
+    Strict: unknown keys, duplicate keys, keys in the wrong case and values of the wrong JSON type are refused, by
+    the webhook and by the node alike. Field names are the keys as they stand in the manifest (pydantic's aliases
+    and ``alias_generator`` work as usual).
+
+    Class arguments:
+        api_version: ``group/version`` that manifests write, for example ``kitchen.pizza.example/v1``.
+        kind: the kind that manifests write, when it is not the class name (two versions of one kind).
+        upgrades_from: older versions that are still accepted; each has an ``upgrade`` method.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True)
+
+    api_version_: ClassVar[str] = ""
+    kind_: ClassVar[str] = ""
+    upgrades_from_: ClassVar[tuple[type[OpaqueConfig], ...]] = ()
+
+    def __init_subclass__(
+        cls,
+        *,
+        api_version: str | None = None,
+        kind: str | None = None,
+        upgrades_from: Sequence[type[OpaqueConfig]] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if api_version is not None:
+            group, slash, version = api_version.partition("/")
+            if not (group and slash and version) or "/" in version:
+                raise ConfigurationError(
+                    f"config {cls.__name__}: api_version {api_version!r} is not of the form group/version; "
+                    "write for example 'kitchen.pizza.example/v1'"
+                )
+            cls.api_version_ = api_version
+            cls.kind_ = kind or cls.__name__
+            cls.upgrades_from_ = tuple(upgrades_from)
+        elif kind is not None or upgrades_from:
+            raise ConfigurationError(f"config {cls.__name__}: kind= and upgrades_from= need api_version= beside them")
+        for older in cls.upgrades_from_:
+            if older.upgrade is OpaqueConfig.upgrade:
+                raise ConfigurationError(
+                    f"config {cls.__name__}: {older.__name__} in upgrades_from has no upgrade() method; "
+                    f"write one that returns a {cls.__name__}"
+                )
+
+    def upgrade(self) -> OpaqueConfig:
+        """This config as the next version's model; only old versions have it."""
+        raise ConfigurationError(f"config {type(self).__name__} is the newest version and has no upgrade")
+
+
+class NoConfig(OpaqueConfig):
+    """The config of a ``Preparer`` without type argument: parameters are refused."""

@@ -1,0 +1,83 @@
+"""``Context``: what the framework tells an author's code, and what it can be asked."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic
+
+from pydantic import BaseModel, JsonValue
+from typing_extensions import TypeVar
+
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+
+SettingsT = TypeVar("SettingsT", bound="BaseModel | None", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """The node this process runs on.
+
+    Attributes:
+        name: the Node object's name.
+        labels: its labels, empty while the API server cannot be reached.
+    """
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedClaim:
+    """One live claim with the author's own state for each of its devices.
+
+    Attributes:
+        states: ``(pool, device, share id or None)`` to the ``state`` that ``prepare`` returned.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    states: Mapping[tuple[str, str, str | None], JsonValue]
+
+
+class Context(ABC, Generic[SettingsT]):
+    """Given to ``startup``; valid for the life of the process and safe to use from any thread.
+
+    Attributes:
+        driver: the driver's name.
+        node: the node this process runs on.
+        state_dir: a directory of the author's own that survives restarts (not reboots of a tmpfs).
+        settings: an instance of ``Driver(settings=…)``, or None.
+    """
+
+    driver: str
+    node: NodeInfo
+    state_dir: Path
+    settings: SettingsT
+
+    @property
+    @abstractmethod
+    def stopping(self) -> bool:
+        """The process is asked to end: generators and loops should return soon."""
+
+    @abstractmethod
+    def rescan(self) -> None:
+        """Ask for a fresh inventory: ``discover`` is started again from its beginning."""
+
+    @abstractmethod
+    def prepared(self) -> Mapping[str, PreparedClaim]:
+        """All claims that are prepared now, by UID."""
+
+    @abstractmethod
+    def update(
+        self,
+        pool: str,
+        device: str,
+        *,
+        status: DeviceStatus | None = None,
+        metadata: DeviceMetadata | None = None,
+    ) -> None:
+        """Tell facts of a prepared device that became known after ``prepare``; written in the background."""

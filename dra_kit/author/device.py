@@ -1,0 +1,113 @@
+"""``Device``: one thing a claim can get, as the author describes it and as the API publishes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import Field, model_validator
+
+from dra_kit.author.model import AuthorModel, invalid
+from dra_kit.author.vocabulary import (
+    Attribute,
+    AttributeValue,
+    Capacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    NodeAllocatableResource,
+    NodeSelector,
+)
+from dra_kit.resource import v1
+from dra_kit.resource.validation.devices import validate_device
+from dra_kit.values.quantity import Quantity
+from dra_kit.values.semver import Version
+
+
+class Device(AuthorModel):
+    """A device that claims can be allocated. Every argument is the snake_case of the v1 field.
+
+    Subclass it with fields of your own; they are never published, and come back as ``device.advertised.<field>``::
+
+        class Gpu(dra.Device):
+            uuid: str
+
+    Args:
+        name: a DNS label, unique in its pool. Prefer a stable identity (a UUID, a PCI address) over an index.
+        attributes: what selectors can ask for. A name without domain belongs to the driver's own domain. Publish
+            the same attributes on all devices of a type: selectors fail on devices that lack one.
+        capacity: amounts; a plain quantity, or a DeviceCapacity with a request policy.
+        consumes_counters: what this device takes from the pool's counter sets.
+        node_name: the node that has the device; only in a Pool with ``per_device_node_selection``.
+        node_selector: like ``node_name``, for several nodes.
+        all_nodes: like ``node_name``, for all nodes.
+        taints: keep claims away that do not tolerate them.
+        binds_to_node: the allocation is bound to the node that the pod was scheduled to.
+        binding_conditions: conditions that must be true before the pod is bound (KEP-5007).
+        binding_failure_conditions: conditions that end the attempt when true.
+        allow_multiple_allocations: several claims may share the device (KEP-5075).
+        node_allocatable_resources: how the device counts against cpu, memory and hugepages (KEP-5517).
+
+    Raises:
+        InvalidDevice: when a name, value or limit of the API is broken, naming field, value and rule.
+    """
+
+    name: str
+    attributes: Mapping[str, Attribute] = {}
+    capacity: Mapping[str, Capacity] = {}
+    consumes_counters: Sequence[DeviceCounterConsumption] = ()
+    node_name: str | None = None
+    node_selector: NodeSelector | None = None
+    all_nodes: bool | None = None
+    taints: Sequence[DeviceTaint] = ()
+    binds_to_node: bool | None = None
+    binding_conditions: Sequence[str] = ()
+    binding_failure_conditions: Sequence[str] = ()
+    allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = Field(default={})
+
+    @model_validator(mode="after")
+    def _obeys_the_api(self) -> Self:
+        scoped = self.node_name is not None or self.node_selector is not None or self.all_nodes is not None
+        errors = validate_device(self.to_v1(), "", per_device_node_selection=scoped)
+        if errors:
+            raise invalid(f"{type(self).__name__} {self.name!r}", errors)
+        return self
+
+    def to_v1(self) -> v1.Device:
+        """The device as it is published; fields of subclasses are left out."""
+        data: dict[str, Any] = {
+            field: _plain(value)
+            for field in Device.model_fields
+            if (value := getattr(self, field)) is not None and field not in {"attributes", "capacity"}
+        }
+        data["attributes"] = {name: _attribute_v1(value) for name, value in self.attributes.items()}
+        data["capacity"] = _plain(self.capacity)
+        for consumption in data["consumes_counters"]:
+            consumption["counters"] = counters_v1(consumption["counters"])
+        return v1.Device.model_validate(data)
+
+
+def counters_v1(counters: Mapping[str, Quantity | str | int]) -> dict[str, dict[str, Quantity]]:
+    """Counters in the API's form: each amount wrapped in an object."""
+    return {name: {"value": Quantity(value)} for name, value in counters.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, AuthorModel):
+        return value.model_dump(exclude_none=True)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _attribute_v1(value: AttributeValue) -> dict[str, Any]:
+    if isinstance(value, tuple | list):
+        singular = next(iter(_attribute_v1(value[0])))
+        return {f"{singular}s": [next(iter(_attribute_v1(item).values())) for item in value]}
+    if isinstance(value, bool):
+        return {"bool": value}
+    if isinstance(value, int):
+        return {"int": value}
+    return {"version": str(value)} if isinstance(value, Version) else {"string": value}

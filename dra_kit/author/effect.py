@@ -1,0 +1,115 @@
+"""``Effect``: a change to hardware that outlives the call that made it."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from typing import Any, ClassVar, Generic, Protocol
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+from typing_extensions import TypeVar
+
+from dra_kit.errors import ConfigurationError
+
+OutcomeT = TypeVar("OutcomeT", default=None)
+ResultT = TypeVar("ResultT")
+
+
+class Effect(BaseModel, ABC, Generic[OutcomeT]):
+    """A change to hardware: a time-slice, a partition, a daemon, a virtual function.
+
+    A small model whose fields say what should be true. In ``prepare``::
+
+        partition = await device.ensure(CreatePartition(gpu=device.advertised.uuid, profile="1g"))
+
+    The framework writes the intent down before ``apply`` and the outcome after it, counts the claims that need the
+    same effect, refuses different effects on one key, reverts in reverse order when preparing fails or the last
+    claim is released, and applies again after a reboot.
+
+    Class arguments:
+        id: a name that stays the same when the class is renamed; it is stored.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    effect_id: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, id: str | None = None, **kwargs: Any) -> None:  # noqa: A002 - the class argument
+        super().__init_subclass__(**kwargs)
+        if id is not None:
+            cls.effect_id = id
+
+    @abstractmethod
+    def keys(self) -> Iterable[str]:
+        """What this effect touches, for example ``["gpu/GPU-6f2c"]``; one name space for the whole driver."""
+
+    @abstractmethod
+    def apply(self, previous: OutcomeT | None) -> OutcomeT | Awaitable[OutcomeT]:
+        """Make it true and return what a container or ``revert`` needs to know of it (anything pydantic can store).
+
+        Must be idempotent, and able to find its own half-done work: it may be called again after a crash in the
+        middle, or after a reboot with the outcome of the time before in ``previous``.
+        """
+
+    @abstractmethod
+    def revert(self, outcome: OutcomeT | None) -> Awaitable[None] | None:
+        """Undo it. ``outcome`` is None when ``apply`` never finished. Must succeed when there is nothing to undo."""
+
+    @classmethod
+    def outcome_adapter(cls) -> TypeAdapter[OutcomeT]:
+        """How the outcome is stored.
+
+        Raises:
+            ConfigurationError: when the outcome's type cannot be stored as JSON.
+        """
+        for base in cls.__mro__:
+            metadata = base.__dict__.get("__pydantic_generic_metadata__")
+            if metadata and metadata["origin"] is Effect:
+                return TypeAdapter(metadata["args"][0])
+        if cls.__mro__[1] is Effect:  # no type argument: the TypeVar's default
+            return TypeAdapter(type(None))  # type: ignore[arg-type]
+        raise ConfigurationError(
+            f"effect {cls.__name__}: its outcome type is unknown; derive it from dra_kit.Effect[<type>]"
+        )
+
+
+class EffectScope(Protocol):
+    """Where effects of one claim are ensured; the node role implements it."""
+
+    def ensure(self, effect: Effect[ResultT]) -> Coroutine[Any, Any, ResultT]:
+        """Make the effect true for this claim, durably, and give its outcome."""
+        ...
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop in which ``ensure`` runs."""
+        ...
+
+
+class Ensuring(Awaitable[ResultT]):
+    """An effect being ensured: ``await`` it in ``async def prepare``, or call ``result()`` in ``def prepare``."""
+
+    def __init__(self, scope: EffectScope, effect: Effect[ResultT], used: Callable[[], None]) -> None:
+        self._scope = scope
+        self._effect = effect
+        self._used = used
+
+    def __await__(self) -> Generator[Any, None, ResultT]:
+        self._used()
+        return self._scope.ensure(self._effect).__await__()
+
+    def result(self) -> ResultT:
+        """Wait for the outcome, from a worker thread.
+
+        Raises:
+            ConfigurationError: when called in an event loop, where it would wait for itself.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._used()
+            return asyncio.run_coroutine_threadsafe(self._scope.ensure(self._effect), self._scope.loop).result()
+        raise ConfigurationError(
+            f"ensure({type(self._effect).__name__}).result() blocks the event loop; in async def write "
+            "'await device.ensure(…)'"
+        )

@@ -1,0 +1,50 @@
+"""What a class gave for its base's type arguments: ``class Waiter(Preparer[PizzaConfig])`` says PizzaConfig."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin
+
+from dra_kit.author.config import NoConfig, OpaqueConfig
+from dra_kit.errors import ConfigurationError
+
+
+def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
+    """The arguments that ``cls`` gives for the parameters of its generic ``base``, () where it gives none.
+
+    Works through intermediate generic classes. A parameter that stays open is given as its TypeVar.
+    """
+    for parent in getattr(cls, "__orig_bases__", cls.__bases__):
+        origin = get_origin(parent) or parent
+        if origin is Generic or not isinstance(origin, type) or not issubclass(origin, base):
+            continue
+        arguments = get_args(parent)
+        if origin is base:
+            return arguments
+        inherited = type_arguments(origin, base)
+        parameters = getattr(origin, "__parameters__", ())
+        known: dict[object, Any] = dict(zip(parameters, arguments, strict=False))
+        return tuple(known.get(item, item) if isinstance(item, TypeVar) else item for item in inherited)
+    return ()
+
+
+def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
+    """The config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
+
+    Raises:
+        ConfigurationError: when the argument is no OpaqueConfig.
+    """
+    from dra_kit.author.preparer import Preparer
+
+    arguments = type_arguments(preparer, Preparer)
+    if not arguments:
+        return ()
+    argument = arguments[0]
+    members = get_args(argument) if get_origin(argument) in {Union, types.UnionType} else (argument,)
+    for member in members:
+        if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
+            raise ConfigurationError(
+                f"preparer {preparer.__name__}: {member!r} is no dra_kit.OpaqueConfig; "
+                "write Preparer[<your OpaqueConfig subclass>]"
+            )
+    return tuple(member for member in members if member is not NoConfig)

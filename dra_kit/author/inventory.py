@@ -1,0 +1,153 @@
+"""``Inventory`` and ``Pool``: all devices of a driver on a node at one moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Generic, Literal, Self
+
+from pydantic import field_validator, model_validator
+from typing_extensions import TypeVar
+
+from dra_kit.author.device import Device, counters_v1
+from dra_kit.author.model import AuthorModel, invalid
+from dra_kit.author.vocabulary import CounterSet, NodeSelector
+from dra_kit.errors import InvalidDevice
+from dra_kit.resource import v1
+from dra_kit.resource.validation.pools import validate_pool
+from dra_kit.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_slice
+
+DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
+
+SkippableOperation = Literal["NodePrepareResources", "NodeUnprepareResources", "*"]
+
+
+class Pool(AuthorModel, Generic[DeviceT_co]):
+    """Devices that are published and counted together.
+
+    Args:
+        name: the pool's name; None means the node's name, which keeps the pools of different nodes apart.
+        devices: in the order in which the scheduler prefers them.
+        counter_sets: amounts that devices of this pool share.
+        node_selector: which nodes may use the pool; without one, and without ``all_nodes``, it is this node's.
+        all_nodes: every node may use the pool.
+        per_device_node_selection: each device says for itself which nodes may use it.
+        partition_type_attribute: the attribute that tells a partition's type (KEP-5677, alpha in 1.37).
+        skip_node_operations: node calls that these devices do not need (KEP-5945, alpha in 1.37).
+
+    Raises:
+        InvalidDevice: for two devices or counter sets of one name, or a reference to a counter that does not exist.
+    """
+
+    name: str | None = None
+    devices: Sequence[DeviceT_co] = ()
+    counter_sets: Sequence[CounterSet] = ()
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
+    partition_type_attribute: str | None = None
+    skip_node_operations: Sequence[SkippableOperation] = ()
+
+    @field_validator("devices", mode="before")
+    @classmethod
+    def _devices_only(cls, value: object) -> object:
+        for item in value if isinstance(value, Sequence) else ():
+            if not isinstance(item, Device):
+                msg = f"{item!r} is no dra_kit.Device"
+                raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
+        return value
+
+    @model_validator(mode="after")
+    def _obeys_the_api(self) -> Self:
+        scopes = [self.node_selector is not None, self.all_nodes, self.per_device_node_selection]
+        if sum(scopes) > 1:
+            raise InvalidDevice(
+                f"Pool {self.name!r}: node_selector, all_nodes and per_device_node_selection exclude each other; "
+                "keep one of them"
+            )
+        slices = self._as_slices()
+        errors = [
+            replace(error, path=f"slices[{number}].{error.path}")
+            for number, item in enumerate(slices)
+            for error in validate_slice(item)
+        ] or validate_pool(slices)
+        errors = [replace(error, path=_pool_path(error.path, len(self.devices))) for error in errors]
+        if errors:
+            raise invalid(f"Pool {self.name or '(named after the node)'!r}", errors)
+        return self
+
+    def _as_slices(self) -> list[v1.ResourceSlice]:
+        """The pool as slices that the API's rules can be tried on; names and numbers in them mean nothing."""
+        devices = [device.to_v1() for device in self.devices]
+        counters = self.counter_sets_v1()
+        contents: list[dict[str, Any]] = [
+            {"devices": devices[start : start + ADVANCED_DEVICES_MAX]}
+            for start in range(0, len(devices), ADVANCED_DEVICES_MAX)
+        ]
+        contents += [{"shared_counters": [item]} for item in counters]
+        scope: dict[str, Any] = {"node_name": "node"}
+        if self.node_selector is not None:
+            scope = {"node_selector": self.node_selector_v1()}
+        elif self.all_nodes or self.per_device_node_selection:
+            scope = {
+                "all_nodes": self.all_nodes or None,
+                "per_device_node_selection": self.per_device_node_selection or None,
+            }
+        pool = v1.ResourcePool(name=self.name or "node", generation=1, resource_slice_count=max(1, len(contents)))
+        partition = self.partition_type_attribute
+        return [
+            v1.ResourceSlice(
+                spec=v1.ResourceSliceSpec(
+                    driver="driver",
+                    pool=pool,
+                    partition_type_attribute=partition if "devices" in content else None,
+                    skip_node_operations=tuple(self.skip_node_operations),
+                    **scope,
+                    **content,
+                )
+            )
+            for content in contents
+        ]
+
+    def counter_sets_v1(self) -> list[v1.CounterSet]:
+        """The counter sets as they are published."""
+        return [
+            v1.CounterSet.model_validate({"name": item.name, "counters": counters_v1(item.counters)})
+            for item in self.counter_sets
+        ]
+
+    def node_selector_v1(self) -> v1.NodeSelector | None:
+        """The node selector as it is published."""
+        return v1.NodeSelector.model_validate(self.node_selector.model_dump()) if self.node_selector else None
+
+
+def _pool_path(path: str, devices: int) -> str:
+    """A path in the slices that a pool was laid out in, as a path in the pool."""
+    match = re.fullmatch(r"slices\[(\d+)\]\.spec(?:\.(devices|sharedCounters)\[(\d+)\])?(.*)", path)
+    if match is None:
+        return path
+    number, kind, index, rest = int(match[1]), match[2], int(match[3] or 0), match[4]
+    if kind == "devices":
+        return f"devices[{number * ADVANCED_DEVICES_MAX + index}]{rest}"
+    if kind == "sharedCounters":
+        return f"counterSets[{number - -(-devices // ADVANCED_DEVICES_MAX)}]{rest}"
+    return rest.lstrip(".")
+
+
+class Inventory(AuthorModel, Generic[DeviceT_co]):
+    """Everything a driver has on this node, complete: what is not in it does not exist any more.
+
+    Raises:
+        InvalidDevice: when two pools have one name.
+    """
+
+    pools: Sequence[Pool[DeviceT_co]] = ()
+
+    @model_validator(mode="after")
+    def _pool_names_differ(self) -> Self:
+        names = [pool.name for pool in self.pools]
+        for name in names:
+            if names.count(name) > 1:
+                raise InvalidDevice(f"Inventory: pools[].name: two pools are named {name!r}; give each its own name")
+        return self

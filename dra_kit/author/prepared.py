@@ -1,0 +1,121 @@
+"""``Prepared``: what should be true for a container that gets a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from pydantic import JsonValue
+
+from dra_kit.author.model import AuthorModel
+from dra_kit.author.vocabulary import Attribute
+
+
+class Mount(AuthorModel):
+    """A file or directory of the host in the container; ``options`` as for mount(8), for example ``["ro", "bind"]``."""
+
+    host_path: str
+    container_path: str
+    options: Sequence[str] = ()
+    type: str | None = None
+
+
+class DeviceNode(AuthorModel):
+    """A device file in the container; type, major, minor and mode are taken from the host when not given."""
+
+    path: str
+    host_path: str | None = None
+    type: Literal["b", "c", "u", "p"] | None = None
+    major: int | None = None
+    minor: int | None = None
+    file_mode: int | None = None
+    permissions: str | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+
+class Hook(AuthorModel):
+    """A program of the host that the runtime runs at a point of the container's life."""
+
+    hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
+    path: str
+    args: Sequence[str] = ()
+    env: Sequence[str] = ()
+    timeout: int | None = None
+
+
+class NetDevice(AuthorModel):
+    """A network interface of the host that moves into the container under ``name``."""
+
+    host_interface_name: str
+    name: str
+
+
+class ContainerEdits(AuthorModel):
+    """Changes to a container, in the words of CDI."""
+
+    env: Mapping[str, str] = {}
+    mounts: Sequence[Mount] = ()
+    device_nodes: Sequence[DeviceNode] = ()
+    hooks: Sequence[Hook] = ()
+    net_devices: Sequence[NetDevice] = ()
+    additional_gids: Sequence[int] = ()
+
+
+class Condition(AuthorModel):
+    """A metav1.Condition of a device; ``last_transition_time`` is set by the framework when left out."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int | None = None
+
+
+class NetworkDeviceData(AuthorModel):
+    """What became of a network device: its name in the pod, its addresses in CIDR form, its hardware address."""
+
+    interface_name: str = ""
+    ips: Sequence[str] = ()
+    hardware_address: str = ""
+
+
+class DeviceStatus(AuthorModel):
+    """What the driver says of an allocated device in the claim's ``status.devices``."""
+
+    conditions: Sequence[Condition] = ()
+    data: JsonValue = None
+    network_data: NetworkDeviceData | None = None
+
+
+class DeviceMetadata(AuthorModel):
+    """What the container can read about its device in a file, without access to the API (KEP-5304)."""
+
+    attributes: Mapping[str, Attribute] = {}
+    network_data: NetworkDeviceData | None = None
+
+
+class Prepared(ContainerEdits):
+    """What a container gets with one allocated device. Everything is optional.
+
+    Args:
+        env: environment variables. Values may hold anything but NUL.
+        mounts: host files and directories.
+        device_nodes: device files.
+        hooks: programs around the container's life.
+        net_devices: network interfaces.
+        additional_gids: supplementary groups.
+        cdi_devices: qualified names of CDI devices that exist already (``vendor/class=name``).
+        claim_edits: edits that a container gets once for the claim, however many of its devices it sees.
+        status: published in the claim's ``status.devices``.
+        metadata: written into a file that the container can read.
+        state: JSON of the author's own; kept durably, given back to ``unprepare`` and ``context.prepared()``.
+    """
+
+    cdi_devices: Sequence[str] = ()
+    claim_edits: ContainerEdits | None = None
+    status: DeviceStatus | None = None
+    metadata: DeviceMetadata | None = None
+    state: JsonValue = None

@@ -1,0 +1,114 @@
+"""``Preparer``: what a container gets when a device is allocated to it."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Awaitable, Sequence
+from typing import Any, Generic, TypeAlias
+
+from pydantic import JsonValue
+from typing_extensions import TypeVar
+
+from dra_kit.author.calling import call
+from dra_kit.author.claim import AllocatedDevice, Claim, ClaimReference
+from dra_kit.author.config import NoConfig, OpaqueConfig
+from dra_kit.author.context import Context
+from dra_kit.author.device import Device
+from dra_kit.author.generics import config_kinds
+from dra_kit.author.prepared import Prepared
+from dra_kit.errors import ConfigurationError
+
+ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
+AdvertisedT_contra = TypeVar("AdvertisedT_contra", bound=Device, default=Device, contravariant=True)
+
+PreparedResult: TypeAlias = Prepared | Awaitable[Prepared]
+PreparedResults: TypeAlias = Sequence[Prepared] | Awaitable[Sequence[Prepared]]
+
+
+class Preparer(ABC, Generic[ConfigT, AdvertisedT_contra]):
+    """Turns an allocated device into what a container gets.
+
+    ``Preparer[PizzaConfig]`` takes opaque config of that kind, ``Preparer[A | B]`` of several; without argument
+    config is refused. ``Preparer[GpuConfig, Gpu]`` gives ``device.advertised`` the author's device class.
+
+    Every method may be ``def`` or ``async def``; ``def`` ones run in threads and may block. Override ``prepare``,
+    or ``prepare_claim`` when all devices of a claim must be seen together.
+    """
+
+    def prepare(self, claim: Claim, device: AllocatedDevice[ConfigT, AdvertisedT_contra]) -> PreparedResult:
+        """What a container gets with this device.
+
+        Apart from ``device.ensure(…)`` it is free of side effects and may be run again at any time. Raise a
+        :class:`dra_kit.PermanentError` or :class:`dra_kit.TransientError` with a text for the user; any other
+        exception becomes a readable per-claim error too.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must override prepare or prepare_claim")
+
+    def prepare_claim(
+        self, claim: Claim, devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]]
+    ) -> PreparedResults:
+        """What a container gets with each of the devices, in their order; by default ``prepare`` for each."""
+        return prepare_each(self, claim, devices)
+
+    def unprepare(self, claim: ClaimReference, state: Sequence[JsonValue]) -> Awaitable[None] | None:
+        """Called once a claim is released, after its effects were reverted; most drivers need nothing here.
+
+        ``state`` holds what ``prepare`` returned as ``Prepared.state``, for each device. The claim object may be
+        gone. Must succeed when there is nothing to do.
+        """
+        del claim, state
+        return None
+
+    def default_config(self, device: AdvertisedT_contra) -> ConfigT:
+        """The config of a claim that has none; by default the (first) config class with its defaults."""
+        del device
+        kinds = config_kinds(type(self))
+        return (kinds[0] if kinds else NoConfig)()  # type: ignore[return-value]
+
+    def startup(self, context: Context[Any]) -> Awaitable[None] | None:
+        """Called once before the first ``prepare``. May be ``def`` or ``async def``."""
+        del context
+        return None
+
+
+async def prepare_each(
+    preparer: Preparer[ConfigT, AdvertisedT_contra],
+    claim: Claim,
+    devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
+) -> Sequence[Prepared]:
+    """The default of ``prepare_claim``."""
+    return [await call(preparer.prepare, claim, device) for device in devices]
+
+
+async def prepare_all(
+    preparer: Preparer[ConfigT, AdvertisedT_contra],
+    claim: Claim,
+    devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
+) -> Sequence[Prepared]:
+    """What the author's code makes of a claim; a default that would only start a thread for nothing is skipped."""
+    if type(preparer).prepare_claim is Preparer.prepare_claim:
+        return await prepare_each(preparer, claim, devices)
+    return await call(preparer.prepare_claim, claim, devices)
+
+
+def check_preparer(preparer: Preparer[Any, Any]) -> None:
+    """Refuse a preparer that cannot work, when the driver is made.
+
+    Raises:
+        ConfigurationError: when neither ``prepare`` nor ``prepare_claim`` is there, or a claim without config
+            could not get one.
+    """
+    cls = type(preparer)
+    if cls.prepare is Preparer.prepare and cls.prepare_claim is Preparer.prepare_claim:
+        raise ConfigurationError(
+            f"preparer {cls.__name__} prepares nothing; write 'async def prepare(self, claim, device)'"
+        )
+    if cls.default_config is not Preparer.default_config:
+        return
+    for kind in config_kinds(cls)[:1]:
+        required = [name for name, field in kind.model_fields.items() if field.is_required()]
+        if required:
+            raise ConfigurationError(
+                f"config {kind.__name__}: {', '.join(required)} has no default, so a claim without config could not be "
+                f"prepared; give a default, or override {cls.__name__}.default_config(device)"
+            )
