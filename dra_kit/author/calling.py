@@ -7,7 +7,7 @@ import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +22,7 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
         result = function(*args, **kwargs)
     else:
         result = await in_thread(function, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else cast("T", result)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

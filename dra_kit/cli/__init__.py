@@ -1,1 +1,12 @@
 """The dra-kit command. Every command imports what it needs when it runs, so that --help stays fast."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Entry point of the ``dra-kit`` script."""
+    from dra_kit.cli.app import cli
+
+    sys.exit(cli())

@@ -1,0 +1,170 @@
+"""What a container runtime makes of CDI device names: load all spec files, find the devices, collect their edits.
+
+The behaviour is that of CDI's Go library 1.1.1, which containerd and CRI-O use.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from dra_kit.cdi.spec import CDIDevice, ContainerEdits, Spec
+from dra_kit.cdi.validation import refusals
+from dra_kit.errors import UnresolvableDevices
+
+DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
+"""Where runtimes look when they are not configured otherwise: static specs, then generated ones."""
+
+
+class SpecFile(NamedTuple):
+    """A loaded spec; ``priority`` is the place of its directory in the list, a higher one wins."""
+
+    path: Path
+    priority: int
+    spec: Spec
+
+
+class SpecCache:
+    """The CDI devices that a runtime knows at one moment.
+
+    Args:
+        files: loaded spec files, in the order of loading.
+        errors: why a file or directory could not be loaded or, with a conflict, not be used in full.
+
+    Attributes:
+        files: as given.
+        errors: as given, and the conflicts between files.
+    """
+
+    def __init__(self, files: Iterable[SpecFile], errors: Mapping[Path, Sequence[str]]) -> None:
+        self.files = tuple(files)
+        self.errors = {path: list(texts) for path, texts in errors.items()}
+        self._devices: dict[str, tuple[SpecFile, CDIDevice]] = {}
+        conflicts: set[str] = set()
+        for file in self.files:
+            for device in file.spec.devices:
+                name = f"{file.spec.kind}={device.name}"
+                other = self._devices.get(name)
+                if other is not None and other[0].priority == file.priority:
+                    # nobody gets the device, not even from a directory of higher priority
+                    conflicts.add(name)
+                    text = f"conflicting device {name!r} in {other[0].path} and {file.path}"
+                    for path in (other[0].path, file.path):
+                        self.errors.setdefault(path, []).append(text)
+                else:
+                    self._devices[name] = file, device
+        for name in conflicts:
+            del self._devices[name]
+
+    @property
+    def devices(self) -> list[str]:
+        """Qualified names of all devices a container can get, sorted."""
+        return sorted(self._devices)
+
+    def resolve(self, names: Iterable[str]) -> ContainerEdits:
+        """The edits of a container that asks for these devices, in the order in which a runtime applies them.
+
+        The devices come in the order of the names, a repeated name counts once, and the edits of a spec as a whole
+        come before its first device. Of environment variables, device nodes and mounts that collide, the last wins.
+
+        Raises:
+            UnresolvableDevices: names of no known device; a runtime then applies nothing.
+        """
+        wanted = list(dict.fromkeys(names))
+        unresolved = [name for name in wanted if name not in self._devices]
+        if unresolved:
+            raise UnresolvableDevices(self._explain(unresolved), names=unresolved)
+        edits: list[ContainerEdits] = []
+        begun: set[Path] = set()
+        for name in wanted:
+            file, device = self._devices[name]
+            if file.path not in begun:
+                begun.add(file.path)
+                edits.append(file.spec.container_edits)
+            edits.append(device.container_edits)
+        return _merge(edits)
+
+    def _explain(self, unresolved: Sequence[str]) -> str:
+        text = f"unresolvable CDI devices {', '.join(unresolved)}: no spec file defines them"
+        if self.errors:
+            unusable = "; ".join(f"{path}: {', '.join(texts)}" for path, texts in sorted(self.errors.items()))
+            text = f"{text}, but some could not be used: {unusable}"
+        return text
+
+
+def load(directories: Sequence[Path] = DEFAULT_DIRECTORIES) -> SpecCache:
+    """Reads all spec files as a runtime does: ``.json`` and ``.yaml``, no subdirectories; missing directories are fine.
+
+    A file that a runtime would refuse is among the ``errors`` of the cache, and its devices do not exist.
+    """
+    files: list[SpecFile] = []
+    errors: dict[Path, list[str]] = {}
+    for priority, directory in enumerate(directories):
+        try:
+            paths = sorted(path for path in directory.iterdir() if path.name.endswith((".json", ".yaml")))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            errors[directory] = [f"cannot be read: {error.strerror}"]
+            continue
+        for path in paths:
+            if path.is_dir() and not path.is_symlink():
+                continue
+            try:
+                files.append(SpecFile(path, priority, _read(path)))
+            except OSError as error:
+                errors[path] = [f"cannot be read: {error.strerror}"]
+            except ValueError as error:
+                errors[path] = [str(error)]
+    return SpecCache(files, errors)
+
+
+def _read(path: Path) -> Spec:
+    content = path.read_bytes()
+    try:
+        spec = Spec.from_json(content)
+    except ValueError:
+        spec = _from_yaml(content)  # to runtimes, JSON is YAML too
+    problems = refusals(spec)
+    if problems:
+        raise ValueError("; ".join(map(str, problems)))
+    return spec
+
+
+def _from_yaml(content: bytes) -> Spec:
+    try:
+        data = yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
+        return Spec.from_json(json.dumps(data))
+    except (yaml.YAMLError, TypeError, ValueError) as error:
+        raise ValueError(f"no CDI spec: {_one_line(error)}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses repeated keys, which YAML's own loader would merge in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if len(keys) != len(set(keys)):
+            raise yaml.constructor.ConstructorError(None, None, "repeated key in a mapping", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _merge(edits: Sequence[ContainerEdits]) -> ContainerEdits:
+    resctrl = [edit.intel_rdt for edit in edits if edit.intel_rdt is not None]
+    return ContainerEdits(
+        env=tuple(entry for edit in edits for entry in edit.env),
+        device_nodes=tuple(node for edit in edits for node in edit.device_nodes),
+        net_devices=tuple(device for edit in edits for device in edit.net_devices),
+        hooks=tuple(hook for edit in edits for hook in edit.hooks),
+        mounts=tuple(mount for edit in edits for mount in edit.mounts),
+        intel_rdt=resctrl[-1] if resctrl else None,
+        additional_gids=tuple(gid for edit in edits for gid in edit.additional_gids),
+    )

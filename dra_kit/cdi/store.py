@@ -1,0 +1,222 @@
+"""The CDI spec files of one driver on one node: a file per claim.
+
+The files are derived data: whoever holds the claims' records can make them again, so nothing here is synced to disk,
+and a damaged file counts as absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+from dra_kit.cdi.names import (
+    claim_kind,
+    claim_uid_of,
+    is_temporary_file,
+    spec_file_name,
+    temporary_file_name,
+    valid_vendor,
+)
+from dra_kit.cdi.spec import Spec
+from dra_kit.cdi.validation import refusals, validate
+from dra_kit.errors import ConfigurationError, PermanentError, StoreError
+
+_ATTEMPTS = 5
+
+_REMEDIES = {
+    errno.ENOSPC: "free space on that file system",
+    errno.EDQUOT: "raise the quota of that file system",
+    errno.EROFS: "mount the directory writable",
+    errno.EACCES: "let the driver's user write there",
+    errno.EPERM: "let the driver's user write there",
+    errno.ENOTDIR: "let the setting name a directory",
+}
+
+
+class SpecStore:
+    """Writes, reads and removes a driver's spec files. The methods block; they may be called from several threads.
+
+    Two processes of a driver may work on one directory, as they do during a rolling update. Files of others in the
+    directory are never touched.
+
+    Args:
+        directory: where runtimes look for generated specs, usually ``/var/run/cdi``; made when it is missing.
+        driver: the driver's name.
+
+    Raises:
+        ConfigurationError: the name cannot be part of a CDI kind.
+    """
+
+    def __init__(self, directory: Path, driver: str) -> None:
+        vendor = claim_kind(driver).rpartition("/")[0]
+        if not valid_vendor(vendor) or "_" in driver:
+            raise ConfigurationError(
+                f"driver name {driver!r} gives no CDI vendor: use a DNS subdomain such as gpu.example.com"
+            )
+        self.directory = directory
+        self.driver = driver
+        self._lock = threading.Lock()
+
+    def path(self, claim_uid: str) -> Path:
+        """The file of a claim's spec, whether it exists or not."""
+        return self.directory / spec_file_name(self.driver, claim_uid)
+
+    def write(self, claim_uid: str, spec: Spec) -> None:
+        """Makes ``spec`` the claim's spec; a runtime sees the old file or the new one, nothing in between.
+
+        A file that has this content already is left alone, so that runtimes need not load it again.
+
+        Raises:
+            PermanentError: the spec breaks a rule of CDI (code ``invalid-cdi-spec``) or the UID cannot be part of a
+                file name (code ``invalid-claim-uid``); nothing is written.
+            StoreError: the file cannot be written; the former file is still there, and no other.
+        """
+        path = self.path(claim_uid)
+        problems = validate(spec)
+        if problems:
+            raise PermanentError(
+                f"the CDI spec of claim {claim_uid} breaks the rules of CDI: {'; '.join(map(str, problems))}",
+                code="invalid-cdi-spec",
+            )
+        content = spec.to_json().encode()
+        try:
+            with self._lock:
+                if _content(path) != content:
+                    self._replace(claim_uid, path, content)
+        except OSError as error:
+            raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be written", error) from error
+
+    def _replace(self, claim_uid: str, path: Path, content: bytes) -> None:
+        for attempt in range(1, _ATTEMPTS + 1):
+            # Renamed inside the directory, because runtimes watch it: a file linked in from elsewhere is an event that
+            # older ones do not act upon.
+            temporary = path.with_name(temporary_file_name(self.driver, claim_uid, secrets.token_hex(4)))
+            try:
+                _write_new(temporary, content)
+                temporary.replace(path)
+            except BaseException as error:
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
+                # the directory vanished, or another process swept the temporary file away
+                if not isinstance(error, FileNotFoundError) or attempt == _ATTEMPTS:
+                    raise
+                self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            else:
+                return
+
+    def read(self, claim_uid: str) -> Spec | None:
+        """The claim's spec; None when there is no file or a runtime would refuse it.
+
+        Raises:
+            PermanentError: the UID cannot be part of a file name.
+            StoreError: the file exists but cannot be read.
+        """
+        path = self.path(claim_uid)
+        try:
+            content = _content(path)
+        except OSError as error:
+            raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be read", error) from error
+        if content is None:
+            return None
+        try:
+            spec = Spec.from_json(content)
+        except ValueError:
+            return None
+        return None if refusals(spec) else spec
+
+    def remove(self, claim_uid: str) -> None:
+        """Removes the claim's spec file; a missing one is fine.
+
+        Raises:
+            PermanentError: the UID cannot be part of a file name.
+            StoreError: the file exists but cannot be removed.
+        """
+        path = self.path(claim_uid)
+        try:
+            with self._lock:
+                path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            return
+        except OSError as error:
+            raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be removed", error) from error
+
+    def uids(self) -> set[str]:
+        """The UIDs of all claims that have a spec file, damaged ones too.
+
+        Raises:
+            StoreError: the directory exists but cannot be read.
+        """
+        found = (claim_uid_of(self.driver, name) for name in self._file_names())
+        return {uid for uid in found if uid is not None}
+
+    def sweep(self, keep: Collection[str]) -> list[Path]:
+        """Removes this driver's spec files of other claims than ``keep``, and temporary files that a crash left.
+
+        A claim prepared after ``keep`` was put together loses its file: call this while no claim is being prepared.
+
+        Returns:
+            The removed files.
+
+        Raises:
+            StoreError: the directory cannot be read, or some files cannot be removed; the others are.
+        """
+        removed: list[Path] = []
+        failures: list[tuple[Path, OSError]] = []
+        with self._lock:
+            for name in sorted(self._file_names()):
+                if not self._is_orphan(name, keep):
+                    continue
+                path = self.directory / name
+                try:
+                    path.unlink()
+                    removed.append(path)
+                except FileNotFoundError:
+                    pass  # another process was quicker
+                except OSError as error:
+                    failures.append((path, error))
+        if failures:
+            first, cause = failures[0]
+            raise _store_error(f"{len(failures)} orphaned CDI files cannot be removed, first {first}", cause) from cause
+        return removed
+
+    def _is_orphan(self, file_name: str, keep: Collection[str]) -> bool:
+        if is_temporary_file(self.driver, file_name):
+            return True
+        uid = claim_uid_of(self.driver, file_name)
+        return uid is not None and uid not in keep
+
+    def _file_names(self) -> list[str]:
+        try:
+            with os.scandir(self.directory) as entries:
+                return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _store_error(f"CDI directory {self.directory} cannot be read", error) from error
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    # only root and the driver may read it: environment variables can be secrets
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        view = memoryview(content)
+        while view:
+            view = view[file.write(view) :]
+
+
+def _store_error(what: str, error: OSError) -> StoreError:
+    cause = error.strerror or type(error).__name__
+    remedy = _REMEDIES.get(error.errno or 0, "check the directory and its file system")
+    return StoreError(f"{what}: {cause}; {remedy}")

@@ -1,0 +1,53 @@
+"""The group of commands, and how an error of the user's is told."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import click
+
+from dra_kit.errors import ConfigurationError, DraKitError
+
+COMMANDS = {
+    "controller": "run the controller role: Events on the life of claims",
+    "node": "run the node role: serve the kubelet, publish devices",
+    "webhook": "run the webhook role: check opaque configuration",
+}
+
+
+class LazyGroup(click.Group):
+    """Loads a command's module when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands, by name."""
+        del ctx
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"dra_kit.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what the user can mend is one line on stderr, without a traceback."""
+        try:
+            return super().invoke(ctx)
+        except DraKitError as error:
+            click.echo(f"error: {error} [{error.code}]", err=True)
+            ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dra-kit")
+def cli() -> None:
+    """Write and run Kubernetes DRA drivers in Python."""

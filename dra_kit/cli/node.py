@@ -1,0 +1,101 @@
+"""``dra-kit node``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dra_kit.author.driver import Driver
+from dra_kit.cli.options import RoleCommand, author_settings, common, path
+from dra_kit.node.settings import NodeSettings
+from dra_kit.process import logging as process_logging
+
+
+@click.command(cls=RoleCommand)
+@click.argument("target")
+@click.option("--node-name", envvar="DRA_NODE_NAME", show_envvar=True, help="name of this node's Node object")
+@click.option(
+    "--kubelet-dir",
+    default="/var/lib/kubelet",
+    show_default=True,
+    type=path(),
+    envvar="DRA_KUBELET_DIR",
+    show_envvar=True,
+    help="root directory of the kubelet",
+)
+@click.option(
+    "--cdi-dir",
+    default="/var/run/cdi",
+    show_default=True,
+    type=path(),
+    envvar="DRA_CDI_DIR",
+    show_envvar=True,
+    help="where the container runtime looks for CDI files",
+)
+@click.option(
+    "--state-dir",
+    type=path(),
+    envvar="DRA_STATE_DIR",
+    show_envvar=True,
+    help="durable state; default: plugins/<driver> below the kubelet's directory",
+)
+@click.option(
+    "--pod-uid", envvar="DRA_POD_UID", show_envvar=True, help="UID of this pod, so that rolling updates overlap"
+)
+@click.option(
+    "--dra-versions",
+    default="v1,v1beta1",
+    show_default=True,
+    envvar="DRA_VERSIONS",
+    show_envvar=True,
+    help="versions of the kubelet's DRA service to offer",
+)
+@click.option("--dump-state", is_flag=True, help="print records, effects and epochs as JSON, and end")
+@common
+@click.pass_context
+def command(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    target: str,
+    node_name: str | None,
+    kubelet_dir: Path,
+    cdi_dir: Path,
+    state_dir: Path | None,
+    pod_uid: str | None,
+    dra_versions: str,
+    dump_state: bool,
+    kubeconfig: Path | None,
+    log_format: Any,
+    log_level: str,
+) -> None:
+    """Run TARGET on this node: answer the kubelet, prepare claims, publish devices.
+
+    TARGET is module:attr, ./file.py or a folder with a pyproject.toml.
+    """
+    del target
+    driver: Driver[Any, Any] = ctx.meta["driver"]
+    if dump_state:
+        from dra_kit.node.dump import dump_state as dump
+
+        settings = NodeSettings(node_name="", kubelet_dir=kubelet_dir, state_dir=state_dir)
+        click.echo(json.dumps(dump(settings.database(driver.name)), indent=2))
+        return
+    if not node_name:
+        raise click.UsageError("Missing option '--node-name' (DRA_NODE_NAME): the name of this node's Node object.")
+    process_logging.configure(log_format, log_level.upper())
+    settings = NodeSettings(
+        node_name=node_name,
+        kubeconfig=kubeconfig,
+        kubelet_dir=kubelet_dir.absolute(),
+        cdi_dir=cdi_dir.absolute(),
+        state_dir=state_dir.absolute() if state_dir else None,
+        pod_uid=pod_uid,
+        dra_versions=tuple(item.strip() for item in dra_versions.split(",") if item.strip()),
+        author=author_settings(driver, ctx.meta.get("driver_settings", {})),
+    )
+    from dra_kit.node.agent import run_node
+
+    ctx.exit(asyncio.run(run_node(driver, settings)))

@@ -1,0 +1,156 @@
+"""The node process: wires its parts and runs them until it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dra_kit.author.claim import ClaimReference
+from dra_kit.author.context import NodeInfo
+from dra_kit.author.driver import Driver
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus, Prepared
+from dra_kit.cdi.store import SpecStore
+from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import Credentials, load_credentials
+from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.node.claims import AllocatedClaim
+from dra_kit.node.context import NodeContext
+from dra_kit.node.discovery import Discovery
+from dra_kit.node.effects import EffectEngine
+from dra_kit.node.inventory import CurrentInventory
+from dra_kit.node.parts import KubeletConnection, Operator, Startup
+from dra_kit.node.preparation import Preparation
+from dra_kit.node.publisher import Publisher
+from dra_kit.node.records import ClaimRecord
+from dra_kit.node.server import ServerFacts
+from dra_kit.node.service import ClaimService
+from dra_kit.node.settings import NodeSettings
+from dra_kit.node.store import Store
+from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
+from dra_kit.plugin.server import PluginServer
+from dra_kit.plugin.sockets import plugin_socket, registration_socket, remove_stale_sockets
+from dra_kit.process.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+DRAIN: Final = 20.0
+
+
+async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
+    """Run the node role until SIGTERM.
+
+    Returns:
+        The exit code of the process.
+
+    Raises:
+        ConfigurationError: a setting, a socket path, a kubeconfig or an effect does not fit.
+        StoreError: the durable state cannot be opened.
+    """
+    return await Agent(driver, settings, await load_credentials(settings.kubeconfig)).run()
+
+
+class Agent:
+    """Everything the node role consists of; see :func:`run_node` for its arguments and errors."""
+
+    def __init__(self, driver: Driver[Any, Any], settings: NodeSettings, credentials: Credentials) -> None:
+        name, node = driver.name, settings.node_name
+        self._driver = driver
+        self._settings = settings
+        self._client = Client(credentials, user_agent=f"{name} dra-kit/node")
+        self._events = EventRecorder(self._client, controller=name, instance=node)
+        self._store = Store(settings.database(name))
+        inventory = CurrentInventory()
+        context = NodeContext(
+            driver=name,
+            node=NodeInfo(node),
+            state_dir=settings.state(name) / "author",
+            settings=settings.author,
+            store=self._store,
+            update=self._update,
+        )
+        discovery = Discovery(driver, context, inventory)
+        context.on_rescan(discovery.rescan)
+        boot_id = _boot_id(settings)
+        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id)
+        started = asyncio.Event()
+        self._service = ClaimService(
+            driver,
+            api=self._client,
+            store=self._store,
+            cdi=SpecStore(settings.cdi_dir, name),
+            preparation=Preparation(driver, inventory, effects, boot_id, started),
+            effects=effects,
+            failed=self._prepare_failed,
+            prepared=self._prepared,
+        )
+        facts = ServerFacts(self._client, node)
+        publisher = Publisher(driver, node, self._client, facts)
+        inventory.listen(publisher.publish)
+        self.supervisor = Supervisor(drain=DRAIN)
+        kubelet = self._kubelet()
+        self.supervisor.add(kubelet)
+        self.supervisor.add(self._events, after=kubelet)
+        self.supervisor.add(Startup(driver, context, self._service, facts, started), after=kubelet)
+        self.supervisor.add(discovery, after=kubelet)
+        self.supervisor.add(publisher, after=kubelet)
+        self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+
+    def _kubelet(self) -> KubeletConnection:
+        kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
+        endpoint = plugin_socket(kubelet_dir, name, pod_uid)
+        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions)
+        registration = RegistrationServer(
+            name,
+            endpoint=endpoint,
+            supported_versions=plugin.supported_versions,
+            socket=registration_socket(kubelet_dir, name, pod_uid),
+            on_status=_told_by_kubelet,
+        )
+        return KubeletConnection(plugin, registration, self._service)
+
+    async def run(self) -> int:
+        """Run until SIGTERM or :meth:`stop`; the exit code."""
+        for path in remove_stale_sockets(self._settings.kubelet_dir, self._driver.name):
+            logger.info("stale socket removed", extra={"path": str(path)})
+        self._service.sweep()
+        try:
+            return await self.supervisor.run()
+        finally:
+            await self._events.flush(2.0)
+            await self._client.close()
+            self._store.close()
+
+    def stop(self) -> None:
+        """Ask the process to end."""
+        self.supervisor.stop()
+
+    def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
+        self._events.record(
+            ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace),
+            "Warning",
+            reason="FailedPrepareDevices",
+            action="Prepare",
+            note=f"on node {self._settings.node_name}: {error}",
+        )
+
+    def _prepared(self, claim: AllocatedClaim, record: ClaimRecord, prepared: Sequence[Prepared]) -> None:
+        del claim, record, prepared
+
+    def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
+        del pool, device, status, metadata
+
+
+def _told_by_kubelet(status: RegistrationStatus) -> None:
+    if status.registered:
+        logger.info("registered with the kubelet")
+    else:
+        logger.error("the kubelet refused the registration", extra={"error": status.error})
+
+
+def _boot_id(settings: NodeSettings) -> str:
+    try:
+        return settings.boot_id.read_text().strip()
+    except OSError as error:
+        raise ConfigurationError(f"boot id {settings.boot_id} cannot be read: {error}; is /proc mounted?") from error

@@ -1,0 +1,149 @@
+"""A ResourceClaim as the API server has it, narrowed down to what this driver must prepare."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from dra_kit.author.claim import Claim, ClaimReference, ConsumerReference, Effects
+from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
+from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
+from dra_kit.resource import v1
+from dra_kit.resource.config import configs_for_driver
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+
+
+class Getter(Protocol):
+    """What of the API client is needed here."""
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+        """One object."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedClaim:
+    """A claim that is allocated to this driver, checked against what the kubelet named.
+
+    Attributes:
+        results: this driver's results, in the API's order.
+        configs: for each result the entries with opaque parameters for this driver, weakest first.
+        allocation: fingerprint of results and configs: equal means that the same is to be prepared.
+    """
+
+    reference: ClaimReference
+    claim: v1.ResourceClaim
+    raw: dict[str, Any]
+    results: tuple[v1.DeviceRequestAllocationResult, ...]
+    configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...]
+    allocation: str
+
+    def for_author(self, effects: Effects | None) -> Claim:
+        """The claim as a preparer sees it."""
+        metadata = self.claim.metadata
+        return Claim(
+            namespace=self.reference.namespace,
+            name=self.reference.name,
+            uid=self.reference.uid,
+            labels=metadata.labels,
+            annotations=metadata.annotations,
+            reserved_for=tuple(
+                ConsumerReference(item.api_group, item.resource, item.name, item.uid)
+                for item in self.claim.status.reserved_for
+            ),
+            pod_claim_name=metadata.annotations.get(POD_CLAIM_NAME),
+            raw=self.raw,
+            effects=effects,
+        )
+
+
+async def fetch(api: Getter, reference: ClaimReference, driver: str) -> AllocatedClaim:
+    """GET the claim and check it.
+
+    Raises:
+        PrepareError: it does not exist, was replaced, is not allocated, holds nothing of this driver, or the API
+            server does not answer.
+    """
+    return allocated(await get(api, reference), reference, driver)
+
+
+async def get(api: Getter, reference: ClaimReference) -> dict[str, Any]:
+    """The claim object.
+
+    Raises:
+        PermanentError: when there is no such claim (code ``claim-not-found``).
+        TransientError: when the API server cannot be asked.
+    """
+    try:
+        return await api.get(RESOURCE_CLAIMS, reference.name, reference.namespace)
+    except NotFound as error:
+        raise PermanentError(
+            f"claim {reference} does not exist; delete the pod that uses it, or create the claim again",
+            code="claim-not-found",
+        ) from error
+    except KubeError as error:
+        hint = "; the kubelet tries again" if isinstance(error, Unavailable) else ""
+        raise TransientError(f"claim {reference} cannot be read: {error}{hint}", code=error.code) from error
+
+
+def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> AllocatedClaim:
+    """Check a claim object and narrow it down to this driver.
+
+    Raises:
+        PrepareError: when it is another claim than ``reference``, not allocated, or not ours.
+    """
+    try:
+        claim = v1.ResourceClaim.model_validate(raw)
+    except ValidationError as error:
+        raise InternalError(
+            f"claim {reference} is not understood: {error.errors(include_url=False)[0]['msg']}"
+        ) from error
+    if claim.metadata.uid != reference.uid:
+        raise TransientError(
+            f"claim {reference} was replaced: the kubelet asks for UID {reference.uid}, the API server has "
+            f"{claim.metadata.uid}; the pod must be created again",
+            code="claim-replaced",
+        )
+    allocation = claim.status.allocation
+    if allocation is None:
+        raise TransientError(
+            f"claim {reference} is not allocated; it is prepared once the scheduler has allocated it",
+            code="claim-not-allocated",
+        )
+    results = tuple(result for result in allocation.devices.results if result.driver == driver)
+    if not results:
+        others = sorted({result.driver for result in allocation.devices.results})
+        raise PermanentError(
+            f"claim {reference} holds no device of driver {driver}, only of {', '.join(others) or 'nobody'}; "
+            "it is another driver's to prepare",
+            code="claim-of-other-driver",
+        )
+    configs = tuple(tuple(configs_for_driver(allocation.devices.config, result.request, driver)) for result in results)
+    return AllocatedClaim(reference, claim, raw, results, configs, _fingerprint(results, configs))
+
+
+def _fingerprint(
+    results: tuple[v1.DeviceRequestAllocationResult, ...],
+    configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...],
+) -> str:
+    data = [
+        [result.to_json(), [entry.opaque.parameters for entry in entries if entry.opaque is not None]]
+        for result, entries in zip(results, configs, strict=True)
+    ]
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, device: str) -> bool:
+    """Whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device."""
+    if raw is None:
+        return False
+    try:
+        found = allocated(raw, ClaimReference("", "", uid), driver)
+    except PrepareError:
+        return False
+    return any((result.pool, result.device) == (pool, device) for result in found.results)

@@ -1,0 +1,81 @@
+"""``Context`` as the node implements it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dra_kit.author.context import Context, NodeInfo, PreparedClaim
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.node.store import Store
+
+Update = Callable[[str, str, DeviceStatus | None, DeviceMetadata | None], None]
+
+
+class NodeContext(Context[Any]):
+    """What an author's code is told, and what it may ask, from any thread.
+
+    Args:
+        driver: the driver's name.
+        node: the node this process runs on.
+        state_dir: the author's own directory; made when missing.
+        settings: the author's settings, already filled.
+        store: where prepared claims are looked up.
+        update: takes facts that came later.
+    """
+
+    def __init__(
+        self, *, driver: str, node: NodeInfo, state_dir: Path, settings: Any, store: Store, update: Update
+    ) -> None:
+        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        self.driver = driver
+        self.node = node
+        self.state_dir = state_dir
+        self.settings = settings
+        self._store = store
+        self._update = update
+        self._stopping = threading.Event()
+        self._rescan: Callable[[], None] = lambda: None
+
+    @property
+    def stopping(self) -> bool:
+        """See :class:`dra_kit.Context`."""
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        """The process is asked to end."""
+        self._stopping.set()
+
+    def on_rescan(self, rescan: Callable[[], None]) -> None:
+        """Who answers :meth:`rescan`."""
+        self._rescan = rescan
+
+    def rescan(self) -> None:
+        """See :class:`dra_kit.Context`."""
+        self._rescan()
+
+    def prepared(self) -> Mapping[str, PreparedClaim]:
+        """See :class:`dra_kit.Context`."""
+        return {
+            record.uid: PreparedClaim(
+                namespace=record.namespace,
+                name=record.name,
+                uid=record.uid,
+                states={(item.pool, item.device, item.share_id): item.state for item in record.devices},
+            )
+            for record in self._store.claims()
+            if record.phase == "prepared"
+        }
+
+    def update(
+        self,
+        pool: str,
+        device: str,
+        *,
+        status: DeviceStatus | None = None,
+        metadata: DeviceMetadata | None = None,
+    ) -> None:
+        """See :class:`dra_kit.Context`."""
+        self._update(pool, device, status, metadata)

@@ -1,0 +1,178 @@
+"""One sqlite database with a single writer: many small writes, one durable transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from dra_kit.errors import ConfigurationError, StoreError
+
+T = TypeVar("T")
+Write = Callable[[sqlite3.Connection], T]
+
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS claims (
+  uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS claim_devices (
+  uid TEXT NOT NULL, pool TEXT NOT NULL, device TEXT NOT NULL, share_id TEXT NOT NULL, exclusive INTEGER NOT NULL
+);
+CREATE INDEX IF NOT EXISTS claim_devices_by_device ON claim_devices (pool, device);
+CREATE INDEX IF NOT EXISTS claim_devices_by_claim ON claim_devices (uid);
+CREATE TABLE IF NOT EXISTS epochs (uid TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS effects (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, effect TEXT NOT NULL, spec TEXT NOT NULL, keys TEXT NOT NULL,
+  phase TEXT NOT NULL, outcome TEXT, boot_id TEXT NOT NULL, error TEXT NOT NULL DEFAULT '', UNIQUE (effect, spec)
+);
+CREATE TABLE IF NOT EXISTS effect_claims (
+  effect INTEGER NOT NULL, uid TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (effect, uid)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS effect_claims_by_claim ON effect_claims (uid);
+"""
+
+
+@dataclass(slots=True)
+class _Job:
+    write: Write[Any]
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._set, result, error)
+        except RuntimeError:
+            pass  # the loop is closed; nobody waits any more
+
+    def _set(self, result: Any, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(result)
+        else:
+            self.future.set_exception(error)
+
+
+class Database:
+    """Reads at once, writes through one thread that puts everything waiting into one transaction.
+
+    WAL with ``synchronous=FULL``: a write that was answered survives kill -9 and power loss. Two processes may share
+    the file.
+
+    Args:
+        path: of the database file; its directory is made when missing.
+
+    Raises:
+        StoreError: when it cannot be opened or is damaged.
+        ConfigurationError: when a newer release of the driver wrote it in a form this one does not know.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._writer = self._open()
+            self._migrate(self._writer)
+            self._reader = self._open()
+        except (OSError, sqlite3.Error) as error:
+            raise self._store_error("cannot be opened", error) from error
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="store", daemon=True)
+        self._thread.start()
+
+    def _open(self) -> sqlite3.Connection:
+        # autocommit mode: transactions are begun and ended here, by name
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > SCHEMA_VERSION:
+            raise ConfigurationError(
+                f"state {self.path} was written in form {version}, this release knows up to {SCHEMA_VERSION}; "
+                "run the release that wrote it"
+            )
+        if version == 0:
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+
+    def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """All rows of a query; sees every write that was answered.
+
+        Raises:
+            StoreError: when the file cannot be read.
+        """
+        try:
+            return self._reader.execute(sql, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise self._store_error("cannot be read", error) from error
+
+    async def write(self, write: Write[T]) -> T:
+        """Run ``write`` in the next transaction and return its result once that is durable.
+
+        An exception that ``write`` raises undoes its own changes only and reaches the caller.
+
+        Raises:
+            StoreError: when the transaction fails; then nothing of it is stored.
+        """
+        loop = asyncio.get_running_loop()
+        job = _Job(write, loop, loop.create_future())
+        self._jobs.put(job)
+        result: T = await job.future
+        return result
+
+    def close(self) -> None:
+        """Finish the writes that wait, then close the file."""
+        self._jobs.put(None)
+        self._thread.join()
+        self._reader.close()
+        self._writer.close()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            batch = [job]
+            last = False
+            while not self._jobs.empty():
+                following = self._jobs.get()
+                if following is None:
+                    last = True
+                    break
+                batch.append(following)
+            self._transaction(batch)
+            if last:
+                return
+
+    def _transaction(self, batch: list[_Job]) -> None:
+        outcomes: list[tuple[_Job, Any, BaseException | None]] = []
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            for job in batch:
+                self._writer.execute("SAVEPOINT job")
+                try:
+                    outcomes.append((job, job.write(self._writer), None))
+                except sqlite3.Error:
+                    raise
+                except Exception as error:  # noqa: BLE001 - belongs to the caller of this job alone
+                    self._writer.execute("ROLLBACK TO job")
+                    outcomes.append((job, None, error))
+                self._writer.execute("RELEASE job")
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            failure = self._store_error("cannot be written", error)
+            outcomes = [(job, None, failure) for job in batch]
+        for job, result, problem in outcomes:
+            job.finish(result, problem)
+
+    def _store_error(self, what: str, error: Exception) -> StoreError:
+        return StoreError(
+            f"state {self.path} {what}: {error}; check that the disk is writable and not full (--state-dir)"
+        )

@@ -1,0 +1,168 @@
+"""Runs an author's ``discover`` in a thread of its own and hands every inventory to the main loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections.abc import AsyncIterable, Iterable
+from typing import Any, Final
+
+from dra_kit.author.calling import call
+from dra_kit.author.driver import Driver
+from dra_kit.errors import DraKitError
+from dra_kit.node.context import NodeContext
+from dra_kit.node.inventory import CurrentInventory, as_inventory
+
+logger = logging.getLogger(__name__)
+RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+
+
+class Discovery:
+    """A part of the node process: startup of the provider, then its generator, again and again as asked.
+
+    Args:
+        driver: whose provider is run.
+        context: given to ``startup``.
+        current: where inventories go.
+    """
+
+    name = "discovery"
+
+    def __init__(self, driver: Driver[Any, Any], context: NodeContext, current: CurrentInventory) -> None:
+        self._driver = driver
+        self._context = context
+        self._current = current
+        self._wake = threading.Condition()
+        self._rescan = False
+        self._stopping = False
+        self._async_loop: asyncio.AbstractEventLoop | None = None
+        self._async_wake: asyncio.Event | None = None
+
+    def rescan(self) -> None:
+        """Start ``discover`` again; a running async generator is closed first. From any thread."""
+        self._interrupt(stop=False)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready with the first inventory."""
+        loop = asyncio.get_running_loop()
+        self._current.listen(lambda _: ready.set())
+        await call(self._driver.provider.startup, self._context)
+        ended: asyncio.Future[None] = loop.create_future()
+        thread = threading.Thread(target=self._work, args=(loop, ended), name="discovery", daemon=True)
+        thread.start()
+        try:
+            await ended
+        finally:
+            self._interrupt(stop=True)
+
+    def _interrupt(self, *, stop: bool) -> None:
+        with self._wake:
+            self._rescan = True
+            self._stopping = self._stopping or stop
+            self._wake.notify_all()
+            loop, event = self._async_loop, self._async_wake
+            if loop is not None and event is not None:
+                try:
+                    loop.call_soon_threadsafe(event.set)
+                except RuntimeError:
+                    pass  # between two lives of the loop; the flag is seen before the next
+
+    def _work(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+        attempt = 0
+        while not self._stopping:
+            self._rescan = False
+            delay = self._driver.rescan_every
+            try:
+                self._once(loop)
+                attempt = 0
+            except Exception as error:  # noqa: BLE001 - the author's code may raise anything; it is told and tried again
+                delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
+                attempt += 1
+                self._report(loop, error, delay)
+            with self._wake:
+                self._wake.wait_for(lambda: self._rescan or self._stopping, timeout=delay)
+        _threadsafe(loop, lambda: None if ended.done() else ended.set_result(None))
+
+    def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
+        expected = isinstance(error, DraKitError)
+        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        logger.error(
+            "discover failed",
+            extra={"error": text, "again_in": delay},
+            exc_info=None if expected else error,
+        )
+        _threadsafe(loop, lambda: setattr(self._current, "problem", text))
+
+    def _once(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One life of the generator."""
+        produced: object = self._driver.provider.discover()
+        seen = False
+        if isinstance(produced, AsyncIterable):
+            seen = asyncio.run(self._drain(produced, loop))
+        elif isinstance(produced, Iterable) and inspect.isgenerator(produced):
+            for yielded in produced:
+                seen = True
+                self._deliver(yielded, loop)
+                if self._rescan:
+                    produced.close()
+                    break
+        else:
+            if inspect.iscoroutine(produced):
+                produced.close()
+            name = type(self._driver.provider).__name__
+            raise DraKitError(
+                f"{name}.discover must be a generator; write 'yield [...]' instead of 'return [...]'",
+                code="invalid-discover",
+            )
+        if not seen and not self._rescan:
+            raise DraKitError(
+                f"{type(self._driver.provider).__name__}.discover ended without an inventory; yield [] when there are "
+                "no devices",
+                code="invalid-discover",
+            )
+
+    async def _drain(self, produced: AsyncIterable[object], loop: asyncio.AbstractEventLoop) -> bool:
+        wake = asyncio.Event()
+        with self._wake:
+            self._async_loop, self._async_wake = asyncio.get_running_loop(), wake
+            if self._rescan:
+                wake.set()
+        interrupted = asyncio.ensure_future(wake.wait())
+        iterator = aiter(produced)
+        seen = False
+        try:
+            while True:
+                following = asyncio.ensure_future(_next(iterator))
+                await asyncio.wait({following, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
+                    return seen
+                self._deliver(following.result(), loop)
+                seen = True
+        except StopAsyncIteration:
+            return seen
+        finally:
+            interrupted.cancel()
+            with self._wake:
+                self._async_loop = self._async_wake = None
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
+        inventory = as_inventory(self._driver, yielded, self._context.node.name)
+        _threadsafe(loop, lambda: self._current.replace(inventory))
+
+
+async def _next(iterator: Any) -> object:
+    return await anext(iterator)
+
+
+def _threadsafe(loop: asyncio.AbstractEventLoop, function: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:
+        pass  # the main loop has ended: the process is going down

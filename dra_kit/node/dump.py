@@ -1,0 +1,29 @@
+"""``dra-kit node --dump-state``: what the node knows, for people and for machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.node.store import Store
+
+
+def dump_state(database: Path) -> dict[str, Any]:
+    """Records, effects and epochs of a node as JSON.
+
+    Raises:
+        ConfigurationError: when there is no state there.
+        StoreError: when it cannot be read.
+    """
+    if not database.exists():
+        raise ConfigurationError(f"there is no state at {database}; correct --state-dir or --kubelet-dir")
+    store = Store(database)
+    try:
+        return {
+            "claims": [record.model_dump(mode="json") for record in store.claims()],
+            "effects": [effect.model_dump(mode="json") for effect in store.effects()],
+            "epochs": store.epochs(),
+        }
+    finally:
+        store.close()

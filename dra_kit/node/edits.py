@@ -1,0 +1,126 @@
+"""What a preparer returned, as one CDI spec for the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dra_kit.author.prepared import ContainerEdits, Hook, Prepared
+from dra_kit.cdi import spec as cdi
+from dra_kit.cdi.names import QualifiedName, claim_device_name, claim_kind
+from dra_kit.cdi.validation import validate
+from dra_kit.errors import PermanentError
+from dra_kit.resource import v1
+
+Result = v1.DeviceRequestAllocationResult
+
+
+def claim_spec(
+    driver: str, uid: str, items: Sequence[tuple[Result, Prepared]]
+) -> tuple[cdi.Spec | None, list[tuple[str, ...]]]:
+    """The spec of a claim and, for each device, the CDI names that the kubelet is told.
+
+    Edits of a device go with its name, edits of the claim into the spec's own part, which a container gets once.
+    A device without edits needs no CDI device.
+
+    Raises:
+        PermanentError: when an edit breaks a rule of CDI, or two devices contradict each other.
+    """
+    _no_contradictions(items)
+    claim_edits = _merged([prepared.claim_edits for _, prepared in items if prepared.claim_edits is not None])
+    kind = claim_kind(driver)
+    devices: list[cdi.CDIDevice] = []
+    names: list[tuple[str, ...]] = []
+    for result, prepared in items:
+        edits = _edits(prepared)
+        if claim_edits != cdi.ContainerEdits() and edits == cdi.ContainerEdits():
+            # CDI knows no empty device, and without a device the claim's edits would reach nobody
+            edits = cdi.ContainerEdits(env=(f"DRA_DEVICE={result.driver}/{result.pool}/{result.device}",))
+        own: tuple[str, ...] = ()
+        if edits != cdi.ContainerEdits():
+            name = claim_device_name(
+                uid, request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
+            )
+            devices.append(cdi.CDIDevice(name=name, container_edits=edits))
+            own = (f"{kind}={name}",)
+        names.append((*own, *(str(QualifiedName.parse(other)) for other in prepared.cdi_devices)))
+    if not devices:
+        return None, names
+    spec = cdi.build_spec(kind, tuple(devices), container_edits=claim_edits)
+    problems = validate(spec)
+    if problems:
+        raise PermanentError(
+            f"prepare returned edits that CDI does not allow: {'; '.join(str(problem) for problem in problems)}",
+            code="invalid-edits",
+        )
+    return spec, names
+
+
+def _edits(edits: ContainerEdits) -> cdi.ContainerEdits:
+    return cdi.ContainerEdits(
+        env=tuple(f"{name}={value}" for name, value in edits.env.items()),
+        device_nodes=tuple(cdi.DeviceNode(**node.model_dump(exclude_none=True)) for node in edits.device_nodes),
+        net_devices=tuple(cdi.NetDevice(**item.model_dump()) for item in edits.net_devices),
+        hooks=tuple(_hook(hook) for hook in edits.hooks),
+        mounts=tuple(
+            cdi.Mount(
+                host_path=mount.host_path,
+                container_path=mount.container_path,
+                options=tuple(mount.options),
+                type=mount.type or "",
+            )
+            for mount in edits.mounts
+        ),
+        additional_gids=tuple(edits.additional_gids),
+    )
+
+
+def _hook(hook: Hook) -> cdi.Hook:
+    return cdi.Hook(
+        hook_name=hook.hook_name, path=hook.path, args=tuple(hook.args), env=tuple(hook.env), timeout=hook.timeout
+    )
+
+
+def _merged(parts: Sequence[ContainerEdits]) -> cdi.ContainerEdits:
+    """The claim's edits as each device gave them; what several devices gave alike stands once."""
+    merged: dict[str, tuple[object, ...]] = {}
+    for part in parts:
+        edits = _edits(part)
+        for field in cdi.ContainerEdits.model_fields:
+            values = getattr(edits, field) or ()
+            if values:
+                merged[field] = tuple(dict.fromkeys((*merged.get(field, ()), *values)))
+    return cdi.ContainerEdits.model_validate(merged)
+
+
+def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
+    """Refuse two devices that set one thing differently: a container that sees the claim sees both.
+
+    Raises:
+        PermanentError: naming both devices and what they disagree about (code ``edits-conflict``).
+    """
+    seen: dict[str, tuple[str, object]] = {}
+    for result, prepared in items:
+        device = f"{result.pool}/{result.device}"
+        claim_edits = prepared.claim_edits or ContainerEdits()
+        for what, value in (*_settings(prepared), *_settings(claim_edits)):
+            other, before = seen.setdefault(what, (device, value))
+            if before != value:
+                raise PermanentError(
+                    f"devices {other} and {device} set {what} differently; name it after the device "
+                    "(device.env_name), or put it into claim_edits once",
+                    code="edits-conflict",
+                )
+
+
+def _settings(edits: ContainerEdits) -> Iterator[tuple[str, object]]:
+    env: Mapping[str, str] = edits.env
+    for name, value in env.items():
+        yield f"variable {name}", value
+    for mount in edits.mounts:
+        yield f"mount {mount.container_path}", mount
+    for node in edits.device_nodes:
+        yield f"device node {node.path}", node
+    for net in edits.net_devices:
+        yield f"network interface {net.name}", net
+    for hook in edits.hooks:
+        yield f"{hook.hook_name} hook {hook.path}", hook

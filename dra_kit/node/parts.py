@@ -1,0 +1,112 @@
+"""The parts of the node process that are more than a wire between two others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from dra_kit.author.calling import call
+from dra_kit.author.driver import Driver
+from dra_kit.errors import DraKitError
+from dra_kit.kube.credentials import Credentials
+from dra_kit.node.context import NodeContext
+from dra_kit.node.publisher import Publisher
+from dra_kit.node.server import ServerFacts
+from dra_kit.node.service import ClaimService
+from dra_kit.plugin.registration import RegistrationServer
+from dra_kit.plugin.server import PluginServer
+
+logger = logging.getLogger(__name__)
+
+DRAIN: Final = 8.0
+"""Seconds that calls of the kubelet may take to end when the process stops."""
+NODE_WAIT: Final = 5.0
+"""Seconds that the author's startup waits for the Node's labels; without API server it starts without them."""
+
+
+class KubeletConnection:
+    """Both sockets: the service first, then the registration that points to it; stopped in reverse."""
+
+    name = "kubelet"
+
+    def __init__(self, plugin: PluginServer, registration: RegistrationServer, service: ClaimService) -> None:
+        self._plugin = plugin
+        self._registration = registration
+        self._service = service
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when the kubelet can find the driver."""
+        await self._plugin.start()
+        try:
+            self._registration.start()
+            ready.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.to_thread(self._registration.stop, 0.5)
+            await self._plugin.stop(DRAIN)
+            await self._service.drain(DRAIN)
+
+
+class Startup:
+    """The author's startup of the preparer, and what the last process left half done."""
+
+    name = "startup"
+
+    def __init__(
+        self,
+        driver: Driver[Any, Any],
+        context: NodeContext,
+        service: ClaimService,
+        facts: ServerFacts,
+        started: asyncio.Event,
+    ) -> None:
+        self._driver = driver
+        self._context = context
+        self._service = service
+        self._facts = facts
+        self._started = started
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""
+        try:
+            self._context.node = await asyncio.wait_for(self._facts.node(), NODE_WAIT)
+        except (DraKitError, TimeoutError) as error:
+            logger.warning("node not read yet", extra={"error": str(error) or "no answer"})
+        try:
+            await call(self._driver.preparer.startup, self._context)
+            self._started.set()
+            ready.set()
+            await self._service.resume()
+            await asyncio.Event().wait()
+        finally:
+            self._context.stop()
+
+
+class Operator:
+    """kopf in its own thread; started late, since its import costs more than all the rest of the start."""
+
+    name = "kopf"
+
+    def __init__(self, credentials: Credentials, driver: str, node_name: str, publisher: Publisher) -> None:
+        self._credentials = credentials
+        self._driver = driver
+        self._node_name = node_name
+        self._publisher = publisher
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
+        loop = asyncio.get_running_loop()
+        build, thread_class = await asyncio.to_thread(_import_kopf)
+        thread = thread_class(
+            self._credentials,
+            lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
+        )
+        await thread.run(ready)
+
+
+def _import_kopf() -> tuple[Any, Any]:
+    from dra_kit.kube.operator import OperatorThread
+    from dra_kit.node.handlers import build
+
+    return build, OperatorThread

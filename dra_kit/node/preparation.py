@@ -1,0 +1,170 @@
+"""One claim through the author's preparer: from an allocated claim to the record of what was prepared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.author.claim import AllocatedDevice, Effects
+from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.device import Device
+from dra_kit.author.driver import Driver
+from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparer import prepare_all
+from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig, PermanentError, PrepareError
+from dra_kit.node.claims import AllocatedClaim
+from dra_kit.node.edits import claim_spec
+from dra_kit.node.effects import EffectEngine
+from dra_kit.node.inventory import CurrentInventory, fingerprint
+from dra_kit.node.records import ClaimRecord, DeviceRecord
+from dra_kit.resource import v1
+from dra_kit.resource.config import base_request
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Runs a driver's preparer for one claim at a time; keeps nothing between calls.
+
+    Args:
+        driver: whose preparer is run.
+        inventory: where allocated devices are looked up.
+        effects: where the preparer's effects are ensured.
+        boot_id: written into the record.
+        started: set once the preparer's ``startup`` has returned.
+    """
+
+    driver: Driver[Any, Any]
+    inventory: CurrentInventory
+    effects: EffectEngine
+    boot_id: str
+    started: asyncio.Event
+
+    async def prepare(self, claim: AllocatedClaim) -> tuple[ClaimRecord, list[Prepared]]:
+        """The record of a prepared claim, not stored yet, and what the author returned for each device.
+
+        Raises:
+            PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
+        """
+        configs = [self._configs(claim, index) for index in range(len(claim.results))]
+        advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
+        await self.started.wait()
+        ordinary = Effects(self.effects.scope(claim.reference, admin_access=False))
+        admin = Effects(self.effects.scope(claim.reference, admin_access=True))
+        devices = [
+            self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
+            for index, result in enumerate(claim.results)
+        ]
+        prepared = await self._ask_author(claim, devices, ordinary)
+        forgotten = ordinary.never_awaited() + admin.never_awaited()
+        if forgotten:
+            raise ConfigurationError(
+                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
+                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
+                code="effect-not-awaited",
+            )
+        spec, names = claim_spec(self.driver.name, claim.reference.uid, list(zip(claim.results, prepared, strict=True)))
+        records = tuple(
+            DeviceRecord(
+                request=base_request(result.request),
+                pool=result.pool,
+                device=result.device,
+                share_id=result.share_id,
+                admin_access=bool(result.admin_access),
+                cdi_devices=names[index],
+                state=prepared[index].state,
+                advertised=fingerprint(advertised[index]),
+            )
+            for index, result in enumerate(claim.results)
+        )
+        record = ClaimRecord(
+            namespace=claim.reference.namespace,
+            name=claim.reference.name,
+            uid=claim.reference.uid,
+            allocation=claim.allocation,
+            boot_id=self.boot_id,
+            devices=records,
+            spec=spec.model_dump(mode="json", exclude_defaults=True) if spec else None,
+        )
+        return record, prepared
+
+    def _configs(self, claim: AllocatedClaim, index: int) -> list[OpaqueConfig]:
+        """The configs of one result, decoded, weakest first.
+
+        Raises:
+            InvalidConfig: naming request, source and every field.
+        """
+        decoded = []
+        for entry in claim.configs[index]:
+            parameters = entry.opaque.parameters if entry.opaque is not None else None
+            try:
+                decoded.append(self.driver.configs.decode(parameters))
+            except InvalidConfig as error:
+                source = "the claim" if entry.source == "FromClaim" else "its DeviceClass"
+                raise InvalidConfig(
+                    f"request {claim.results[index].request!r}: config of {source}: {error}; correct it and create "
+                    "the claim again",
+                    problems=error.problems,
+                ) from error
+        return decoded
+
+    def _device(
+        self,
+        result: v1.DeviceRequestAllocationResult,
+        configs: list[OpaqueConfig],
+        advertised: Device,
+        effects: Effects,
+    ) -> AllocatedDevice[Any, Any]:
+        request, _, subrequest = result.request.partition("/")
+        config = configs[-1] if configs else self._default_config(advertised)
+        return AllocatedDevice(
+            name=result.device,
+            pool=result.pool,
+            request=request,
+            subrequest=subrequest or None,
+            config=config,
+            configs=tuple(configs),
+            advertised=advertised,
+            consumed_capacity=result.consumed_capacity,
+            share_id=result.share_id,
+            admin_access=bool(result.admin_access),
+            binding_conditions=result.binding_conditions,
+            effects=effects,
+        )
+
+    def _default_config(self, advertised: Device) -> OpaqueConfig:
+        try:
+            config: OpaqueConfig = self.driver.preparer.default_config(advertised)
+        except Exception as error:
+            raise _author_error(f"{type(self.driver.preparer).__name__}.default_config", error) from error
+        return config
+
+    async def _ask_author(
+        self, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]], ordinary: Effects
+    ) -> list[Prepared]:
+        preparer = self.driver.preparer
+        try:
+            prepared = list(await prepare_all(preparer, claim.for_author(ordinary), devices))
+        except Exception as error:
+            raise _author_error(f"{type(preparer).__name__}.prepare", error) from error
+        if len(prepared) != len(devices) or not all(isinstance(item, Prepared) for item in prepared):
+            raise PermanentError(
+                f"{type(preparer).__name__} returned {prepared!r:.200} for {len(devices)} devices; return one "
+                "dra_kit.Prepared for each",
+                code="invalid-prepared",
+            )
+        return prepared
+
+
+def _author_error(where: str, error: Exception) -> DraKitError:
+    """The author's exception as a per-claim error; errors meant for the user pass as they are."""
+    if isinstance(error, PrepareError | ConfigurationError):
+        return error
+    if isinstance(error, DraKitError):
+        return PrepareError(f"{where}: {error}", code=error.code)
+    text = str(error)
+    return PrepareError(
+        f"{where} raised {type(error).__name__}{f': {text}' if text else ''}; the driver's log has the traceback",
+        code="author-error",
+    )

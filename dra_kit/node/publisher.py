@@ -1,0 +1,197 @@
+"""Publishes the inventory as ResourceSlices: what is wanted is held against what is there, whatever happened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from dra_kit.author.device import Device
+from dra_kit.author.driver import Driver
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.node.server import ServerFacts
+from dra_kit.resource import v1
+from dra_kit.resource.slices.desired import Accepted, Desired, DesiredPool, Plan
+from dra_kit.resource.slices.dropped import dropped_fields
+from dra_kit.resource.slices.planning import plan
+
+logger = logging.getLogger(__name__)
+
+SETTLE: Final = 0.05
+"""Seconds in which several changes become one publication."""
+CHECK_AFTER_WRITE: Final = 35.0
+"""Seconds after a write until the slices are looked at again: a kubelet that restarts may wipe them unseen."""
+CHECK_EVERY: Final = 600.0
+"""Seconds between two looks when nothing happens."""
+RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+
+
+def field_selector(driver: str, node_name: str) -> str:
+    """What selects this driver's slices of this node on the server."""
+    return f"spec.driver={driver},spec.nodeName={node_name}"
+
+
+class Publisher:
+    """A part of the node process.
+
+    Args:
+        driver: whose slices these are.
+        node_name: the node that the slices belong to.
+        client: reads and writes slices.
+        facts: what the API server can do, and the Node as the slices' owner.
+    """
+
+    name = "publisher"
+
+    def __init__(
+        self,
+        driver: Driver[Any, Any],
+        node_name: str,
+        client: Client,
+        facts: ServerFacts,
+    ) -> None:
+        self._driver = driver
+        self._node_name = node_name
+        self._client = client
+        self._facts = facts
+        self._wanted: Inventory[Device] | None = None
+        self._changed = asyncio.Event()
+        self._accepted: dict[str, Accepted] = {}
+        self._told: set[str] = set()
+        self.last_error = ""
+
+    def publish(self, inventory: Inventory[Device]) -> None:
+        """Publish this inventory from now on."""
+        self._wanted = inventory
+        self._changed.set()
+
+    def look_again(self) -> None:
+        """Something may have changed on the server."""
+        if self._wanted is not None:
+            self._changed.set()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when the first inventory is published."""
+        attempt = 0
+        delay: float | None = None
+        while True:
+            await self._wait(delay)
+            await asyncio.sleep(SETTLE)
+            self._changed.clear()
+            try:
+                wrote = await self.reconcile()
+            except DraKitError as error:
+                delay = RETRY[min(attempt, len(RETRY) - 1)]
+                attempt += 1
+                self._report(error, delay)
+                if isinstance(error, Invalid | ConfigurationError):
+                    delay = CHECK_EVERY  # trying again will not help; a new inventory may
+                continue
+            attempt, self.last_error = 0, ""
+            delay = CHECK_AFTER_WRITE if wrote else CHECK_EVERY
+            ready.set()
+
+    async def _wait(self, seconds: float | None) -> None:
+        try:
+            await asyncio.wait_for(self._changed.wait(), seconds)
+        except TimeoutError:
+            pass  # time to look
+
+    def _report(self, error: DraKitError, delay: float) -> None:
+        text = str(error)
+        level = logging.DEBUG if text == self.last_error else logging.ERROR
+        self.last_error = text
+        logger.log(level, "slices not published", extra={"error": text, "code": error.code, "again_in": delay})
+
+    async def reconcile(self) -> bool:
+        """Make the API server hold what is wanted; whether anything had to be written.
+
+        Raises:
+            KubeError: the API server refused or did not answer.
+            ConfigurationError: the inventory cannot be published on this server.
+        """
+        if self._wanted is None:
+            return False
+        listed = await self._client.list(
+            RESOURCE_SLICES, field_selector=field_selector(self._driver.name, self._node_name)
+        )
+        existing = [_parsed(item) for item in listed.items]
+        # pools of other nodes or of none are not the node's to publish
+        desired = Desired(
+            driver=self._driver.name,
+            owner=await self._facts.owner(),
+            pools=tuple(desired_pool(pool, self._node_name) for pool in self._wanted.pools),
+        )
+        steps = plan(desired, existing, features=await self._facts.features(), accepted=self._accepted)
+        if not steps:
+            return False
+        await self._execute(steps)
+        logger.info(
+            "slices published",
+            extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
+        )
+        return True
+
+    async def _execute(self, steps: Plan) -> None:
+        try:
+            for item in steps.deletes:
+                metadata = item.metadata
+                self._accepted.pop(metadata.name, None)
+                try:
+                    await self._client.delete(
+                        RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
+                    )
+                except NotFound:
+                    pass  # gone already, as it should be
+            for item in steps.updates:
+                self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
+            for item in steps.creates:
+                self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
+        except Conflict:
+            self._changed.set()  # somebody was faster: plan anew on what there is now
+        except NotFound:
+            self._changed.set()  # wiped between list and update
+
+    def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
+        stored = _parsed(answer)
+        self._accepted[stored.metadata.name] = Accepted(sent=sent, stored=stored)
+        for field in dropped_fields(sent, stored):
+            text = f"{field.path} ({field.feature_gate or 'unknown feature gate'})"
+            if text not in self._told:
+                self._told.add(text)
+                logger.warning(
+                    "the API server dropped a field, probably because its feature gate is off",
+                    extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},
+                )
+
+
+def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
+    """An author's pool as it is to be published from this node."""
+    local = pool.node_selector is None and not pool.all_nodes and not pool.per_device_node_selection
+    return DesiredPool(
+        name=pool.name or node_name,
+        node_name=node_name if local else None,
+        node_selector=pool.node_selector_v1(),
+        all_nodes=pool.all_nodes,
+        devices=tuple(device.to_v1() for device in pool.devices),
+        counter_sets=tuple(pool.counter_sets_v1()),
+        partition_type_attribute=pool.partition_type_attribute,
+        skip_node_operations=tuple(pool.skip_node_operations),
+        per_device_node_selection=pool.per_device_node_selection,
+    )
+
+
+def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:
+    try:
+        return v1.ResourceSlice.model_validate(item)
+    except ValidationError as error:
+        name = item.get("metadata", {}).get("name", "?")
+        raise KubeError(
+            f"ResourceSlice {name}: the API server's answer is not understood: "
+            f"{error.errors(include_url=False)[0]['msg']}; report this"
+        ) from error

@@ -1,0 +1,92 @@
+"""What the node keeps of a claim and of an effect; everything an answer or a release needs, without the API."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from dra_kit.author.claim import ClaimReference
+from dra_kit.cdi.spec import Spec
+from dra_kit.plugin.service import PreparedDevice
+
+
+class DeviceRecord(BaseModel):
+    """One allocation result of a claim, prepared."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    request: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin_access: bool = False
+    cdi_devices: tuple[str, ...] = ()
+    state: JsonValue = None
+    advertised: str = ""
+    """Fingerprint of what the device advertised when it was prepared."""
+
+    def answer(self) -> PreparedDevice:
+        """What the kubelet is told."""
+        return PreparedDevice((self.request,), self.pool, self.device, self.cdi_devices, self.share_id)
+
+
+class ClaimRecord(BaseModel):
+    """A claim that was prepared, valid for its UID *and* its allocation.
+
+    Attributes:
+        allocation: fingerprint of our results and configs; another one means another preparation.
+        boot_id: the boot it was prepared in; after a reboot it is prepared again.
+        phase: ``prepared``, or ``releasing`` from the moment an unprepare was accepted until it is done.
+        spec: the CDI spec, from which the file is made again whenever it is missing; None when nothing is edited.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    namespace: str
+    name: str
+    uid: str
+    allocation: str
+    boot_id: str
+    phase: Literal["prepared", "releasing"] = "prepared"
+    devices: tuple[DeviceRecord, ...] = ()
+    spec: dict[str, Any] | None = None
+
+    @property
+    def reference(self) -> ClaimReference:
+        """The claim by name and identity."""
+        return ClaimReference(self.namespace, self.name, self.uid)
+
+    def cdi_spec(self) -> Spec | None:
+        """The spec that belongs into the CDI directory."""
+        return Spec.model_validate(self.spec, strict=False) if self.spec is not None else None
+
+    def answer(self) -> list[PreparedDevice]:
+        """What the kubelet is told, the same every time."""
+        return [device.answer() for device in self.devices]
+
+
+class EffectRecord(BaseModel):
+    """A change to hardware that was intended (``intent``), is in force (``applied``) or is being undone.
+
+    Attributes:
+        number: rises with every new effect; effects are undone in reverse.
+        effect: the stable id of its class.
+        spec: canonical JSON of its fields; ``(effect, spec)`` is its identity.
+        keys: what it touches.
+        outcome: JSON of what ``apply`` returned, None until then.
+        claims: the claims that need it.
+        error: why it could not be undone, empty when that did not fail.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    effect: str
+    spec: str
+    keys: tuple[str, ...]
+    phase: Literal["intent", "applied", "reverting"]
+    outcome: str | None = None
+    boot_id: str
+    claims: tuple[ClaimReference, ...] = ()
+    error: str = ""

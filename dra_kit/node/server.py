@@ -1,0 +1,57 @@
+"""What the node must know of the API server and of its own Node object, asked when first needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dra_kit.author.context import NodeInfo
+from dra_kit.errors import ConfigurationError, NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import NODES
+from dra_kit.kube.versions import ServerFeatures, discover
+from dra_kit.resource import v1
+
+
+class ServerFacts:
+    """Asks once, remembers what was answered; an error is not remembered.
+
+    Args:
+        client: to ask with.
+        node_name: the Node object's name.
+    """
+
+    def __init__(self, client: Client, node_name: str) -> None:
+        self._client = client
+        self._node_name = node_name
+        self._lock = asyncio.Lock()
+        self._facts: tuple[ServerFeatures, v1.OwnerReference, NodeInfo] | None = None
+
+    async def features(self) -> ServerFeatures:
+        """The release of the API server."""
+        return (await self._all())[0]
+
+    async def owner(self) -> v1.OwnerReference:
+        """The Node as the owner of its slices, so that they go when it goes."""
+        return (await self._all())[1]
+
+    async def node(self) -> NodeInfo:
+        """Name and labels of the node."""
+        return (await self._all())[2]
+
+    async def _all(self) -> tuple[ServerFeatures, v1.OwnerReference, NodeInfo]:
+        async with self._lock:
+            if self._facts is None:
+                features = await discover(self._client)
+                try:
+                    node = await self._client.get(NODES, self._node_name)
+                except NotFound as error:
+                    raise ConfigurationError(
+                        f"node {self._node_name} does not exist in this cluster; correct --node-name (DRA_NODE_NAME)",
+                        code="unknown-node",
+                    ) from error
+                metadata = node["metadata"]
+                owner = v1.OwnerReference(
+                    api_version="v1", kind="Node", name=self._node_name, uid=metadata["uid"], controller=True
+                )
+                self._facts = (features, owner, NodeInfo(self._node_name, metadata.get("labels") or {}))
+            return self._facts

@@ -1,0 +1,42 @@
+"""What the node role is told by flags and environment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """Settings of ``dra-kit node``; the defaults are those of an ordinary node.
+
+    Attributes:
+        node_name: the Node object's name.
+        kubeconfig: None: $KUBECONFIG, in the cluster the service account, else ~/.kube/config.
+        kubelet_dir: the kubelet's root directory; the same path inside and outside of a container.
+        cdi_dir: where container runtimes look for CDI files.
+        state_dir: durable state; None: ``plugins/<driver>`` below ``kubelet_dir``.
+        pod_uid: of the driver's pod; makes socket names unique, so that rolling updates overlap.
+        dra_versions: versions of the DRA service to offer.
+        boot_id: the file that tells one boot from another.
+        author: the author's own settings, already filled.
+    """
+
+    node_name: str
+    kubeconfig: Path | None = None
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    cdi_dir: Path = Path("/var/run/cdi")
+    state_dir: Path | None = None
+    pod_uid: str | None = None
+    dra_versions: tuple[str, ...] = ("v1", "v1beta1")
+    boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
+    author: Any = field(default=None)
+
+    def state(self, driver: str) -> Path:
+        """The directory of the durable state."""
+        return self.state_dir or self.kubelet_dir / "plugins" / driver
+
+    def database(self, driver: str) -> Path:
+        """The file of the durable state."""
+        return self.state(driver) / "state.sqlite"

@@ -1,0 +1,231 @@
+"""The node's durable state: claims, their epochs, and effects."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dra_kit.author.claim import ClaimReference
+from dra_kit.errors import TransientError
+from dra_kit.node.database import Database
+from dra_kit.node.records import ClaimRecord, DeviceRecord, EffectRecord
+
+_CLAIM_COLUMNS = "namespace, name, uid"
+_EFFECT_COLUMNS = "number, effect, spec, keys, phase, outcome, boot_id, error"
+
+
+class Store:
+    """Claims and effects in one sqlite database, shared by the processes of a rolling update.
+
+    Args:
+        path: of the database file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._db = Database(path)
+
+    def close(self) -> None:
+        """Finish the writes that wait and close the file."""
+        self._db.close()
+
+    # -- claims
+
+    def claim(self, uid: str) -> ClaimRecord | None:
+        """The record of a claim, None when it is not prepared here."""
+        rows = self._db.read("SELECT record FROM claims WHERE uid = ?", uid)
+        return ClaimRecord.model_validate_json(rows[0][0]) if rows else None
+
+    def claims(self) -> list[ClaimRecord]:
+        """All records, by namespace and name."""
+        rows = self._db.read("SELECT record FROM claims ORDER BY namespace, name, uid")
+        return [ClaimRecord.model_validate_json(row[0]) for row in rows]
+
+    def holders(self, pool: str, device: str) -> list[ClaimRecord]:
+        """Claims that have the device to themselves: neither a share of it nor an admin's look at it."""
+        rows = self._db.read(
+            "SELECT record FROM claims WHERE uid IN "
+            "(SELECT uid FROM claim_devices WHERE pool = ? AND device = ? AND exclusive = 1)",
+            pool,
+            device,
+        )
+        return [ClaimRecord.model_validate_json(row[0]) for row in rows]
+
+    async def put_claim(self, record: ClaimRecord, *, epoch: int) -> None:
+        """Store a prepared claim.
+
+        Raises:
+            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+        """
+        text = record.model_dump_json()
+
+        def write(db: sqlite3.Connection) -> None:
+            if _epoch(db, record.uid) != epoch:
+                raise TransientError(
+                    f"claim {record.reference} was released while it was being prepared; it is prepared anew when the "
+                    "kubelet asks again",
+                    code="claim-released",
+                )
+            db.execute(
+                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)",
+                (record.uid, record.namespace, record.name, record.phase, text),
+            )
+            db.execute("DELETE FROM claim_devices WHERE uid = ?", (record.uid,))
+            db.executemany(
+                "INSERT INTO claim_devices VALUES (?, ?, ?, ?, ?)",
+                [
+                    (record.uid, item.pool, item.device, item.share_id or "", _exclusive(item))
+                    for item in record.devices
+                ],
+            )
+
+        await self._db.write(write)
+
+    async def begin_release(self, uid: str) -> ClaimRecord | None:
+        """End the claim's epoch and mark its record as being released, in one transaction."""
+
+        def write(db: sqlite3.Connection) -> ClaimRecord | None:
+            _end_epoch(db, uid)
+            row = db.execute("SELECT record FROM claims WHERE uid = ?", (uid,)).fetchone()
+            if row is None:
+                return None
+            record = ClaimRecord.model_validate_json(row[0]).model_copy(update={"phase": "releasing"})
+            db.execute(
+                "UPDATE claims SET phase = ?, record = ? WHERE uid = ?", (record.phase, record.model_dump_json(), uid)
+            )
+            return record
+
+        return await self._db.write(write)
+
+    async def forget_claim(self, uid: str, *, end_epoch: bool = False) -> None:
+        """Delete the record of a released claim; with ``end_epoch`` in one step with :meth:`begin_release`."""
+
+        def write(db: sqlite3.Connection) -> None:
+            if end_epoch:
+                _end_epoch(db, uid)
+            db.execute("DELETE FROM claims WHERE uid = ?", (uid,))
+            db.execute("DELETE FROM claim_devices WHERE uid = ?", (uid,))
+
+        await self._db.write(write)
+
+    # -- epochs
+
+    def epoch(self, uid: str) -> int:
+        """How often the claim was released; work begun in an older epoch is never committed."""
+        rows = self._db.read("SELECT epoch FROM epochs WHERE uid = ?", uid)
+        return int(rows[0][0]) if rows else 0
+
+    def epochs(self) -> dict[str, int]:
+        """All epochs that are remembered, by claim UID."""
+        return dict(self._db.read("SELECT uid, epoch FROM epochs ORDER BY uid"))
+
+    async def end_epoch(self, uid: str) -> None:
+        """Work for this claim that is under way now shall not be committed."""
+        await self._db.write(lambda db: _end_epoch(db, uid))
+
+    async def forget_epochs(self, uids: Sequence[str]) -> None:
+        """Drop epochs that no running work can belong to."""
+        await self._db.write(lambda db: db.executemany("DELETE FROM epochs WHERE uid = ?", [(uid,) for uid in uids]))
+
+    # -- effects
+
+    def effects(self) -> list[EffectRecord]:
+        """All effects with the claims that need them, oldest first."""
+        rows = self._db.read(f"SELECT {_EFFECT_COLUMNS} FROM effects ORDER BY number")  # noqa: S608 - a constant
+        needed = self._db.read(f"SELECT {_CLAIM_COLUMNS}, effect FROM effect_claims ORDER BY namespace, name, uid")  # noqa: S608 - a constant
+        return [_effect(row, [item[:3] for item in needed if item[3] == row[0]]) for row in rows]
+
+    def effects_of(self, uid: str) -> list[EffectRecord]:
+        """The effects that a claim needs, newest first: the order in which they are undone."""
+        return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
+
+    async def intend(
+        self, effect: str, spec: str, keys: Sequence[str], *, claim: ClaimReference, boot_id: str
+    ) -> EffectRecord:
+        """Write down that a claim needs an effect, before it is applied."""
+
+        def write(db: sqlite3.Connection) -> EffectRecord:
+            db.execute(
+                "INSERT INTO effects (effect, spec, keys, phase, boot_id) VALUES (?, ?, ?, 'intent', ?) "
+                "ON CONFLICT (effect, spec) DO NOTHING",
+                (effect, spec, json.dumps(list(keys)), boot_id),
+            )
+            row = db.execute(
+                f"SELECT {_EFFECT_COLUMNS} FROM effects WHERE effect = ? AND spec = ?",  # noqa: S608 - a constant
+                (effect, spec),
+            ).fetchone()
+            db.execute(
+                "INSERT OR IGNORE INTO effect_claims VALUES (?, ?, ?, ?)",
+                (row[0], claim.uid, claim.namespace, claim.name),
+            )
+            claims = db.execute(f"SELECT {_CLAIM_COLUMNS} FROM effect_claims WHERE effect = ?", (row[0],))  # noqa: S608 - a constant
+            return _effect(row, claims.fetchall())
+
+        return await self._db.write(write)
+
+    async def applied(self, number: int, outcome: str, *, boot_id: str) -> None:
+        """Write down what an effect came to."""
+        await self._db.write(
+            lambda db: db.execute(
+                "UPDATE effects SET phase = 'applied', outcome = ?, boot_id = ?, error = '' WHERE number = ?",
+                (outcome, boot_id, number),
+            )
+        )
+
+    async def release_effect(self, number: int, uid: str) -> bool:
+        """A claim no longer needs an effect; True when no other does, so that it is to be undone now."""
+
+        def write(db: sqlite3.Connection) -> bool:
+            others = db.execute(
+                "SELECT count(*) FROM effect_claims WHERE effect = ? AND uid <> ?", (number, uid)
+            ).fetchone()[0]
+            if others:
+                db.execute("DELETE FROM effect_claims WHERE effect = ? AND uid = ?", (number, uid))
+                return False
+            db.execute("UPDATE effects SET phase = 'reverting' WHERE number = ?", (number,))
+            return True
+
+        return await self._db.write(write)
+
+    async def forget_effect(self, number: int) -> None:
+        """An effect is undone."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM effect_claims WHERE effect = ?", (number,))
+            db.execute("DELETE FROM effects WHERE number = ?", (number,))
+
+        await self._db.write(write)
+
+    async def revert_failed(self, number: int, error: str) -> None:
+        """An effect could not be undone; it is kept and tried again."""
+        await self._db.write(lambda db: db.execute("UPDATE effects SET error = ? WHERE number = ?", (error, number)))
+
+
+def _exclusive(device: DeviceRecord) -> int:
+    return int(not device.admin_access and device.share_id is None)
+
+
+def _epoch(db: sqlite3.Connection, uid: str) -> int:
+    row = db.execute("SELECT epoch FROM epochs WHERE uid = ?", (uid,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _end_epoch(db: sqlite3.Connection, uid: str) -> None:
+    db.execute("INSERT INTO epochs VALUES (?, 1) ON CONFLICT (uid) DO UPDATE SET epoch = epoch + 1", (uid,))
+
+
+def _effect(row: tuple[Any, ...], claims: Sequence[tuple[Any, ...]]) -> EffectRecord:
+    number, effect, spec, keys, phase, outcome, boot_id, error = row
+    return EffectRecord(
+        number=number,
+        effect=effect,
+        spec=spec,
+        keys=tuple(json.loads(keys)),
+        phase=phase,
+        outcome=outcome,
+        boot_id=boot_id,
+        error=error,
+        claims=tuple(ClaimReference(*claim) for claim in claims),
+    )
