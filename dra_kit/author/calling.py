@@ -18,11 +18,15 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
 
     The thread is a daemon: a call that hangs for ever keeps neither other calls nor the end of the process.
     """
+    result: Any
     if inspect.iscoroutinefunction(inspect.unwrap(function)):
         result = function(*args, **kwargs)
     else:
         result = await in_thread(function, *args, **kwargs)
-    return await result if inspect.isawaitable(result) else result
+    if inspect.isawaitable(result):
+        result = await result
+    outcome: T = result
+    return outcome
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

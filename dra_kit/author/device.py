@@ -80,7 +80,7 @@ class Device(AuthorModel):
             for field in Device.model_fields
             if (value := getattr(self, field)) is not None and field not in {"attributes", "capacity"}
         }
-        data["attributes"] = {name: _attribute_v1(value) for name, value in self.attributes.items()}
+        data["attributes"] = attributes_v1(self.attributes)
         data["capacity"] = _plain(self.capacity)
         for consumption in data["consumes_counters"]:
             consumption["counters"] = counters_v1(consumption["counters"])
@@ -90,6 +90,11 @@ class Device(AuthorModel):
 def counters_v1(counters: Mapping[str, Quantity | str | int]) -> dict[str, dict[str, Quantity]]:
     """Counters in the API's form: each amount wrapped in an object."""
     return {name: {"value": Quantity(value)} for name, value in counters.items()}
+
+
+def attributes_v1(attributes: Mapping[str, AttributeValue]) -> dict[str, dict[str, Any]]:
+    """Attributes in the API's form: each value under the name of its type."""
+    return {name: _attribute_v1(value) for name, value in attributes.items()}
 
 
 def _plain(value: Any) -> Any:

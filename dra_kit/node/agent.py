@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any, Final
 
 from dra_kit.author.claim import ClaimReference
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus, Prepared
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.node.claims import AllocatedClaim
 from dra_kit.node.context import NodeContext
 from dra_kit.node.discovery import Discovery
 from dra_kit.node.effects import EffectEngine
+from dra_kit.node.files import ClaimFiles
 from dra_kit.node.inventory import CurrentInventory
+from dra_kit.node.metadata import MetadataFiles
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.preparation import Preparation
 from dra_kit.node.publisher import Publisher
-from dra_kit.node.records import ClaimRecord
 from dra_kit.node.server import ServerFacts
 from dra_kit.node.service import ClaimService
 from dra_kit.node.settings import NodeSettings
+from dra_kit.node.status import StatusWriter
 from dra_kit.node.store import Store
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
@@ -56,6 +57,7 @@ class Agent:
 
     def __init__(self, driver: Driver[Any, Any], settings: NodeSettings, credentials: Credentials) -> None:
         name, node = driver.name, settings.node_name
+        self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
         self._client = Client(credentials, user_agent=f"{name} dra-kit/node")
@@ -75,15 +77,17 @@ class Agent:
         boot_id = _boot_id(settings)
         effects = EffectEngine(self._store, driver.effects, boot_id=boot_id)
         started = asyncio.Event()
+        metadata = MetadataFiles(settings.state(name) / "device-metadata", name)
+        self._status = StatusWriter(self._client, name)
         self._service = ClaimService(
             driver,
             api=self._client,
             store=self._store,
-            cdi=SpecStore(settings.cdi_dir, name),
-            preparation=Preparation(driver, inventory, effects, boot_id, started),
+            files=ClaimFiles(SpecStore(settings.cdi_dir, name), metadata),
+            preparation=Preparation(driver, inventory, effects, boot_id, started, metadata),
             effects=effects,
             failed=self._prepare_failed,
-            prepared=self._prepared,
+            prepared=self._status.submit,
         )
         facts = ServerFacts(self._client, node)
         publisher = Publisher(driver, node, self._client, facts)
@@ -92,6 +96,7 @@ class Agent:
         kubelet = self._kubelet()
         self.supervisor.add(kubelet)
         self.supervisor.add(self._events, after=kubelet)
+        self.supervisor.add(self._status, after=kubelet)
         self.supervisor.add(Startup(driver, context, self._service, facts, started), after=kubelet)
         self.supervisor.add(discovery, after=kubelet)
         self.supervisor.add(publisher, after=kubelet)
@@ -135,11 +140,15 @@ class Agent:
             note=f"on node {self._settings.node_name}: {error}",
         )
 
-    def _prepared(self, claim: AllocatedClaim, record: ClaimRecord, prepared: Sequence[Prepared]) -> None:
-        del claim, record, prepared
-
     def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
-        del pool, device, status, metadata
+        """Facts that an author's code tells later, from whatever thread it runs in."""
+        work = asyncio.run_coroutine_threadsafe(self._service.update(pool, device, status, metadata), self._loop)
+        work.add_done_callback(_told_if_failed)
+
+
+def _told_if_failed(work: Future[None]) -> None:
+    if not work.cancelled() and (error := work.exception()) is not None:
+        logger.error("facts of a device not kept", extra={"error": str(error)})
 
 
 def _told_by_kubelet(status: RegistrationStatus) -> None:

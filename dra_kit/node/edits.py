@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dra_kit.author.prepared import ContainerEdits, Hook, Prepared
+from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
 from dra_kit.cdi import spec as cdi
 from dra_kit.cdi.names import QualifiedName, claim_device_name, claim_kind
 from dra_kit.cdi.validation import validate
@@ -15,12 +15,12 @@ Result = v1.DeviceRequestAllocationResult
 
 
 def claim_spec(
-    driver: str, uid: str, items: Sequence[tuple[Result, Prepared]]
+    driver: str, uid: str, items: Sequence[tuple[Result, Prepared]], mounts: Sequence[Mount | None]
 ) -> tuple[cdi.Spec | None, list[tuple[str, ...]]]:
     """The spec of a claim and, for each device, the CDI names that the kubelet is told.
 
     Edits of a device go with its name, edits of the claim into the spec's own part, which a container gets once.
-    A device without edits needs no CDI device.
+    A device without edits needs no CDI device. ``mounts`` are the framework's own, one for a device or None.
 
     Raises:
         PermanentError: when an edit breaks a rule of CDI, or two devices contradict each other.
@@ -30,8 +30,8 @@ def claim_spec(
     kind = claim_kind(driver)
     devices: list[cdi.CDIDevice] = []
     names: list[tuple[str, ...]] = []
-    for result, prepared in items:
-        edits = _edits(prepared)
+    for (result, prepared), mount in zip(items, mounts, strict=True):
+        edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
         if claim_edits != cdi.ContainerEdits() and edits == cdi.ContainerEdits():
             # CDI knows no empty device, and without a device the claim's edits would reach nobody
             edits = cdi.ContainerEdits(env=(f"DRA_DEVICE={result.driver}/{result.pool}/{result.device}",))

@@ -18,7 +18,9 @@ from dra_kit.node.claims import AllocatedClaim
 from dra_kit.node.edits import claim_spec
 from dra_kit.node.effects import EffectEngine
 from dra_kit.node.inventory import CurrentInventory, fingerprint
+from dra_kit.node.metadata import MetadataFiles, metadata_json
 from dra_kit.node.records import ClaimRecord, DeviceRecord
+from dra_kit.node.status import device_statuses
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
 
@@ -33,6 +35,7 @@ class Preparation:
         effects: where the preparer's effects are ensured.
         boot_id: written into the record.
         started: set once the preparer's ``startup`` has returned.
+        metadata: knows where the metadata of a claim will be.
     """
 
     driver: Driver[Any, Any]
@@ -40,9 +43,10 @@ class Preparation:
     effects: EffectEngine
     boot_id: str
     started: asyncio.Event
+    metadata: MetadataFiles
 
-    async def prepare(self, claim: AllocatedClaim) -> tuple[ClaimRecord, list[Prepared]]:
-        """The record of a prepared claim, not stored yet, and what the author returned for each device.
+    async def prepare(self, claim: AllocatedClaim) -> ClaimRecord:
+        """The record of a prepared claim, not stored yet.
 
         Raises:
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
@@ -64,7 +68,10 @@ class Preparation:
                 "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
                 code="effect-not-awaited",
             )
-        spec, names = claim_spec(self.driver.name, claim.reference.uid, list(zip(claim.results, prepared, strict=True)))
+        items = list(zip(claim.results, prepared, strict=True))
+        for_author = claim.for_author(None)
+        spec, names = claim_spec(self.driver.name, claim.reference.uid, items, self.metadata.mounts(for_author, items))
+        statuses = device_statuses(self.driver.name, items)
         records = tuple(
             DeviceRecord(
                 request=base_request(result.request),
@@ -74,11 +81,13 @@ class Preparation:
                 admin_access=bool(result.admin_access),
                 cdi_devices=names[index],
                 state=prepared[index].state,
+                status=statuses[index],
+                metadata=metadata_json(prepared[index].metadata),
                 advertised=fingerprint(advertised[index]),
             )
             for index, result in enumerate(claim.results)
         )
-        record = ClaimRecord(
+        return ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
             uid=claim.reference.uid,
@@ -86,8 +95,8 @@ class Preparation:
             boot_id=self.boot_id,
             devices=records,
             spec=spec.model_dump(mode="json", exclude_defaults=True) if spec else None,
+            pod_claim_name=for_author.pod_claim_name,
         )
-        return record, prepared
 
     def _configs(self, claim: AllocatedClaim, index: int) -> list[OpaqueConfig]:
         """The configs of one result, decoded, weakest first.

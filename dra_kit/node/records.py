@@ -23,6 +23,8 @@ class DeviceRecord(BaseModel):
     admin_access: bool = False
     cdi_devices: tuple[str, ...] = ()
     state: JsonValue = None
+    status: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
     advertised: str = ""
     """Fingerprint of what the device advertised when it was prepared."""
 
@@ -39,6 +41,8 @@ class ClaimRecord(BaseModel):
         boot_id: the boot it was prepared in; after a reboot it is prepared again.
         phase: ``prepared``, or ``releasing`` from the moment an unprepare was accepted until it is done.
         spec: the CDI spec, from which the file is made again whenever it is missing; None when nothing is edited.
+        pod_claim_name: of a claim made from a template: part of the path of its metadata.
+        metadata_generation: rises when the metadata changes.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -51,6 +55,8 @@ class ClaimRecord(BaseModel):
     phase: Literal["prepared", "releasing"] = "prepared"
     devices: tuple[DeviceRecord, ...] = ()
     spec: dict[str, Any] | None = None
+    pod_claim_name: str | None = None
+    metadata_generation: int = 1
 
     @property
     def reference(self) -> ClaimReference:

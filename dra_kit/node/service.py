@@ -11,16 +11,17 @@ from typing import Any, Final, TypeVar
 from dra_kit.author.calling import call
 from dra_kit.author.claim import ClaimReference
 from dra_kit.author.driver import Driver
-from dra_kit.author.prepared import Prepared
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.preparer import Preparer
-from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import DraKitError, InternalError, NotFound, PrepareError, TransientError
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.claims import AllocatedClaim, Getter, fetch, still_holds
 from dra_kit.node.effects import EffectEngine
+from dra_kit.node.files import ClaimFiles
 from dra_kit.node.locks import Locks
 from dra_kit.node.preparation import Preparation
 from dra_kit.node.records import ClaimRecord
+from dra_kit.node.status import updated
 from dra_kit.node.store import Store
 from dra_kit.plugin.service import ClaimRef, PreparedDevice
 from dra_kit.process.logging import log_context
@@ -34,7 +35,7 @@ DEADLINE: Final = 40.0
 
 Answer = list[PreparedDevice]
 Failed = Callable[[ClaimReference, DraKitError], None]
-Done = Callable[[AllocatedClaim, ClaimRecord, Sequence[Prepared]], None]
+Prepared = Callable[[ClaimRecord], None]
 
 
 class ClaimService:
@@ -44,7 +45,7 @@ class ClaimService:
         driver: whose claims these are.
         api: reads claims.
         store: the durable records.
-        cdi: the directory of CDI files.
+        files: the CDI and metadata files of claims.
         preparation: runs the author's code.
         effects: undone when a claim is released.
         failed: told of each claim that could not be prepared, for Events.
@@ -58,17 +59,17 @@ class ClaimService:
         *,
         api: Getter,
         store: Store,
-        cdi: SpecStore,
+        files: ClaimFiles,
         preparation: Preparation,
         effects: EffectEngine,
         failed: Failed,
-        prepared: Done,
+        prepared: Prepared,
         deadline: float = DEADLINE,
     ) -> None:
         self._driver = driver
         self._api = api
         self._store = store
-        self._cdi = cdi
+        self._files = files
         self._preparation = preparation
         self._effects = effects
         self._failed = failed
@@ -169,7 +170,7 @@ class ClaimService:
             await self._release(record)
             record = None
         if record is not None and record.boot_id == self._preparation.boot_id:
-            await self._write_cdi(record)
+            await self._write_files(record)
             return record.answer()
         async with AsyncExitStack() as stack:
             for name in self._also_locked(claim):
@@ -188,18 +189,18 @@ class ClaimService:
 
     async def _prepare_anew(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
         try:
-            record, prepared = await self._preparation.prepare(claim)
+            record = await self._preparation.prepare(claim)
             await self._store.put_claim(record, epoch=epoch)
         except BaseException:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
             await self._roll_back(claim.reference)
             raise
-        await self._write_cdi(record)
+        await self._write_files(record)
         logger.info(
             "claim prepared",
             extra={"devices": ",".join(f"{item.pool}/{item.device}" for item in record.devices)},
         )
-        self._prepared(claim, record, prepared)
+        self._prepared(record)
         return record
 
     async def _roll_back(self, reference: ClaimReference) -> None:
@@ -208,10 +209,8 @@ class ClaimService:
         except DraKitError as error:
             logger.warning("roll-back incomplete", extra={"error": str(error), "code": error.code})
 
-    async def _write_cdi(self, record: ClaimRecord) -> None:
-        spec = record.cdi_spec()
-        if spec is not None:
-            await asyncio.to_thread(self._cdi.write, record.uid, spec)
+    async def _write_files(self, record: ClaimRecord) -> None:
+        await asyncio.to_thread(self._files.write, record)
 
     @contextmanager
     def _taken(self, claim: AllocatedClaim) -> Iterator[None]:
@@ -276,17 +275,16 @@ class ClaimService:
         imperative = type(self._driver.preparer).unprepare is not Preparer.unprepare
         if imperative or self._store.effects_of(record.uid):
             await self._store.begin_release(record.uid)
-            await self._remove_cdi(record)
+            await self._remove_files(record)
             await self._effects.release(record.reference)
             if imperative:
                 await self._ask_author(record)
         else:
-            await self._remove_cdi(record)
+            await self._remove_files(record)
         await self._store.forget_claim(record.uid)
 
-    async def _remove_cdi(self, record: ClaimRecord) -> None:
-        if record.spec is not None:
-            await asyncio.to_thread(self._cdi.remove, record.uid)
+    async def _remove_files(self, record: ClaimRecord) -> None:
+        await asyncio.to_thread(self._files.remove, record)
 
     async def _ask_author(self, record: ClaimRecord) -> None:
         preparer = self._driver.preparer
@@ -302,14 +300,33 @@ class ClaimService:
                 code="author-error",
             ) from error
 
+    # -- facts that come later
+
+    async def update(
+        self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None
+    ) -> None:
+        """Keep and publish what became known of a device after it was prepared, for every claim that has it."""
+        for known in self._store.claims():
+            if all((item.pool, item.device) != (pool, device) for item in known.devices):
+                continue
+            with log_context(claim=str(known.reference), claim_uid=known.uid):
+                async with self._claims.hold(known.uid):
+                    record = self._store.claim(known.uid)
+                    if record is None or record.phase != "prepared":
+                        continue
+                    record = updated(record, pool, device, status, metadata)
+                    await self._store.put_claim(record, epoch=self._store.epoch(record.uid))
+                    await self._write_files(record)
+                    self._prepared(record)
+
     # -- the life of the process
 
     def sweep(self) -> None:
-        """Remove CDI files that no record stands for; before the first call is answered."""
-        self._cdi.sweep({record.uid for record in self._store.claims()})
+        """Remove files that no record stands for; before the first call is answered."""
+        self._files.sweep({record.uid for record in self._store.claims()})
 
     async def resume(self) -> None:
-        """Finish what the last process left half done, and make missing CDI files again."""
+        """Finish what the last process left half done, and make missing files again."""
         for known in self._store.claims():
             with log_context(claim=str(known.reference), claim_uid=known.uid):
                 async with self._claims.hold(known.uid):
@@ -327,7 +344,7 @@ class ClaimService:
         if record is not None and record.phase == "releasing":
             await self._release(record)
         elif record is not None and record.boot_id == self._preparation.boot_id:
-            await self._write_cdi(record)
+            await self._write_files(record)
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then give up on it."""

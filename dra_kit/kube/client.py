@@ -1,0 +1,255 @@
+"""The Kubernetes API as plain JSON objects: the verbs of the API, nothing of HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from dra_kit.errors import Gone, Invalid
+from dra_kit.kube.call import Call
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import Resource
+from dra_kit.kube.status import decode
+from dra_kit.kube.transport import Transport
+from dra_kit.kube.watching import WatchEvent, event_from_line, lines
+
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"  # server-side apply; JSON is YAML
+
+_WATCH_SECONDS = 300
+_WATCH_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectList:
+    """What a list found.
+
+    Attributes:
+        items: the objects, with ``apiVersion`` and ``kind``, which the server leaves out in lists.
+        resource_version: where a watch goes on from this list.
+    """
+
+    items: Sequence[dict[str, Any]]
+    resource_version: str
+
+
+class Client:
+    """A connection to one API server, for one event loop.
+
+    Every method raises :class:`~dra_kit.errors.KubeError`, of the class that tells what went wrong. Requests are not
+    repeated, apart from those that met a connection the server had closed, and those the server answered with 401.
+
+    Args:
+        credentials: server and identity.
+        user_agent: such as ``dra-kit/0.1.0 dra.pizza``.
+        timeout: seconds for each request and its answer.
+    """
+
+    def __init__(self, credentials: Credentials, *, user_agent: str, timeout: float = 30) -> None:
+        self._transport = Transport(credentials, user_agent=user_agent, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._transport.close()
+
+    @property
+    def requests(self) -> Counter[tuple[str, str]]:
+        """Requests sent, by (verb, resource) as in RBAC rules, or ("get", path)."""
+        return self._transport.requests
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+        """One object."""
+        return await self._object(Call.of_object("get", resource, name, namespace or ""))
+
+    async def get_path(self, path: str) -> dict[str, Any]:
+        """The object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
+        return await self._object(Call.of_path(path))
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        limit: int = 500,
+    ) -> ObjectList:
+        """All objects, fetched in pages; all at once when the server forgets the list between two pages.
+
+        Args:
+            resource: of the objects.
+            namespace: None for all namespaces, or a cluster-scoped resource.
+            field_selector: such as ``spec.driver=dra.pizza,spec.nodeName=node-1``.
+            label_selector: such as ``app=oven``.
+            limit: objects per page.
+        """
+        query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": str(limit)}
+        items: list[dict[str, Any]] = []
+        while True:
+            call = Call.of_collection("list", resource, namespace or "", query=query)
+            try:
+                page = await self._object(call)
+            except Gone:
+                if "continue" not in query:
+                    raise
+                items = []
+                query = {**query, "limit": "", "continue": ""}
+                continue
+            metadata = page.get("metadata") or {}
+            items.extend(_typed(page.get("items") or [], resource))
+            if not metadata.get("continue"):
+                return ObjectList(items, str(metadata.get("resourceVersion") or ""))
+            query = {**query, "continue": metadata["continue"]}
+
+    async def create(
+        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Creates an object and returns it as stored.
+
+        Args:
+            resource: of the object.
+            body: the object, with ``metadata.name`` or ``metadata.generateName``.
+            namespace: None takes that of the body.
+            dry_run: let the server do everything but store it.
+        """
+        metadata = body.get("metadata") or {}
+        namespace = namespace or str(metadata.get("namespace") or "")
+        name = str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
+        # the checks of an object's call hold here too, only that the name stays out of the path
+        call = Call.of_object("create", resource, name, namespace)
+        query = {"dryRun": "All" if dry_run else ""}
+        call = replace(call, path=Call.of_collection("create", resource, namespace, query=query).path)
+        return await self._object(replace(call, body=_encode(call, body)))
+
+    async def update(self, resource: Resource, body: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
+        """Replaces an object (PUT) and returns it as stored.
+
+        Args:
+            resource: of the object.
+            body: the whole object; with ``metadata.resourceVersion`` a newer stored one is a Conflict.
+            subresource: such as ``status``.
+        """
+        metadata = body.get("metadata") or {}
+        name, namespace = str(metadata.get("name") or ""), str(metadata.get("namespace") or "")
+        call = Call.of_object("update", resource, name, namespace, subresource=subresource)
+        return await self._object(replace(call, body=_encode(call, body)))
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        body: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        namespace: str | None = None,
+        *,
+        content_type: str = MERGE_PATCH,
+        subresource: str = "",
+        field_manager: str | None = None,
+        force: bool = False,
+    ) -> dict[str, Any]:
+        """Changes parts of an object and returns it as stored.
+
+        Args:
+            resource: of the object.
+            name: of the object.
+            body: the patch.
+            namespace: of the object.
+            content_type: MERGE_PATCH, JSON_PATCH or APPLY.
+            subresource: such as ``status``.
+            field_manager: owner of the fields; required with APPLY.
+            force: with APPLY, take fields over from other managers.
+        """
+        query = {"fieldManager": field_manager or "", "force": "true" if force else ""}
+        call = Call.of_object(
+            "patch", resource, name, namespace or "", subresource=subresource, query=query, content_type=content_type
+        )
+        return await self._object(replace(call, body=_encode(call, body)))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        resource_version: str | None = None,
+    ) -> None:
+        """Deletes an object.
+
+        Args:
+            resource: of the object.
+            name: of the object.
+            namespace: of the object.
+            uid: another UID is a Conflict.
+            resource_version: another resource version is a Conflict.
+        """
+        call = Call.of_object("delete", resource, name, namespace or "")
+        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        given = {key: value for key, value in preconditions.items() if value}
+        if given:
+            options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": given}
+            call = replace(call, body=_encode(call, options))
+        await self._transport.send(call)
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        resource_version: str,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """The changes since a resource version, until the server ends the watch, after at most five minutes.
+
+        Go on with a new watch from the resource version of the last event, bookmarks included.
+
+        Args:
+            resource: of the objects.
+            namespace: None for all namespaces, or a cluster-scoped resource.
+            field_selector: as for :meth:`list`.
+            label_selector: as for :meth:`list`.
+            resource_version: of a list, or of an earlier event.
+
+        Raises:
+            Gone: the resource version is too old; list again.
+            Unavailable: the connection broke; watch again.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+            "resourceVersion": resource_version,
+            "fieldSelector": field_selector,
+            "labelSelector": label_selector,
+        }
+        call = Call.of_collection("watch", resource, namespace or "", query=query)
+        async with self._transport.stream(call, silence=_WATCH_SECONDS + _WATCH_GRACE_SECONDS) as content:
+            async for line in lines(call, content.iter_any()):
+                yield event_from_line(call, line)
+
+    async def _object(self, call: Call) -> dict[str, Any]:
+        return decode(call, await self._transport.send(call))
+
+
+def _typed(items: Sequence[dict[str, Any]], resource: Resource) -> Iterator[dict[str, Any]]:
+    for item in items:
+        item.setdefault("apiVersion", resource.api_version)
+        item.setdefault("kind", resource.kind)
+        yield item
+
+
+def _encode(call: Call, body: object) -> bytes:
+    try:
+        return json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise Invalid(f"{call}: the object is no JSON: {error}") from error

@@ -1,0 +1,320 @@
+"""Events on Kubernetes objects, written beside the work they tell about, never in its way."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import EVENTS
+
+log = logging.getLogger(__name__)
+
+# limits of events.k8s.io/v1 (Kubernetes 1.37, pkg/apis/core/validation/events.go)
+_NOTE_BYTES = 1024
+_NAME_LENGTH = 128
+_REMEMBERED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """The object an event is about; ``namespace`` is empty for a cluster-scoped one."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    namespace: str = ""
+
+    @classmethod
+    def to(cls, obj: Mapping[str, Any]) -> ObjectReference:
+        """A reference to an object as the API server sends it."""
+        metadata = obj["metadata"]
+        return cls(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"], metadata.get("namespace", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    regarding: ObjectReference
+    type: str
+    reason: str
+    action: str
+    note: str
+
+    @property
+    def namespace(self) -> str:
+        # the API server wants events of cluster-scoped objects here
+        return self.regarding.namespace or "default"
+
+
+@dataclass(slots=True)
+class _Occurrences:
+    """How often something happened, and how much of that the API server knows."""
+
+    first: dt.datetime
+    last: dt.datetime
+    count: int = 1
+    name: str = ""
+    written_count: int = 0
+    written_at: float = 0.0
+
+
+class EventRecorder:
+    """Writes events.k8s.io/v1 Events from a bounded queue; a part of a process's supervisor.
+
+    The same event on the same object is written once, and then counted in its ``series``. While the API server is
+    unavailable events wait; when too many wait, the oldest are dropped.
+
+    Args:
+        client: to write with.
+        controller: ``reportingController``: the driver's name.
+        instance: ``reportingInstance``: the node's or the pod's name.
+        capacity: different events that may wait.
+        series_interval: seconds between two updates of one series, after its first.
+        series_end: seconds without a repetition after which the same event is a new one (client-go: 6 minutes).
+        retry: seconds to wait after the first, second ... failure to reach the API server; the last one repeats.
+    """
+
+    name = "events"
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        controller: str,
+        instance: str,
+        capacity: int = 256,
+        series_interval: float = 60.0,
+        series_end: float = 360.0,
+        retry: Sequence[float] = (1.0, 2.0, 5.0, 15.0, 30.0),
+    ) -> None:
+        self._client = client
+        self._controller = controller
+        self._instance = instance[:_NAME_LENGTH]
+        self._capacity = capacity
+        self._series_interval = series_interval
+        self._series_end = dt.timedelta(seconds=series_end)
+        self._retry = retry
+        self._dropped = 0
+        self._lock = threading.Lock()
+        self._waiting: OrderedDict[_Event, _Occurrences] = OrderedDict()
+        self._series: OrderedDict[_Event, _Occurrences] = OrderedDict()
+        self._told: set[type[KubeError]] = set()
+        self._writing = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def dropped(self) -> int:
+        """Events that were lost: too many waited, or the API server refused them."""
+        return self._dropped
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        type: Literal["Normal", "Warning"],  # noqa: A002 - the API's word
+        *,
+        reason: str,
+        action: str,
+        note: str,
+    ) -> None:
+        """Queues an event; from any thread, without waiting and without an error.
+
+        Args:
+            regarding: the object it is about.
+            type: Warning when something went wrong.
+            reason: why, in CamelCase, such as ``PrepareFailed``; cut at 128 characters.
+            action: what was done or tried, such as ``Prepare``; cut at 128 characters.
+            note: for people; cut at 1024 bytes.
+        """
+        event = _Event(regarding, type, reason[:_NAME_LENGTH], action[:_NAME_LENGTH], _cut(note))
+        now = dt.datetime.now(dt.UTC)
+        with self._lock:
+            self._queue(event, _Occurrences(now, now))
+        loop = self._loop
+        if loop is not None:
+            with suppress(RuntimeError):  # the loop has been closed: flush() is what is left
+                loop.call_soon_threadsafe(self._wake.set)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Writes what is recorded, until cancelled.
+
+        Args:
+            ready: set at once; nobody needs to wait for events.
+        """
+        self._loop = asyncio.get_running_loop()
+        ready.set()
+        failures = 0
+        try:
+            while True:
+                self._wake.clear()
+                try:
+                    await self._write_all(final=False)
+                    failures = 0
+                    pause = self._seconds_to_next_series()
+                except Unavailable as error:
+                    log.log(logging.DEBUG if failures else logging.WARNING, "Events have to wait: %s", error)
+                    await asyncio.sleep(self._retry[min(failures, len(self._retry) - 1)])
+                    failures += 1
+                    continue
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
+        finally:
+            self._loop = None
+
+    async def flush(self, timeout: float) -> bool:
+        """Writes everything that waits, series too; whether or not :meth:`run` is running.
+
+        Args:
+            timeout: seconds to try.
+
+        Returns:
+            Whether everything is written.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    try:
+                        await self._write_all(final=True)
+                    except Unavailable:
+                        await asyncio.sleep(self._retry[0])
+                    else:
+                        return True
+        except TimeoutError:
+            return False
+
+    def _queue(self, event: _Event, seen: _Occurrences) -> None:
+        waiting = self._waiting.get(event)
+        if waiting is not None:
+            waiting.count += seen.count
+            waiting.first, waiting.last = min(waiting.first, seen.first), max(waiting.last, seen.last)
+            waiting.name = seen.name
+            return
+        self._waiting[event] = seen
+        if len(self._waiting) > self._capacity:
+            self._waiting.popitem(last=False)
+            self._dropped += 1
+
+    async def _write_all(self, *, final: bool) -> None:
+        async with self._writing:
+            while self._waiting:
+                with self._lock:
+                    event, seen = self._waiting.popitem(last=False)
+                if self._continues_series(event, seen):
+                    continue
+                try:
+                    await self._create(event, seen)
+                except BaseException:
+                    with self._lock:
+                        self._queue(event, seen)
+                        self._waiting.move_to_end(event, last=False)
+                    raise
+            for event, series in list(self._series.items()):
+                if series.count > series.written_count and (final or self._next_update(series) <= time.monotonic()):
+                    await self._update(event, series)
+
+    def _continues_series(self, event: _Event, seen: _Occurrences) -> bool:
+        series = self._series.get(event)
+        if series is None or seen.first - series.last > self._series_end:
+            return False
+        series.count += seen.count
+        series.last = seen.last
+        self._series.move_to_end(event)
+        return True
+
+    def _next_update(self, series: _Occurrences) -> float:
+        # the first repetition is news, those after it are a number
+        return series.written_at + (self._series_interval if series.written_count > 1 else 0.0)
+
+    def _seconds_to_next_series(self) -> float | None:
+        due = [self._next_update(series) for series in self._series.values() if series.count > series.written_count]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    async def _create(self, event: _Event, seen: _Occurrences) -> None:
+        # one name for all attempts: when the answer to the first is lost, the second is a Conflict
+        seen.name = seen.name or f"{event.regarding.name}.{secrets.token_hex(8)}"
+        body = {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": seen.name, "namespace": event.namespace},
+            "eventTime": micro_time(seen.first),
+            "type": event.type,
+            "reason": event.reason,
+            "action": event.action,
+            "note": event.note,
+            "regarding": {
+                "apiVersion": event.regarding.api_version,
+                "kind": event.regarding.kind,
+                "namespace": event.regarding.namespace,
+                "name": event.regarding.name,
+                "uid": event.regarding.uid,
+            },
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+        }
+        count = seen.count
+        if count > 1:
+            body["series"] = _series(seen)
+        try:
+            await self._client.create(EVENTS, body)
+        except Conflict:
+            count = 1  # all the earlier attempt is sure to have told
+        except Unavailable:
+            raise
+        except KubeError as error:
+            self._refused(error)
+            return
+        seen.written_count, seen.written_at = count, time.monotonic()
+        self._series[event] = seen
+        self._series.move_to_end(event)
+        if len(self._series) > _REMEMBERED:
+            self._series.popitem(last=False)
+
+    async def _update(self, event: _Event, series: _Occurrences) -> None:
+        count = series.count
+        try:
+            await self._client.patch(EVENTS, series.name, {"series": _series(series)}, event.namespace)
+        except NotFound:  # the API server forgets events after an hour
+            del self._series[event]
+            await self._create(event, _Occurrences(series.last, series.last))
+        except Unavailable:
+            raise
+        except KubeError as error:
+            del self._series[event]
+            self._refused(error)
+        else:
+            series.written_count, series.written_at = count, time.monotonic()
+
+    def _refused(self, error: KubeError) -> None:
+        self._dropped += 1
+        if type(error) not in self._told:
+            self._told.add(type(error))
+            log.warning("An event was refused (told once for this kind of refusal): %s", error)
+
+
+def micro_time(time: dt.datetime) -> str:
+    """A MicroTime as the API server wants it: UTC, exactly six fractional digits."""
+    return time.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _series(occurrences: _Occurrences) -> dict[str, Any]:
+    return {"count": occurrences.count, "lastObservedTime": micro_time(occurrences.last)}
+
+
+def _cut(note: str) -> str:
+    """At most 1024 bytes, whole characters, with an ellipsis where something is missing."""
+    encoded = note.encode(errors="replace")
+    if len(encoded) <= _NOTE_BYTES:
+        return encoded.decode()
+    return encoded[: _NOTE_BYTES - len("…".encode())].decode(errors="ignore") + "…"

@@ -1,0 +1,65 @@
+"""kopf's connection to the API server: one session for one of kopf's lives, with our credentials on every request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import aiohttp
+
+from dra_kit.kube.credentials import Credentials
+
+
+class OperatorSession:
+    """An HTTP session that keeps its token current by itself, so that kopf need not log in again.
+
+    kopf's own login gives it certificates as files, checks the server's stricter than other clients from Python 3.13
+    on, and ends watches when a token is renewed.
+
+    Args:
+        credentials: of the process.
+        on_watch: called whenever the API server has opened a watch.
+
+    Attributes:
+        watched: a watch was opened: kopf did its work for a while.
+    """
+
+    def __init__(self, credentials: Credentials, on_watch: Callable[[], object]) -> None:
+        self.watched = False
+        self._on_watch = on_watch
+        self._credentials = credentials
+        self._http: aiohttp.ClientSession | None = None
+
+    def http(self) -> aiohttp.ClientSession:
+        """Returns the session, always the same one; to be called in the loop that uses it."""
+        if self._http is None:
+            self._http = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
+                proxy=self._credentials.proxy,
+                middlewares=(self._send,),
+            )
+        return self._http
+
+    async def close(self) -> None:
+        """Closes the session; kopf has done so when it ended well."""
+        if self._http is not None:
+            await self._http.close()
+
+    async def _send(self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        if self._credentials.tls_server_name:
+            request.server_hostname = self._credentials.tls_server_name
+        authorization = await self._credentials.authorization()
+        response = await handler(_authorized(request, authorization))
+        if response.status == 401 and await self._credentials.refresh(authorization):
+            response.release()
+            response = await handler(_authorized(request, await self._credentials.authorization()))
+        if response.ok and "watch" in request.url.query:
+            self.watched = True
+            self._on_watch()
+        return response
+
+
+def _authorized(request: aiohttp.ClientRequest, authorization: str | None) -> aiohttp.ClientRequest:
+    request.headers.pop("Authorization", None)
+    if authorization is not None:
+        request.headers["Authorization"] = authorization
+    return request

@@ -1,0 +1,109 @@
+"""From the API server's answers to errors of dra-kit: the Status object, and Warning headers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
+from dra_kit.kube.call import Call
+from dra_kit.values import json
+
+_PLAIN = {404: NotFound, 409: Conflict, 410: Gone}
+_INVALID = {400, 413, 422}
+_COME_BACK = {408, 429}
+_TEXT_LIMIT = 2000  # an answer that is no Status may be a proxy's whole HTML page
+
+# the RBAC authorizer's text: User "…" cannot get resource "pods" in API group "" in the namespace "…"
+_RBAC_REFUSAL = re.compile(r"cannot (?P<verb>\S+) (?:resource|path) \"")
+# Warning: 299 - "text" (RFC 7234, 5.5; a quoted text escapes " and \)
+_WARNING = re.compile(r'299 \S+ "(?P<text>(?:[^"\\]|\\.)*)"')
+
+
+def decode(call: Call, body: bytes) -> dict[str, Any]:
+    """Reads the object in an answer.
+
+    Raises:
+        KubeError: the body is no JSON object.
+    """
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise KubeError(f"{call}: the answer is no JSON: {error}; is the server a Kubernetes API server?") from error
+    if not isinstance(value, dict):
+        text = "empty" if not body else f"JSON but no object: {_one_line(body.decode(errors='replace'))[:100]}"
+        raise KubeError(f"{call}: the answer is {text}; is the server a Kubernetes API server?")
+    return value
+
+
+def error_from_answer(call: Call, code: int, body: bytes) -> KubeError:
+    """The error for an HTTP answer that is no success.
+
+    Args:
+        call: the request.
+        code: HTTP status.
+        body: a Status object, or whatever a proxy on the way wrote.
+    """
+    try:
+        value = json.loads(body)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict) or value.get("kind") != "Status":
+        text = body.decode(errors="replace")
+        value = {"message": text if text.strip() else "empty answer"}
+    return error_from_status(call, code, value)
+
+
+def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeError:
+    """The error a Status object stands for.
+
+    Args:
+        call: the request.
+        code: HTTP status, or ``code`` of a watch's ERROR event.
+        status: the Status object.
+    """
+    reason = str(status.get("reason") or "")
+    message = f"{call}: {_one_line(str(status.get('message') or reason or 'no message'))} (HTTP {code})"
+    if code == 401:
+        return Forbidden(f"{message}; the credentials are not valid (any more)", status=code, reason=reason)
+    if code == 403:
+        return Forbidden(message + _rbac_remedy(call, message), status=code, reason=reason)
+    if code in _INVALID:
+        return Invalid(message, status=code, reason=reason, causes=_causes(status))
+    if code in _COME_BACK or code >= 500:
+        return Unavailable(message, status=code, reason=reason)
+    return _PLAIN.get(code, KubeError)(message, status=code, reason=reason)
+
+
+def warning_text(header: str) -> str | None:
+    """The text of a ``Warning: 299`` header, None for any other warning."""
+    match = _WARNING.match(header)
+    return re.sub(r"\\(.)", r"\1", match["text"]) if match else None
+
+
+def _rbac_remedy(call: Call, message: str) -> str:
+    refusal = _RBAC_REFUSAL.search(message)
+    if refusal is None:
+        return ""  # admission refused, no RBAC rule would help
+    if call.rbac_group is None:
+        return f'; add this RBAC rule: nonResourceURLs: ["{call.rbac_resource}"], verbs: ["{refusal["verb"]}"]'
+    return (
+        f'; add this RBAC rule: apiGroups: ["{call.rbac_group}"], resources: ["{call.rbac_resource}"], '
+        f'verbs: ["{refusal["verb"]}"]'
+    )
+
+
+def _causes(status: Mapping[str, Any]) -> list[tuple[str, str]]:
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    return [
+        (str(cause.get("field") or ""), str(cause.get("message") or cause.get("reason") or ""))
+        for cause in causes or []
+        if isinstance(cause, dict)
+    ]
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _TEXT_LIMIT else f"{line[:_TEXT_LIMIT]}…"

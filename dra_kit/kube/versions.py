@@ -1,0 +1,94 @@
+"""What the API server can do for DRA: its release, and the versions of resource.k8s.io it serves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.errors import ConfigurationError, KubeError, NotFound
+from dra_kit.kube.client import Client
+
+GROUP = "resource.k8s.io"
+_FIRST_MINOR = 34  # resource.k8s.io/v1, on by default
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ServerFeatures:
+    """What a release of the API server offers, as far as a driver must act differently.
+
+    Feature gates cannot be read; these are the things that depend on the release alone.
+
+    Attributes:
+        major: 1.
+        minor: such as 37; the emulated one where the server emulates an older release.
+    """
+
+    major: int
+    minor: int
+
+    @classmethod
+    def from_version(cls, version: Mapping[str, Any]) -> ServerFeatures:
+        """Reads the answer of ``/version``; hosted clusters write the minor version as ``37+``.
+
+        Raises:
+            KubeError: it holds no version.
+        """
+        for prefix in ("emulationMajor", "emulationMinor"), ("major", "minor"):
+            numbers = [re.match(r"\d+", str(version.get(key, ""))) for key in prefix]
+            if numbers[0] and numbers[1]:
+                return cls(int(numbers[0][0]), int(numbers[1][0]))
+        raise KubeError("GET /version: the answer holds no version; is the server a Kubernetes API server?")
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @property
+    def separate_counter_slices(self) -> bool:
+        """Shared counters stand in slices without devices (1.35); before, in the slices of the devices."""
+        return (self.major, self.minor) >= (1, 35)
+
+    @property
+    def pool_name_selector(self) -> bool:
+        """ResourceSlices can be selected by ``spec.pool.name`` (1.37); before, that is a 400."""
+        return (self.major, self.minor) >= (1, 37)
+
+
+def choose(served: Collection[str], features: ServerFeatures) -> str:
+    """The version of resource.k8s.io to use.
+
+    Args:
+        served: the versions the server serves, such as ``["v1", "v1beta2"]``; empty when it has no such group.
+        features: the server's release.
+
+    Raises:
+        ConfigurationError: v1 is not among them.
+    """
+    if "v1" in served:
+        return "v1"
+    found = f"serves {GROUP} only as {', '.join(sorted(served))}" if served else f"does not serve {GROUP}"
+    if (features.major, features.minor) < (1, _FIRST_MINOR):
+        remedy = f"upgrade the cluster to Kubernetes 1.{_FIRST_MINOR} or newer"
+    else:
+        remedy = (
+            f"it is switched off: remove {GROUP}/v1=false from the API server's --runtime-config "
+            "and DynamicResourceAllocation=false from its --feature-gates"
+        )
+    raise ConfigurationError(f"the API server (Kubernetes {features}) {found}, but {GROUP}/v1 is needed; {remedy}")
+
+
+async def discover(client: Client) -> ServerFeatures:
+    """Asks the server, in two requests, and makes sure that it serves resource.k8s.io/v1.
+
+    Raises:
+        ConfigurationError: it does not.
+        KubeError: it does not answer.
+    """
+    features = ServerFeatures.from_version(await client.get_path("/version"))
+    try:
+        group = await client.get_path(f"/apis/{GROUP}")
+    except NotFound:
+        group = {}
+    choose([str(version.get("version")) for version in group.get("versions") or []], features)
+    return features

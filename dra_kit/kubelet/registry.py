@@ -1,0 +1,71 @@
+"""Finds registration sockets as the kubelet's plugin watcher does (``pkg/kubelet/pluginmanager/pluginwatcher``, 1.37).
+
+It looks at the directory again and again instead of using inotify, so it sees a socket up to one interval late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+POLL_INTERVAL = 0.1
+"""Seconds between two looks; the kubelet's reconciler acts once a second."""
+
+# device, inode and time of creation: a socket made anew may get the inode of the one before
+Identity = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryChange:
+    """What is different from the look before; a socket that was replaced is in both."""
+
+    removed: tuple[Path, ...]
+    added: tuple[Path, ...]
+
+
+def find_sockets(directory: Path) -> dict[Path, Identity]:
+    """Unix sockets in a directory and below; names that begin with a dot are skipped, directories likewise.
+
+    A directory that does not exist has none.
+    """
+    return dict(sorted(_walk(directory)))
+
+
+async def watch_sockets(directory: Path, *, interval: float = POLL_INTERVAL) -> AsyncGenerator[RegistryChange, None]:
+    """Yields changes, at first everything that is there; ends only when its consumer stops."""
+    known: dict[Path, Identity] = {}
+    while True:
+        present = find_sockets(directory)
+        change = _difference(known, present)
+        known = present
+        if change.removed or change.added:
+            yield change
+        await asyncio.sleep(interval)
+
+
+def _difference(before: Mapping[Path, Identity], after: Mapping[Path, Identity]) -> RegistryChange:
+    return RegistryChange(
+        removed=tuple(path for path, identity in before.items() if after.get(path) != identity),
+        added=tuple(path for path, identity in after.items() if before.get(path) != identity),
+    )
+
+
+def _walk(directory: Path) -> Iterator[tuple[Path, Identity]]:
+    try:
+        entries = list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for path in entries:
+        if path.name.startswith("."):
+            continue
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue  # gone since the directory was read
+        if stat.S_ISDIR(status.st_mode):
+            yield from _walk(path)
+        elif stat.S_ISSOCK(status.st_mode):
+            yield path, (status.st_dev, status.st_ino, status.st_mtime_ns)

@@ -1,0 +1,48 @@
+"""The files that a claim's record stands for: its CDI spec, and the metadata that its containers can read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from dra_kit.cdi.store import SpecStore
+from dra_kit.node.metadata import MetadataFiles
+from dra_kit.node.records import ClaimRecord
+
+
+class ClaimFiles:
+    """Derived data: made again from the record whenever they are missing. The methods block.
+
+    Args:
+        cdi: the directory of CDI specs.
+        metadata: the directory of metadata files.
+    """
+
+    def __init__(self, cdi: SpecStore, metadata: MetadataFiles) -> None:
+        self._cdi = cdi
+        self._metadata = metadata
+
+    def write(self, record: ClaimRecord) -> None:
+        """Make the files agree with the record; the CDI spec last, since it points to the others.
+
+        Raises:
+            StoreError: when a directory cannot be written.
+        """
+        self._metadata.write(record)
+        spec = record.cdi_spec()
+        if spec is not None:
+            self._cdi.write(record.uid, spec)
+
+    def remove(self, record: ClaimRecord) -> None:
+        """Remove the files of a claim that is released.
+
+        Raises:
+            StoreError: when a directory cannot be written.
+        """
+        if record.spec is not None:
+            self._cdi.remove(record.uid)
+        self._metadata.remove(record.uid)
+
+    def sweep(self, keep: Collection[str]) -> None:
+        """Remove the files of all claims but these."""
+        self._cdi.sweep(keep)
+        self._metadata.sweep(keep)

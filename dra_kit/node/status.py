@@ -1,0 +1,188 @@
+"""What the driver says of its devices in ``status.devices`` of a claim (KEP-4817), written in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus, Prepared
+from dra_kit.errors import Conflict, KubeError, NotFound, PermanentError, Unavailable
+from dra_kit.kube.client import APPLY, Client
+from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.node.metadata import metadata_json, network_json
+from dra_kit.node.records import ClaimRecord, DeviceRecord
+from dra_kit.resource import v1
+from dra_kit.resource.validation.status import validate_device_statuses
+
+logger = logging.getLogger(__name__)
+RETRY: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
+
+
+class StatusWriter:
+    """A part of the node process; the latest state of each claim wins.
+
+    Server-side apply with a field manager of the driver's own, so that entries of other drivers on the same claim are
+    left alone. It needs ``patch`` on ``resourceclaims/status``, from Kubernetes 1.36 on also ``associated-node:patch``
+    on ``resourceclaims/driver``.
+
+    Args:
+        client: writes the status.
+        driver: the driver's name.
+    """
+
+    name = "status"
+
+    def __init__(self, client: Client, driver: str) -> None:
+        self._client = client
+        self._driver = driver
+        self._waiting: OrderedDict[str, ClaimRecord] = OrderedDict()
+        self._wake = asyncio.Event()
+        self._told = ""
+
+    def submit(self, record: ClaimRecord) -> None:
+        """Write what the record says of its devices; a claim without any status is never written."""
+        if any(device.status is not None for device in record.devices):
+            self._waiting[record.uid] = record
+            self._wake.set()
+
+    def forget(self, uid: str) -> None:
+        """The claim was released: nothing is to be said of it any more."""
+        self._waiting.pop(uid, None)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`."""
+        ready.set()
+        attempt = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                uid, record = next(iter(self._waiting.items()))
+                try:
+                    await self._apply(record)
+                except Unavailable:
+                    await asyncio.sleep(RETRY[min(attempt, len(RETRY) - 1)])
+                    attempt += 1
+                    continue
+                attempt = 0
+                if self._waiting.get(uid) is record:
+                    del self._waiting[uid]
+
+    async def _apply(self, record: ClaimRecord) -> None:
+        body = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            # with the UID the server refuses to write to a claim that only has the same name
+            "metadata": {"name": record.name, "namespace": record.namespace, "uid": record.uid},
+            "status": {"devices": [self._entry(device) for device in record.devices if device.status is not None]},
+        }
+        try:
+            await self._client.patch(
+                RESOURCE_CLAIMS,
+                record.name,
+                body,
+                record.namespace,
+                content_type=APPLY,
+                subresource="status",
+                field_manager=self._driver,
+                force=True,
+            )
+        except (NotFound, Conflict):
+            pass  # the claim is gone or was replaced: nobody reads its status any more
+        except Unavailable:
+            raise
+        except KubeError as error:
+            level = logging.DEBUG if str(error) == self._told else logging.ERROR
+            self._told = str(error)
+            logger.log(level, "device status not written", extra={"error": str(error), "code": error.code})
+
+    def _entry(self, device: DeviceRecord) -> dict[str, Any]:
+        entry: dict[str, Any] = {"driver": self._driver, "pool": device.pool, "device": device.device}
+        if device.share_id is not None:
+            entry["shareID"] = device.share_id
+        return entry | (device.status or {})
+
+
+def status_json(status: DeviceStatus | None, before: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """A status as it is kept and written; a condition whose status stays keeps the time of its last transition."""
+    if status is None:
+        return None
+    known = {item["type"]: item for item in (before or {}).get("conditions", ())}
+    result: dict[str, Any] = {}
+    if status.conditions:
+        result["conditions"] = []
+    for condition in status.conditions:
+        old = known.get(condition.type)
+        now = (condition.last_transition_time or datetime.now(UTC)).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        stays = old is not None and old["status"] == condition.status and condition.last_transition_time is None
+        item: dict[str, Any] = {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": old["lastTransitionTime"] if old is not None and stays else now,
+        }
+        if condition.observed_generation is not None:
+            item["observedGeneration"] = condition.observed_generation
+        result["conditions"].append(item)
+    if status.data is not None:
+        result["data"] = status.data
+    if status.network_data is not None:
+        result["networkData"] = network_json(status.network_data.model_dump())
+    return result
+
+
+def device_statuses(
+    driver: str, items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]]
+) -> list[dict[str, Any] | None]:
+    """What a preparer said of each device, in the API's form.
+
+    Raises:
+        PermanentError: when it breaks a rule of the API, naming field, value and rule (code ``invalid-status``).
+    """
+    statuses = [status_json(prepared.status) for _, prepared in items]
+    _check(driver, [(result.pool, result.device, result.share_id) for result, _ in items], statuses)
+    return statuses
+
+
+def updated(
+    record: ClaimRecord, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None
+) -> ClaimRecord:
+    """A record with newer facts about one of its devices.
+
+    Raises:
+        PermanentError: when the status breaks a rule of the API.
+    """
+    devices = []
+    for item in record.devices:
+        changes: dict[str, Any] = {}
+        if (item.pool, item.device) == (pool, device):
+            if status is not None:
+                changes["status"] = status_json(status, item.status)
+                _check("driver", [(pool, device, item.share_id)], [changes["status"]])
+            if metadata is not None:
+                changes["metadata"] = metadata_json(metadata)
+        devices.append(item.model_copy(update=changes))
+    generation = record.metadata_generation + (metadata is not None)
+    return record.model_copy(update={"devices": tuple(devices), "metadata_generation": generation})
+
+
+def _check(
+    driver: str, devices: Sequence[tuple[str, str, str | None]], statuses: Sequence[dict[str, Any] | None]
+) -> None:
+    entries, results = [], []
+    for (pool, device, share_id), status in zip(devices, statuses, strict=True):
+        if status is not None:
+            identity = {"driver": driver, "pool": pool, "device": device, "shareID": share_id}
+            entries.append(v1.AllocatedDeviceStatus.model_validate(identity | status))
+            results.append(v1.DeviceRequestAllocationResult.model_validate({"request": "", **identity}))
+    problems = validate_device_statuses(entries, results)
+    if problems:
+        raise PermanentError(
+            f"prepare returned a status that the API refuses: {'; '.join(str(problem) for problem in problems)}",
+            code="invalid-status",
+        )

@@ -1,0 +1,134 @@
+"""Makes the driver known to the kubelet: the plugin registration service on a socket in ``plugins_registry``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from dra_kit.plugin.socket_file import SocketFile
+from dra_kit.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+
+logger = logging.getLogger(__name__)
+
+PLUGIN_TYPE = "DRAPlugin"
+"""The plugin manager's name for DRA drivers (kubelet 1.37)."""
+
+# one for the kubelet's call, one for somebody who looks at the same time
+_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationStatus:
+    """The kubelet's verdict: ``registered``, or the text of ``error``."""
+
+    registered: bool
+    error: str = ""
+
+
+class RegistrationServer:
+    """The driver's registration socket; to be started when the service socket listens, for the kubelet dials at once.
+
+    The kubelet gives GetInfo one second and backs off for up to two minutes after a failure, so it is answered from
+    threads of its own, whatever the event loop and the author's code are doing.
+
+    Args:
+        driver: the driver's name.
+        endpoint: path of the service socket as the host sees it.
+        supported_versions: what the service socket serves, newest first.
+        socket: path of the registration socket, as ``registration_socket`` gives it.
+        on_status: called with every verdict of the kubelet, in order, in a thread of its own.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        endpoint: Path,
+        supported_versions: Sequence[str],
+        socket: Path,
+        on_status: Callable[[RegistrationStatus], None] | None = None,
+    ) -> None:
+        info = pb.PluginInfo(
+            type=PLUGIN_TYPE, name=driver, endpoint=str(endpoint), supported_versions=supported_versions
+        )
+        self._registration = _Registration(info, self._verdict)
+        self._socket = SocketFile(socket)
+        self._on_status = on_status
+        self._status: RegistrationStatus | None = None
+        self._running: _Running | None = None
+
+    @property
+    def status(self) -> RegistrationStatus | None:
+        """The kubelet's last verdict; None before the first. A kubelet that restarts comes again."""
+        return self._status
+
+    def start(self) -> None:
+        """Listens and serves; the kubelet finds the socket within about a second.
+
+        Raises:
+            ConfigurationError: the socket cannot be created.
+        """
+        calls = ThreadPoolExecutor(_THREADS, thread_name_prefix="dra-registration")
+        server = grpc.server(calls)
+        pb_grpc.add_RegistrationServicer_to_server(self._registration, server)
+        self._socket.bind(server.add_insecure_port)
+        server.start()
+        self._running = _Running(server, calls, ThreadPoolExecutor(1, thread_name_prefix="dra-registration-status"))
+        self._socket.publish()
+
+    def stop(self, grace: float) -> None:
+        """Removes the socket, which de-registers the driver, and ends the calls within ``grace`` seconds."""
+        running, self._running = self._running, None
+        if running is not None:
+            self._socket.remove()
+            running.server.stop(grace).wait()
+            running.calls.shutdown()
+            running.verdicts.shutdown(wait=False)  # a callback may be waiting for the caller of this
+
+    def _verdict(self, status: RegistrationStatus) -> None:
+        self._status = status
+        running = self._running
+        if self._on_status is not None and running is not None:
+            running.verdicts.submit(_report, self._on_status, status)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    server: grpc.Server
+    calls: ThreadPoolExecutor
+    # a callback that blocks takes no thread from the calls
+    verdicts: ThreadPoolExecutor
+
+
+class _Registration(pb_grpc.RegistrationServicer):
+    def __init__(self, info: pb.PluginInfo, verdict: Callable[[RegistrationStatus], None]) -> None:
+        self._info = info
+        self._verdict = verdict
+
+    def GetInfo(self, request: pb.InfoRequest, context: object) -> pb.PluginInfo:  # noqa: N802 (its name on the wire)
+        del request, context
+        return self._info
+
+    def NotifyRegistrationStatus(  # noqa: N802
+        self, request: pb.RegistrationStatus, context: object
+    ) -> pb.RegistrationStatusResponse:
+        del context
+        if request.plugin_registered:
+            logger.info("the kubelet registered driver %s", self._info.name)
+        else:
+            logger.error("the kubelet refuses driver %s: %s", self._info.name, request.error)
+        self._verdict(RegistrationStatus(registered=request.plugin_registered, error=request.error))
+        return pb.RegistrationStatusResponse()
+
+
+def _report(on_status: Callable[[RegistrationStatus], None], status: RegistrationStatus) -> None:
+    try:
+        on_status(status)
+    except Exception:
+        logger.exception("the callback for the kubelet's registration status failed")

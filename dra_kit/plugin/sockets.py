@@ -1,0 +1,158 @@
+"""Where the sockets of a DRA driver lie, and which of those found there are leftovers.
+
+Two directories below the kubelet's root directory count: ``plugins/<driver>``, the driver's own, and
+``plugins_registry``, which the kubelet watches and all plugins share. With the UID of the driver's pod in the names,
+two instances run side by side during a rolling update (kubelet 1.33 and newer). Names are shortened in the forms of
+the Go helper (``k8s.io/dynamic-resource-allocation/kubeletplugin`` 0.37), so that both are known to those who look.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import glob
+import hashlib
+import socket
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dra_kit.errors import ConfigurationError
+
+SOCKET_PATH_MAX = 107
+"""Bytes of a usable path: Linux' ``sun_path`` holds 108, and the last one is a NUL."""
+
+_SERVICE_HASH_BYTES = 6
+_UID_HASH_BYTES = 8
+_REGISTRAR_HASH_BYTES = 16
+
+
+def plugin_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
+    """Path of the service socket: ``plugins/<driver>/dra-<uid>.sock``, with a hash of the UID where that is too long.
+
+    Args:
+        kubelet_dir: the kubelet's root directory, the same path in the container and on the host.
+        driver: the driver's name.
+        pod_uid: UID of the driver's pod, or None for the fixed name ``dra.sock`` (no overlap of two instances).
+
+    Raises:
+        ConfigurationError: no form of the path is short enough for a socket.
+    """
+    names = ["dra.sock"]
+    if pod_uid is not None:
+        names = [f"dra-{pod_uid}.sock", f"dra-{_hash(pod_uid, _SERVICE_HASH_BYTES)}.sock"]
+    directory = _service_directory(kubelet_dir, driver)
+    return _first_that_fits([directory / name for name in names], "service socket")
+
+
+def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
+    """Path of the registration socket: ``plugins_registry/<driver>-<uid>-reg.sock``, or shorter where that is too long.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+        driver: the driver's name.
+        pod_uid: UID of the driver's pod, or None for ``<driver>-reg.sock``.
+
+    Raises:
+        ConfigurationError: no form of the path is short enough for a socket.
+    """
+    names = [f"{driver}-reg.sock"]
+    if pod_uid is not None:
+        names = [f"{driver}-{pod_uid}-reg.sock", f"{driver}-{_hash(pod_uid, _UID_HASH_BYTES)}-reg.sock"]
+    both = "\0".join((driver, pod_uid or ""))
+    names.append(f"dra-{_hash(both, _REGISTRAR_HASH_BYTES)}-reg.sock")
+    directory = _registry_directory(kubelet_dir)
+    return _first_that_fits([directory / name for name in names], "registration socket")
+
+
+def remove_stale_sockets(kubelet_dir: Path, driver: str) -> list[Path]:
+    """Removes the sockets that dead instances of this driver left behind, and returns their paths.
+
+    A socket is dead when it refuses a connection. Whose a service socket is, its directory tells. A registration
+    socket is this driver's when its name follows from a dead service socket or is the one without a UID; others stay,
+    for their names alone do not tell drivers apart (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
+    """
+    registry = _registry_directory(kubelet_dir)
+    services = [path for path in _listed(_service_directory(kubelet_dir, driver), "dra*.sock") if _is_dead(path)]
+    registrars = {registry / f"{driver}-reg.sock"}
+    for path in services:
+        registrars.update(_registrars_beside(path, kubelet_dir, driver))
+    # registration sockets first: when this is interrupted, the service socket still leads the next one to them
+    return [path for path in (*sorted(registrars), *services) if _remove_if_dead(path)]
+
+
+def answers(path: Path) -> bool | None:
+    """Whether somebody listens at a socket: True, False for a leftover, None when that cannot be found out."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except BlockingIOError:
+            return True  # its queue of connections is full
+        except OSError as error:
+            return False if error.errno == errno.ECONNREFUSED else None
+    return True
+
+
+def _is_dead(path: Path) -> bool:
+    return path.is_socket() and answers(path) is False
+
+
+def _remove_if_dead(path: Path) -> bool:
+    if not _is_dead(path):
+        return False
+    path.unlink(missing_ok=True)
+    return True
+
+
+def _registrars_beside(service: Path, kubelet_dir: Path, driver: str) -> Iterator[Path]:
+    """Registration sockets of the instance that a service socket, by its name, belonged to."""
+    uid = service.stem.removeprefix("dra").removeprefix("-")
+    if not uid:
+        return
+    try:
+        yield registration_socket(kubelet_dir, driver, uid)
+    except ConfigurationError:
+        return  # that instance cannot have had one here
+    if len(uid) == len(_hash("", _SERVICE_HASH_BYTES)):
+        # the hash of a UID in a service socket's name is the beginning of that in the registration socket's
+        rest = "?" * (len(_hash("", _UID_HASH_BYTES)) - len(uid))
+        yield from _listed(_registry_directory(kubelet_dir), f"{driver}-{glob.escape(uid)}{rest}-reg.sock")
+
+
+def _service_directory(kubelet_dir: Path, driver: str) -> Path:
+    return kubelet_dir / "plugins" / driver
+
+
+def _registry_directory(kubelet_dir: Path) -> Path:
+    return kubelet_dir / "plugins_registry"
+
+
+def _listed(directory: Path, pattern: str) -> list[Path]:
+    return sorted(directory.glob(pattern)) if directory.is_dir() else []
+
+
+def check_length(path: Path, what: str) -> None:
+    """Refuses a path that no socket can have.
+
+    Raises:
+        ConfigurationError: it has more than ``SOCKET_PATH_MAX`` bytes.
+    """
+    if (length := len(bytes(path))) > SOCKET_PATH_MAX:
+        raise ConfigurationError(
+            f"the path of the {what} {path} has {length} bytes, and Linux allows {SOCKET_PATH_MAX}: "
+            "give a shorter --kubelet-dir or a shorter driver name",
+            code="socket-path-too-long",
+        )
+
+
+def _first_that_fits(paths: Sequence[Path], what: str) -> Path:
+    fitting = (path for path in paths if len(bytes(path)) <= SOCKET_PATH_MAX)
+    chosen = next(fitting, paths[-1])
+    check_length(chosen, what)
+    return chosen
+
+
+def _hash(text: str, size: int) -> str:
+    """The first ``size`` bytes of SHA-256 in base64url without padding, as the Go helper writes them."""
+    digest = hashlib.sha256(text.encode()).digest()[:size]
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")

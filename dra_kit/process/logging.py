@@ -1,0 +1,155 @@
+"""Logging of every role: constant messages with fields, as readable text or as JSON lines.
+
+A message never changes; what does goes into ``extra`` and becomes a field of the line::
+
+    logger.info("claim prepared", extra={"devices": 2})
+
+    12:00:01 INFO node.claims: claim prepared claim=default/lunch claim_uid=6ad1 devices=2
+
+:func:`log_context` adds the claim, pod or device at hand to every line logged inside it, in other tasks started there
+and in worker threads started with :func:`asyncio.to_thread` too, because both inherit the context variables. The names
+``LogRecord`` uses itself (``name``, ``message``, ``args``, ``process`` ...) cannot be fields: the standard library
+refuses them where the line is logged.
+
+A line cannot be forged: whatever a value contains, it stays within its field and its line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Final, Literal, TextIO, get_args
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.process.fields import escape, plain, quoted
+
+LogFormat = Literal["text", "json"]
+
+_PACKAGE: Final = "dra_kit."
+_STANDARD: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+# Chatty below WARNING: kopf reports every handler call, aiohttp every request, asyncio its selector.
+_THIRD_PARTY: Final = ("aiohttp", "asyncio", "grpc", "kopf", "kubernetes_asyncio")
+
+_context: ContextVar[Mapping[str, str]] = ContextVar("log_context", default=MappingProxyType({}))
+
+
+@contextmanager
+def log_context(
+    *,
+    claim: str | None = None,
+    claim_uid: str | None = None,
+    pod: str | None = None,
+    device: str | None = None,
+) -> Iterator[None]:
+    """Adds fields to every line logged inside; inner contexts add to outer ones.
+
+    Args:
+        claim: ``namespace/name`` of the ResourceClaim.
+        claim_uid: its UID.
+        pod: ``namespace/name`` of the Pod.
+        device: name of the device, as it is advertised.
+    """
+    named = {"claim": claim, "claim_uid": claim_uid, "pod": pod, "device": device}
+    token = _context.set({**_context.get(), **{key: value for key, value in named.items() if value is not None}})
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def configure(format: LogFormat = "text", level: str | int = "INFO", stream: TextIO | None = None) -> None:  # noqa: A002
+    """Sends everything logged in this process to one stream; called again, it replaces what it did before.
+
+    Third-party libraries are heard from WARNING on.
+
+    Args:
+        format: ``text`` for people, ``json`` for machines: one object per line with ``time`` (RFC 3339, UTC),
+            ``level``, ``logger``, ``message``, the fields, and ``traceback`` where there is one.
+        level: name or number of the lowest level that is logged.
+        stream: standard error when absent.
+
+    Raises:
+        ConfigurationError: the format or the level does not exist.
+    """
+    if format not in get_args(LogFormat):
+        raise ConfigurationError(f"log format {format!r} does not exist: use one of {', '.join(get_args(LogFormat))}")
+    levels = logging.getLevelNamesMapping()
+    if isinstance(level, str) and level.upper() not in levels:
+        raise ConfigurationError(f"log level {level!r} does not exist: use DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    handler = _Handler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [present for present in root.handlers if not isinstance(present, _Handler)]
+    root.addHandler(handler)
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+    for name in _THIRD_PARTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Of a type of its own, so that a second :func:`configure` finds and replaces it."""
+
+
+class TextFormatter(logging.Formatter):
+    """``12:00:01 INFO node.claims: claim prepared devices=2``, local time; tracebacks follow behind a bar."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
+        time = self.formatTime(record, "%H:%M:%S")
+        line = f"{time} {record.levelname} {_logger_name(record)}: {escape(_message(record))}"
+        line += "".join(f" {escape(key)}={quoted(value)}" for key, value in _fields(record).items())
+        traceback = _traceback(self, record)
+        return line + "".join(f"\n    | {escape(row)}" for row in traceback.splitlines())
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, in ASCII."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Returns the record as one JSON object; a field named like one of the fixed keys gets ``_`` appended."""
+        entry: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z",
+            "level": record.levelname,
+            "logger": _logger_name(record),
+            "message": _message(record),
+        }
+        traceback = _traceback(self, record)
+        if traceback:
+            entry["traceback"] = traceback
+        fixed = frozenset(entry)
+        entry |= {f"{key}_" if key in fixed else key: plain(value) for key, value in _fields(record).items()}
+        return json.dumps(entry)
+
+
+def _logger_name(record: logging.LogRecord) -> str:
+    return escape(record.name.removeprefix(_PACKAGE))
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001 - arguments that do not fit, or cannot be printed: the line matters more
+        return f"{plain(record.msg)} {plain(record.args)}"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    given = {str(key): value for key, value in vars(record).items() if key not in _STANDARD}
+    return {**_context.get(), **given}
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    text = ""
+    if record.exc_info and record.exc_info[0] is not None:
+        try:
+            text = formatter.formatException(record.exc_info)
+        except Exception:  # noqa: BLE001 - an exception that cannot be printed
+            text = f"{record.exc_info[0].__name__} (its traceback cannot be printed)"
+    if record.stack_info:
+        text = f"{text}\n{record.stack_info}" if text else record.stack_info
+    return text

@@ -1,0 +1,250 @@
+"""Runs the parts of one role: starts them in order, stops them in reverse, ends the process when one fails.
+
+A part is anything with a ``name`` and a ``run`` that goes on until it is cancelled. Being cancelled *is* being asked to
+stop: a part drains in its ``finally`` and returns or raises ``CancelledError``. A part that ends before it is asked to,
+with or without an error, has failed, and the process with it: in a cluster the kubelet starts a clean one. Parts that
+may be missing for a while are added with ``restart``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol
+
+from dra_kit.errors import ConfigurationError, DraKitError, InternalError
+
+logger = logging.getLogger(__name__)
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_LAST_GRACE: Final = 1.0  # seconds a part gets to obey when the drain time is used up
+
+
+class Part(Protocol):
+    """One long-running concern of a process: a server, a publisher, a watcher."""
+
+    @property
+    def name(self) -> str:
+        """Short, unique within the process; seen in logs and probes."""
+        ...
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Works until cancelled; sets ``ready`` once it does what it is there for, and may clear it meanwhile."""
+        ...
+
+
+class State(StrEnum):
+    """Where a part stands."""
+
+    WAITING = "waiting"  # not ready yet: it starts, or the part before it has to be ready first
+    READY = "ready"
+    FAILED = "failed"  # for good, or until its next restart
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class PartStatus:
+    """What probes report of a part.
+
+    Attributes:
+        state: where it stands.
+        restarts: how often it was started again.
+        error: the text of the error that ended it last, empty when it never failed.
+    """
+
+    state: State
+    restarts: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Entry:
+    part: Part
+    after: _Entry | None
+    restart: Sequence[float]
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: State | None = None
+    restarts: int = 0
+    error: str = ""
+
+    @property
+    def status(self) -> PartStatus:
+        running = State.READY if self.ready.is_set() else State.WAITING
+        return PartStatus(self.ended or running, self.restarts, self.error)
+
+
+class Supervisor:
+    """Starts, watches and stops the parts of a process.
+
+    Args:
+        drain: seconds all parts together may take to stop before they are cancelled a second time.
+
+    Attributes:
+        stopping: set as soon as the process is going down, for whatever reason.
+    """
+
+    def __init__(self, *, drain: float = 30.0) -> None:
+        self.stopping = asyncio.Event()
+        self._drain = drain
+        self._entries: dict[str, _Entry] = {}
+        self._exit_code = 0
+
+    def add(self, part: Part, *, after: Part | None = None, restart: Sequence[float] = ()) -> None:
+        """Adds a part; parts start in the order they were added, before :meth:`run`.
+
+        Args:
+            part: what to run.
+            after: a part added earlier that must be ready before this one starts; without it, it starts at once.
+            restart: seconds to wait before the first, second ... restart, the last one repeated; empty means that the
+                process ends when the part does.
+
+        Raises:
+            InternalError: the name is taken, or ``after`` was not added.
+        """
+        if part.name in self._entries:
+            raise InternalError(f"part {part.name!r} is added twice: give each part its own name")
+        former = None
+        if after is not None:
+            former = self._entries.get(after.name)
+            if former is None or former.part is not after:
+                raise InternalError(f"part {part.name!r} waits for {after.name!r}, which was not added before it")
+        self._entries[part.name] = _Entry(part, former, tuple(restart))
+
+    def status(self) -> Mapping[str, PartStatus]:
+        """Returns the status of each part, in starting order."""
+        return {name: entry.status for name, entry in self._entries.items()}
+
+    async def wait_ready(self) -> bool:
+        """Waits until every part was ready once, or the process is going down; returns whether all are ready."""
+        stopping = asyncio.ensure_future(self.stopping.wait())
+        ready = asyncio.gather(*(entry.ready.wait() for entry in self._entries.values()))
+        try:
+            await asyncio.wait((stopping, ready), return_when=asyncio.FIRST_COMPLETED)
+            return not self.stopping.is_set() and all(entry.ready.is_set() for entry in self._entries.values())
+        finally:
+            stopping.cancel()
+            ready.cancel()
+            await asyncio.gather(stopping, ready, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Asks the process to go down; :meth:`run` returns when all parts have stopped."""
+        self.stopping.set()
+
+    async def run(self) -> int:
+        """Runs all parts until SIGTERM, SIGINT, :meth:`stop`, cancellation, or the failure of a part.
+
+        The first signal starts the ordered stop. From then on the signals have their default action, so that a second
+        one ends the process at once. Off the main thread signals are left alone.
+
+        Returns:
+            The exit code of the process: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
+        """
+        with self._signals():
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    (entry, group.create_task(self._supervise(entry), name=name))
+                    for name, entry in self._entries.items()
+                ]
+                try:
+                    await self.stopping.wait()
+                finally:
+                    self.stopping.set()
+                    await self._stop_all(tasks)
+        return self._exit_code
+
+    async def _supervise(self, entry: _Entry) -> None:
+        if entry.after is not None:
+            await entry.after.ready.wait()
+        loop = asyncio.get_running_loop()
+        attempt = 0
+        while True:
+            began = loop.time()
+            error = await self._run_once(entry)
+            if error is None:
+                return
+            if entry.restart and loop.time() - began > entry.restart[-1]:
+                attempt = 0  # it worked for a while: this is a new trouble
+            self._report(entry, error, again=attempt > 0)
+            if self.stopping.is_set() or not entry.restart:
+                self._exit_code = max(self._exit_code, 2 if isinstance(error, ConfigurationError) else 1)
+                self.stopping.set()
+                return
+            await asyncio.sleep(entry.restart[min(attempt, len(entry.restart) - 1)])
+            attempt += 1
+            entry.restarts += 1
+            entry.ended = None
+
+    async def _run_once(self, entry: _Entry) -> Exception | None:
+        """One life of a part; returns why it failed, or None when it stopped because it was asked to."""
+        error: Exception
+        try:
+            await entry.part.run(entry.ready)
+            error = InternalError(f"part {entry.part.name!r} ended by itself: it should run until it is stopped")
+        except asyncio.CancelledError:
+            error = InternalError(f"part {entry.part.name!r} was cancelled from within")
+        except Exception as failure:  # noqa: BLE001 - the boundary of a part: whatever it is, it is reported
+            error = failure
+            if self.stopping.is_set():
+                entry.ended = State.FAILED
+                return error
+        if self.stopping.is_set():
+            entry.ended = State.STOPPED
+            return None
+        entry.ready.clear()
+        entry.ended = State.FAILED
+        return error
+
+    @staticmethod
+    def _report(entry: _Entry, error: Exception, *, again: bool) -> None:
+        text = str(error) or type(error).__name__
+        repeated = again and text == entry.error
+        entry.error = text
+        fields: dict[str, object] = {"part": entry.part.name, "error": text}
+        if isinstance(error, DraKitError):
+            # a restarted part that fails for the same reason again has nothing new to say
+            logger.log(logging.DEBUG if repeated else logging.ERROR, "part failed", extra=fields | {"code": error.code})
+        else:
+            logger.error("part failed", extra=fields, exc_info=error)
+
+    async def _stop_all(self, tasks: Sequence[tuple[_Entry, asyncio.Task[None]]]) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._drain
+        for entry, task in reversed(tasks):
+            task.cancel()
+            await asyncio.wait((task,), timeout=max(deadline - loop.time(), _LAST_GRACE))
+            while not task.done():
+                logger.warning("part did not stop in time", extra={"part": entry.part.name, "drain": self._drain})
+                task.cancel()
+                await asyncio.wait((task,), timeout=_LAST_GRACE)
+            entry.ended = entry.ended or State.STOPPED
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+        def receive(number: signal.Signals) -> None:
+            logger.info("stopping", extra={"signal": number.name})
+            for each in _SIGNALS:
+                loop.remove_signal_handler(each)
+                signal.signal(each, signal.SIG_DFL)
+            self.stopping.set()
+
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, receive, number)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                if handler is not None:  # None: installed by something that is not Python, cannot be put back
+                    signal.signal(number, handler)

@@ -1,0 +1,151 @@
+"""One error about one field of an API object, worded as the API server words it.
+
+Source of kinds and wording: k8s.io/apimachinery 0.37 ``util/validation/field``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from dra_kit.values.quantity import Quantity
+
+
+class GoStruct(dict[str, Any]):
+    """A value that the API server prints with the names, and in the order, of the fields of a Go struct."""
+
+
+class ErrorKind(Enum):
+    """What is wrong with a field; the value is the ``reason`` of a cause in a Status object."""
+
+    REQUIRED = "FieldValueRequired"
+    INVALID = "FieldValueInvalid"
+    UNSUPPORTED = "FieldValueNotSupported"
+    DUPLICATE = "FieldValueDuplicate"
+    NOT_FOUND = "FieldValueNotFound"
+    FORBIDDEN = "FieldValueForbidden"
+    TOO_LONG = "FieldValueTooLong"
+    TOO_MANY = "FieldValueTooMany"
+    INTERNAL = "InternalError"
+
+
+_TEXTS: Final = {
+    ErrorKind.REQUIRED: "Required value",
+    ErrorKind.INVALID: "Invalid value",
+    ErrorKind.UNSUPPORTED: "Unsupported value",
+    ErrorKind.DUPLICATE: "Duplicate value",
+    ErrorKind.NOT_FOUND: "Not found",
+    ErrorKind.FORBIDDEN: "Forbidden",
+    ErrorKind.TOO_LONG: "Too long",
+    ErrorKind.TOO_MANY: "Too many",
+    ErrorKind.INTERNAL: "Internal error",
+}
+_WITHOUT_VALUE: Final = {ErrorKind.REQUIRED, ErrorKind.FORBIDDEN, ErrorKind.TOO_LONG, ErrorKind.INTERNAL}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One error; ``str()`` is the API server's text for it.
+
+    Args:
+        path: where, for example ``spec.devices[3].name``.
+        kind: what is wrong.
+        value: the offending value; shown unless the kind needs none.
+        detail: the rule that was broken; empty when the kind says it all.
+    """
+
+    path: str
+    kind: ErrorKind
+    value: Any = None
+    detail: str = ""
+
+    @property
+    def body(self) -> str:
+        """The text without the path: the ``message`` of a cause in a Status object."""
+        text = _TEXTS[self.kind]
+        if self.kind not in _WITHOUT_VALUE:
+            text += f": {_render(self.value)}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.body}"
+
+
+def required(path: str, detail: str = "") -> FieldError:
+    """The field must be set."""
+    return FieldError(path, ErrorKind.REQUIRED, detail=detail)
+
+
+def invalid(path: str, value: Any, detail: str) -> FieldError:
+    """The value breaks a rule."""
+    return FieldError(path, ErrorKind.INVALID, value, detail)
+
+
+def unsupported(path: str, value: str, supported: tuple[str, ...]) -> FieldError:
+    """The value is not in a closed list."""
+    detail = "supported values: " + ", ".join(quote(item) for item in sorted(supported))
+    return FieldError(path, ErrorKind.UNSUPPORTED, value, detail)
+
+
+def duplicate(path: str, value: Any, detail: str = "") -> FieldError:
+    """The value occurs a second time where it must be unique."""
+    return FieldError(path, ErrorKind.DUPLICATE, value, detail)
+
+
+def not_found(path: str, value: Any, detail: str = "") -> FieldError:
+    """The value refers to something that does not exist."""
+    return FieldError(path, ErrorKind.NOT_FOUND, value, detail)
+
+
+def forbidden(path: str, detail: str) -> FieldError:
+    """The field may not be set here."""
+    return FieldError(path, ErrorKind.FORBIDDEN, detail=detail)
+
+
+def too_long(path: str, value: Any, limit: int, unit: str = "bytes") -> FieldError:
+    """The value has more than ``limit`` bytes."""
+    return FieldError(path, ErrorKind.TOO_LONG, value, f"may not be more than {limit} {unit}")
+
+
+def too_many(path: str, count: int, limit: int) -> FieldError:
+    """The list or map has more than ``limit`` entries."""
+    return FieldError(path, ErrorKind.TOO_MANY, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
+
+
+def quote(text: str) -> str:
+    """``text`` in double quotes with everything unprintable escaped, as Go's ``%q`` prints it."""
+    escaped = "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escape(char)) for char in text)
+    return f'"{escaped}"'
+
+
+_ESCAPES: Final = {
+    '"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+}  # fmt: skip
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _render(value: Any) -> str:
+    if isinstance(value, str | Quantity):
+        return quote(str(value))
+    return json.dumps(_plain(value), separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        written = value.model_dump(mode="json", by_alias=True)
+        fields = {field.alias or name: getattr(value, name) for name, field in type(value).model_fields.items()}
+        return {name: _plain(item) for name, item in fields.items() if name in written}
+    if isinstance(value, dict):  # Go sorts the keys of maps
+        keys = value if isinstance(value, GoStruct) else sorted(value)
+        return {key: _plain(value[key]) for key in keys}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, Quantity) else value

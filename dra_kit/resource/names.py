@@ -1,0 +1,129 @@
+"""The formats of names in the Kubernetes API.
+
+Each function returns what is wrong with a name, in the API server's words; an empty list means it is fine. The texts
+are ``detail`` of a field error. Source: k8s.io/apimachinery 0.37 ``util/validation``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+LABEL_MAX_LENGTH: Final = 63
+"""Bytes of a DNS label, of a label value and of the name part of a label key."""
+
+SUBDOMAIN_MAX_LENGTH: Final = 253
+"""Bytes of a DNS subdomain."""
+
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_C_IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
+_LABEL_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABEL_VALUE: Final = f"({_LABEL_NAME})?"
+_CONDITION_REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+
+Unit = Literal["bytes", "characters"]
+"""How a text about length counts; both mean bytes, the API server is just not consistent."""
+
+
+def _rule(text: str, pattern: str, *examples: str) -> str:
+    shown = " or ".join(f"'{example}', " for example in examples[:-1])
+    shown = f"{shown} or '{examples[-1]}'" if shown else f"'{examples[-1]}'"
+    return f"{text} (e.g. {shown}, regex used for validation is '{pattern}')"
+
+
+_ALPHANUMERIC_ENDS: Final = "must start and end with an alphanumeric character"
+_LABEL_RULE: Final = _rule(
+    f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_ALPHANUMERIC_ENDS}",
+    _LABEL, "my-name", "123-abc",
+)  # fmt: skip
+_SUBDOMAIN_RULE: Final = _rule(
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    f"and {_ALPHANUMERIC_ENDS}",
+    _SUBDOMAIN, "example.com",
+)  # fmt: skip
+_C_IDENTIFIER_RULE: Final = _rule(
+    "a valid C identifier must start with alphabetic character or '_', "
+    "followed by a string of alphanumeric characters or '_'",
+    _C_IDENTIFIER, "my_name", "MY_NAME", "MyName",
+)  # fmt: skip
+_LABEL_NAME_RULE: Final = _rule(
+    f"must consist of alphanumeric characters, '-', '_' or '.', and {_ALPHANUMERIC_ENDS}",
+    _LABEL_NAME, "MyName", "my.name", "123-abc",
+)  # fmt: skip
+_LABEL_KEY_EXAMPLE: Final = "(e.g. 'example.com/MyName')"
+_LABEL_VALUE_RULE: Final = _rule(
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+    f"and {_ALPHANUMERIC_ENDS}",
+    _LABEL_VALUE, "MyValue", "my_value", "12345",
+)  # fmt: skip
+_CONDITION_REASON_RULE: Final = _rule(
+    "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric "
+    "characters or '_,:', and must end with an alphanumeric character or '_'",
+    _CONDITION_REASON, "my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB",
+)  # fmt: skip
+
+
+def dns_label(name: str, *, unit: Unit = "bytes") -> list[str]:
+    """A device, counter set or counter: an RFC 1123 label in lower case, at most 63 bytes."""
+    problems = _length(name, LABEL_MAX_LENGTH, unit)
+    if not _matches(_LABEL, name):
+        problems.append("must not contain dots" if _matches(_SUBDOMAIN, name) else _LABEL_RULE)
+    return problems
+
+
+def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:
+    """Labels joined by dots in lower case, at most 253 bytes: names of nodes and of most objects."""
+    problems = _length(name, SUBDOMAIN_MAX_LENGTH, unit)
+    if not _matches(_SUBDOMAIN, name):
+        problems.append(_SUBDOMAIN_RULE)
+    return problems
+
+
+def c_identifier(name: str) -> list[str]:
+    """The part of an attribute or capacity name after the domain (its length is limited elsewhere)."""
+    return [] if _matches(_C_IDENTIFIER, name) else [_C_IDENTIFIER_RULE]
+
+
+def label_key(name: str) -> list[str]:
+    """The key of a label or taint, or a condition type: ``name`` or ``domain/name``."""
+    prefix, slash, last = name.rpartition("/")
+    if "/" in prefix:
+        return [
+            f"a valid label key {_LABEL_NAME_RULE} with an optional DNS subdomain prefix and '/' {_LABEL_KEY_EXAMPLE}"
+        ]
+    problems = []
+    if slash:
+        problems += [f"prefix part {text}" for text in (dns_subdomain(prefix) if prefix else ["must be non-empty"])]
+    if not last:
+        problems.append("name part must be non-empty")
+    problems += [f"name part {text}" for text in _length(last, LABEL_MAX_LENGTH, "bytes")]
+    if not _matches(_LABEL_NAME, last):
+        problems.append(f"name part {_LABEL_NAME_RULE}")
+    return problems
+
+
+def label_value(value: str) -> list[str]:
+    """The value of a label or taint; may be empty."""
+    problems = _length(value, LABEL_MAX_LENGTH, "bytes")
+    if not _matches(_LABEL_VALUE, value):
+        problems.append(_LABEL_VALUE_RULE)
+    return problems
+
+
+def condition_reason(reason: str) -> list[str]:
+    """``reason`` of a condition."""
+    return [] if _matches(_CONDITION_REASON, reason) else [_CONDITION_REASON_RULE]
+
+
+def byte_length(text: str) -> int:
+    """How many bytes ``text`` has for the API server, also when JSON smuggled half a surrogate pair into it."""
+    return len(text.encode(errors="surrogatepass"))
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return re.fullmatch(pattern, text, re.ASCII) is not None
+
+
+def _length(text: str, limit: int, unit: Unit) -> list[str]:
+    return [f"must be no more than {limit} {unit}"] if byte_length(text) > limit else []

@@ -1,0 +1,73 @@
+"""Models of resource.k8s.io/v1: snake_case attributes, camelCase JSON, unknown fields kept."""
+
+from dra_kit.resource.v1.base import APIModel, ObjectMeta, OwnerReference
+from dra_kit.resource.v1.claims import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceClaim,
+    DeviceClaimConfiguration,
+    DeviceRequestAllocationResult,
+    DeviceToleration,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
+from dra_kit.resource.v1.devices import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
+    NodeAllocatableResourceOverhead,
+)
+from dra_kit.resource.v1.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dra_kit.resource.v1.slices import ResourcePool, ResourceSlice, ResourceSliceSpec
+from dra_kit.resource.v1.status import AllocatedDeviceStatus, Condition, NetworkDeviceData
+
+__all__ = [
+    "APIModel",
+    "AllocatedDeviceStatus",
+    "AllocationResult",
+    "CapacityRequestPolicy",
+    "CapacityRequestPolicyRange",
+    "Condition",
+    "Counter",
+    "CounterSet",
+    "Device",
+    "DeviceAllocationConfiguration",
+    "DeviceAllocationResult",
+    "DeviceAttribute",
+    "DeviceCapacity",
+    "DeviceClaim",
+    "DeviceClaimConfiguration",
+    "DeviceCounterConsumption",
+    "DeviceRequestAllocationResult",
+    "DeviceTaint",
+    "DeviceToleration",
+    "NetworkDeviceData",
+    "NodeAllocatableResource",
+    "NodeAllocatableResourceMapping",
+    "NodeAllocatableResourceOverhead",
+    "NodeSelector",
+    "NodeSelectorRequirement",
+    "NodeSelectorTerm",
+    "ObjectMeta",
+    "OpaqueDeviceConfiguration",
+    "OwnerReference",
+    "ResourceClaim",
+    "ResourceClaimConsumerReference",
+    "ResourceClaimSpec",
+    "ResourceClaimStatus",
+    "ResourcePool",
+    "ResourceSlice",
+    "ResourceSliceSpec",
+]

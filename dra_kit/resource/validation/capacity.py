@@ -1,0 +1,122 @@
+"""The capacities of a device and how claims may share them (KEP-5075)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dra_kit.resource import v1
+from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required, too_many
+from dra_kit.resource.validation.formats import key_path, qualified_name
+from dra_kit.values.quantity import Quantity
+
+VALID_VALUES_MAX: Final = 10
+_INT64_MAX: Final = 2**63 - 1
+
+
+def validate_capacities(
+    capacities: Mapping[str, v1.DeviceCapacity], path: str, *, allow_multiple_allocations: bool
+) -> list[FieldError]:
+    """Keys and request policies; ``path`` is that of the map."""
+    errors = []
+    for key, capacity in capacities.items():
+        errors += qualified_name(key, path)
+        if capacity.request_policy is None:
+            continue
+        where = f"{key_path(path, key)}.requestPolicy"
+        if allow_multiple_allocations:
+            errors += _validate_policy(capacity.request_policy, capacity.value, where)
+        else:
+            errors.append(forbidden(where, "allowMultipleAllocations must be true"))
+    return errors
+
+
+def _validate_policy(policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str) -> list[FieldError]:
+    if policy.valid_values and policy.valid_range is not None:
+        detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
+        return [forbidden(path, detail)]
+    if policy.valid_values:
+        return _validate_values(policy, capacity, path)
+    if policy.valid_range is not None:
+        return _validate_range(policy.default, policy.valid_range, capacity, path)
+    return []
+
+
+def _validate_values(policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str) -> list[FieldError]:
+    if policy.default is None:
+        return [required(f"{path}.default", "required when validValues is defined")]
+    where, values = f"{path}.validValues", policy.valid_values
+    errors = []
+    if len(values) > VALID_VALUES_MAX:
+        errors.append(too_many(where, len(values), VALID_VALUES_MAX))
+        values = ()
+    seen: set[int] = set()
+    for i, value in enumerate(values):
+        if i and value < values[i - 1]:
+            errors.append(invalid(f"{where}[{i}]", value, "values must be sorted in ascending order"))
+        if value > capacity:
+            detail = f"option is larger than capacity value: {capacity}"
+            errors.append(invalid(f"{where}[{i}]", value, detail))
+        # the API server compares whole numbers, rounded up, unless DRAFractionalCapacityRange is on (off in 1.37)
+        if value.value in seen:
+            errors.append(duplicate(f"{where}[{i}]", str(value.value)))
+        seen.add(value.value)
+    if policy.default not in values:
+        errors.append(invalid(where, policy.default, "default value is not valid according to the requestPolicy"))
+    return errors
+
+
+def _validate_range(
+    default: Quantity | None, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str
+) -> list[FieldError]:
+    where = f"{path}.validRange"
+    errors = []
+    if default is None:
+        errors.append(required(f"{path}.default", "required when validRange is defined"))
+    if bounds.min is None:
+        errors.append(required(f"{where}.min", "required when validRange is defined"))
+    if default is None or bounds.min is None:
+        return errors
+    if default < bounds.min:
+        errors.append(invalid(f"{where}.default", default, f"default is less than min: {bounds.min}"))
+    if bounds.min > capacity:
+        errors.append(invalid(f"{where}.min", bounds.min, f"min is larger than capacity value: {capacity}"))
+    if bounds.max is not None:
+        if bounds.min > bounds.max:
+            errors.append(invalid(f"{where}.max", bounds.min, f"min is larger than max: {bounds.max}"))
+        if bounds.max > capacity:
+            errors.append(invalid(f"{where}.max", bounds.max, f"max is larger than capacity value: {capacity}"))
+        if default > bounds.max:
+            errors.append(invalid(f"{where}.default", default, f"default is more than max: {bounds.max}"))
+    if bounds.step is not None:
+        lowest, highest = bounds.min, bounds.max
+        limits = {"default": default, "min": lowest} | ({} if highest is None else {"max": highest})
+        errors += _validate_step(bounds.step, limits, capacity, where)
+    return errors
+
+
+def _validate_step(step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str) -> list[FieldError]:
+    """``limits`` are the policy's default, min and, where there is one, max."""
+    if step.sign <= 0:
+        return [invalid(f"{path}.step", step, "must be greater than zero")]
+    errors = []
+    for name, bound in {**limits, "step": step}.items():
+        if problem := _beyond_int64(bound):
+            errors.append(invalid(f"{path}.{name}", bound, problem))
+    if errors:
+        return errors
+    # fractions are rounded up before computing, as in Kubernetes without DRAFractionalCapacityRange
+    lowest = limits["min"]
+    one_step = lowest.value + step.value
+    if one_step > capacity.value:
+        detail = f"one step {one_step} is larger than capacity value: {capacity}"
+        errors.append(invalid(f"{path}.step", step, detail))
+    detail = f"value is not a multiple of a given step ({step}) from ({lowest})"
+    uneven = (bound for bound in limits.values() if (bound.value - lowest.value) % step.value)
+    return errors + [invalid(f"{path}.step", bound, detail) for bound in uneven]
+
+
+def _beyond_int64(quantity: Quantity) -> str:
+    if quantity.sign < 0:
+        return "must be greater than or equal to 0"
+    return f"must not be larger than {_INT64_MAX}" if quantity.as_decimal > _INT64_MAX else ""

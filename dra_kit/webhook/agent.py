@@ -1,0 +1,90 @@
+"""The webhook role as a process: certificate and port first, then the API server, then reviews."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit import __version__
+from dra_kit.author.driver import Driver
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.kube.versions import discover
+from dra_kit.process.logging import LogFormat, configure
+from dra_kit.process.supervisor import Supervisor
+from dra_kit.webhook import handlers
+from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.configuration import WEBHOOK_ID
+from dra_kit.webhook.review import CONFIG_FIELDS
+from dra_kit.webhook.server import ReviewServer
+
+VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
+"""Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """What whoever deploys the webhook decides.
+
+    Attributes:
+        cert: PEM file with the certificate and its chain; read again when it is replaced.
+        key: PEM file with its key.
+        host: address to listen on; empty for all, IPv4 and IPv6.
+        port: to listen on; 0 for a free one, which is logged.
+        kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
+        context: a context of the kubeconfig; None for its current one.
+        log_format: "text" or "json".
+        log_level: the lowest level that is logged.
+    """
+
+    cert: Path
+    key: Path
+    host: str = ""
+    port: int = 9443
+    kubeconfig: Path | None = None
+    context: str | None = None
+    log_format: LogFormat = "text"
+    log_level: str = "INFO"
+
+
+async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> int:
+    """Runs the webhook until SIGTERM or SIGINT, or until a part of it fails.
+
+    Several replicas may run side by side; the API server is asked only what it serves, and nothing is written.
+
+    Returns:
+        The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
+
+    Raises:
+        ConfigurationError: certificate, key, address, port or credentials cannot be used, or the cluster does not
+            serve resource.k8s.io/v1.
+        KubeError: the API server does not answer at the start.
+    """
+    configure(settings.log_format, settings.log_level)
+    server = ReviewServer(
+        ServerCertificate(settings.cert, settings.key),
+        host=settings.host,
+        port=settings.port,
+        webhooks=[WEBHOOK_ID],
+        resources=[resource.plural for resource in CONFIG_FIELDS],
+    )
+    try:
+        credentials = await load_credentials(settings.kubeconfig, settings.context)
+        async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
+            await discover(client)
+
+        def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+            registry = kopf.OperatorRegistry()
+            handlers.register(registry, driver, VERSIONS)
+            operator = quiet_settings()
+            operator.admission.server = server
+            return registry, operator
+
+        supervisor = Supervisor()
+        # without back-off: without watches kopf ends only when something is wrong for good, and the pod starts again
+        supervisor.add(OperatorThread(credentials, build, backoff=()))
+        return await supervisor.run()
+    finally:
+        server.close()

@@ -1,0 +1,82 @@
+"""The webhook's certificate and key: read from files, and read again when they are replaced."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+from dra_kit.errors import ConfigurationError
+
+
+class ServerCertificate:
+    """A server's SSL context that follows a certificate's rotation, without closing a connection.
+
+    Args:
+        cert: PEM file with the certificate and its chain.
+        key: PEM file with its private key, not encrypted.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or they make no pair.
+    """
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        self._cert = cert
+        self._key = key
+        self._loaded = self._read()
+        self._check(self._loaded)
+        self.context = _context()
+        _load(self.context, self._loaded)
+
+    def refresh(self) -> bool:
+        """Reads the files again; new connections get what they hold now.
+
+        Returns:
+            Whether there was something new.
+
+        Raises:
+            ConfigurationError: what they hold now is of no use; the context keeps what it had.
+        """
+        found = self._read()
+        if found == self._loaded:
+            return False
+        self._check(found)
+        _load(self.context, found)
+        self._loaded = found
+        return True
+
+    def _read(self) -> tuple[bytes, bytes]:
+        return _content(self._cert, "certificate"), _content(self._key, "private key")
+
+    def _check(self, pair: tuple[bytes, bytes]) -> None:
+        """Tries a pair on a context of its own: one that fails leaves half of itself behind."""
+        try:
+            _load(_context(), pair)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or str(error)
+            raise ConfigurationError(
+                f"webhook certificate {self._cert} and private key {self._key} cannot be used ({reason}): "
+                "give a PEM certificate and the unencrypted PEM key that belongs to it"
+            ) from error
+
+
+def _content(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"webhook {what} {path} cannot be read ({error.strerror or error}): give the path of a readable PEM file"
+        ) from error
+
+
+def _context() -> ssl.SSLContext:
+    return ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+
+
+def _load(context: ssl.SSLContext, pair: tuple[bytes, bytes]) -> None:
+    # OpenSSL reads files only; one in memory, so that what was compared is what is loaded
+    with os.fdopen(os.memfd_create("webhook-certificate"), "wb") as file:
+        file.write(pair[0] + b"\n" + pair[1])
+        file.flush()
+        # an empty password: without one OpenSSL would ask for it on the terminal
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password="")

@@ -1,0 +1,110 @@
+"""The ValidatingWebhookConfiguration that makes the API server ask this webhook. We build it; we never write it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.webhook.review import CONFIG_FIELDS
+
+WEBHOOK_ID: Final = "validate-opaque-config"
+WEBHOOK_PATH: Final = f"/{WEBHOOK_ID}"
+
+_OPERATIONS: Final = {
+    RESOURCE_CLAIMS: ["CREATE"],  # their spec never changes
+    RESOURCE_CLAIM_TEMPLATES: ["CREATE", "UPDATE"],
+    DEVICE_CLASSES: ["CREATE", "UPDATE"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceReference:
+    """A Service in front of the webhook's pods."""
+
+    namespace: str
+    name: str
+    port: int = 443
+
+
+def validating_webhook_configuration(
+    driver_name: str,
+    *,
+    url: str | None = None,
+    service: ServiceReference | None = None,
+    ca_bundle: bytes | None = None,
+    versions: Sequence[str] = ("v1",),
+) -> dict[str, Any]:
+    """The configuration object for one driver's webhook, of admissionregistration.k8s.io/v1.
+
+    The API server asks only about objects that carry config of this driver (``matchConditions``, beta and on since
+    Kubernetes 1.28), and refuses them while the webhook cannot be reached.
+
+    Args:
+        driver_name: the driver whose config is checked.
+        url: where the webhook listens, ``https://host:port``; either this or ``service``.
+        service: the Service that leads to it, in the cluster.
+        ca_bundle: PEM of the authority of the webhook's certificate; None where something else fills it in, such as
+            cert-manager's CA injector, or where the API server's own authorities will do.
+        versions: of resource.k8s.io to be asked about. ``v1`` covers the others: the API server converts them.
+
+    Raises:
+        ConfigurationError: neither or both of url and service, or a URL that the API server would refuse.
+    """
+    client: dict[str, Any] = {"url": _checked(url) + WEBHOOK_PATH} if url is not None else {}
+    if service is not None:
+        client["service"] = {
+            "namespace": service.namespace, "name": service.name, "port": service.port, "path": WEBHOOK_PATH,
+        }  # fmt: skip
+    if len(client) != 1:
+        raise ConfigurationError(f"webhook configuration of {driver_name}: give either url= or service=")
+    if ca_bundle is not None:
+        client["caBundle"] = base64.b64encode(ca_bundle).decode()
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": f"opaque-config.{driver_name}"},
+        "webhooks": [_webhook(resource, driver_name, client, versions) for resource in CONFIG_FIELDS],
+    }
+
+
+def _webhook(resource: Resource, driver_name: str, client: dict[str, Any], versions: Sequence[str]) -> dict[str, Any]:
+    configs = "object." + ".".join(f"?{field}" for field in CONFIG_FIELDS[resource])
+    ours = json.dumps(driver_name)
+    return {
+        # the API server wants three labels at least, and a driver's name may be a single one
+        "name": f"{resource.plural}.opaque-config.{driver_name}",
+        "clientConfig": client,
+        "rules": [
+            {
+                "apiGroups": [resource.group],
+                "apiVersions": list(versions),
+                "resources": [resource.plural],
+                "operations": _OPERATIONS[resource],
+                "scope": "Namespaced" if resource.namespaced else "Cluster",
+            }
+        ],
+        "matchConditions": [
+            {
+                "name": "has-config-of-this-driver",
+                "expression": f'{configs}.orValue([]).exists(c, c.?opaque.?driver.orValue("") == {ours})',
+            }
+        ],
+        "matchPolicy": "Equivalent",
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "admissionReviewVersions": ["v1"],
+    }
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "https" or not parts.hostname or parts.path not in {"", "/", WEBHOOK_PATH} or parts.query:
+        raise ConfigurationError(f"webhook URL {url!r} is not of the form https://host:port; correct it")
+    return f"https://{parts.netloc}"
