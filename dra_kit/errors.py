@@ -9,7 +9,8 @@
     ├── PrepareError                reaches the kubelet as the claim's ``error`` and the user as an Event
     │   ├── TransientError          trying again may help: the kubelet calls again anyway
     │   └── PermanentError          trying again will not help until somebody changes something
-    │       └── InvalidConfig       opaque parameters do not fit the config model    (also a ValueError)
+    │       ├── InvalidConfig       opaque parameters do not fit the config model    (also a ValueError)
+    │       └── InvalidPrepared     what prepare returns breaks a rule               (also a ValueError)
     ├── KubeError                   the API server refused or could not be reached
     │   ├── Unavailable, Forbidden, NotFound, Conflict, Gone, Invalid
     ├── KubeletError                the kubelet's own words: it refuses a registration or a driver's answer
@@ -97,6 +98,12 @@ class InvalidConfig(PermanentError, ValueError):
     def __init__(self, message: str, *, problems: Sequence[tuple[str, str]] = (), code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.problems = tuple(problems)
+
+
+class InvalidPrepared(PermanentError, ValueError):
+    """What a preparer returns, or tells later, breaks a rule; raised where the author wrote it."""
+
+    default_code = "invalid-prepared"
 
 
 class KubeError(DraKitError):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from dra_kit.author.model import AuthorModel, invalid
+from dra_kit.author.model import AuthorModel, Bool
+from dra_kit.author.rules import invalid
 from dra_kit.author.vocabulary import (
     Attribute,
     AttributeValue,
@@ -57,13 +58,13 @@ class Device(AuthorModel):
     consumes_counters: Sequence[DeviceCounterConsumption] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
-    all_nodes: bool | None = None
+    all_nodes: Bool | None = None
     taints: Sequence[DeviceTaint] = ()
-    binds_to_node: bool | None = None
+    binds_to_node: Bool | None = None
     binding_conditions: Sequence[str] = ()
     binding_failure_conditions: Sequence[str] = ()
-    allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = Field(default={})
+    allow_multiple_allocations: Bool | None = None
+    node_allocatable_resources: Mapping[str, NodeAllocatableResource] = {}
 
     @model_validator(mode="after")
     def _obeys_the_api(self) -> Self:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Generic, Literal, Self
+from typing import Any, Final, Generic, Literal, Self
 
 from pydantic import field_validator, model_validator
 from typing_extensions import TypeVar
 
 from dra_kit.author.device import Device, counters_v1
-from dra_kit.author.model import AuthorModel, invalid
+from dra_kit.author.model import AuthorModel, Bool, shown
+from dra_kit.author.rules import invalid
 from dra_kit.author.vocabulary import CounterSet, NodeSelector
 from dra_kit.errors import InvalidDevice
 from dra_kit.resource import v1
+from dra_kit.resource.fielderror import FieldError, quote
 from dra_kit.resource.validation.pools import validate_pool
 from dra_kit.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_slice
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
+
+_NODE: Final = "node"
+"""Stands for the name of the node, which is not known where an author makes a pool."""
 
 SkippableOperation = Literal["NodePrepareResources", "NodeUnprepareResources", "*"]
 
@@ -44,8 +49,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     devices: Sequence[DeviceT_co] = ()
     counter_sets: Sequence[CounterSet] = ()
     node_selector: NodeSelector | None = None
-    all_nodes: bool = False
-    per_device_node_selection: bool = False
+    all_nodes: Bool = False
+    per_device_node_selection: Bool = False
     partition_type_attribute: str | None = None
     skip_node_operations: Sequence[SkippableOperation] = ()
 
@@ -54,7 +59,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     def _devices_only(cls, value: object) -> object:
         for item in value if isinstance(value, Sequence) else ():
             if not isinstance(item, Device):
-                msg = f"{item!r} is no dra_kit.Device"
+                msg = f"{shown(item)} is no dra_kit.Device"
                 raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
         return value
 
@@ -67,15 +72,20 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
                 "keep one of them"
             )
         slices = self._as_slices()
-        errors = [
+        errors = validate_pool(slices) or [
             replace(error, path=f"slices[{number}].{error.path}")
             for number, item in enumerate(slices)
             for error in validate_slice(item)
-        ] or validate_pool(slices)
-        errors = [replace(error, path=_pool_path(error.path, len(self.devices))) for error in errors]
+        ]
         if errors:
-            raise invalid(f"Pool {self.name or '(named after the node)'!r}", errors)
+            what = "Pool" if self.name is None else f"Pool {shown(self.name)}"
+            raise invalid(what, [self._as_written(error) for error in errors])
         return self
+
+    def _as_written(self, error: FieldError) -> FieldError:
+        """An error in the slices that the pool was laid out in, as one in the pool."""
+        detail = error.detail.replace(f"in pool {quote(self.name or _NODE)}", "in a pool")
+        return replace(error, path=_pool_path(error.path, len(self.devices)), detail=detail)
 
     def _as_slices(self) -> list[v1.ResourceSlice]:
         """The pool as slices that the API's rules can be tried on; names and numbers in them mean nothing."""
@@ -86,7 +96,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
             for start in range(0, len(devices), ADVANCED_DEVICES_MAX)
         ]
         contents += [{"shared_counters": [item]} for item in counters]
-        scope: dict[str, Any] = {"node_name": "node"}
+        contents = contents or [{}]
+        scope: dict[str, Any] = {"node_name": _NODE}
         if self.node_selector is not None:
             scope = {"node_selector": self.node_selector_v1()}
         elif self.all_nodes or self.per_device_node_selection:
@@ -94,20 +105,24 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
                 "all_nodes": self.all_nodes or None,
                 "per_device_node_selection": self.per_device_node_selection or None,
             }
-        pool = v1.ResourcePool(name=self.name or "node", generation=1, resource_slice_count=max(1, len(contents)))
+        name = _NODE if self.name is None else self.name
+        pool = v1.ResourcePool(name=name, generation=1, resource_slice_count=len(contents))
         partition = self.partition_type_attribute
+        # slices without such devices are published without it; when no device has any, the first slice tells so
+        partitioned = [any(device.consumes_counters for device in content.get("devices", ())) for content in contents]
+        partitioned[0] = partitioned[0] or not any(partitioned)
         return [
             v1.ResourceSlice(
                 spec=v1.ResourceSliceSpec(
                     driver="driver",
                     pool=pool,
-                    partition_type_attribute=partition if "devices" in content else None,
+                    partition_type_attribute=partition if has_partitions else None,
                     skip_node_operations=tuple(self.skip_node_operations),
                     **scope,
                     **content,
                 )
             )
-            for content in contents
+            for content, has_partitions in zip(contents, partitioned, strict=True)
         ]
 
     def counter_sets_v1(self) -> list[v1.CounterSet]:
@@ -146,8 +161,12 @@ class Inventory(AuthorModel, Generic[DeviceT_co]):
 
     @model_validator(mode="after")
     def _pool_names_differ(self) -> Self:
-        names = [pool.name for pool in self.pools]
-        for name in names:
-            if names.count(name) > 1:
-                raise InvalidDevice(f"Inventory: pools[].name: two pools are named {name!r}; give each its own name")
+        seen: dict[str | None, int] = {}
+        for index, pool in enumerate(self.pools):
+            first = seen.setdefault(pool.name, index)
+            if first != index:
+                text = "has no name" if pool.name is None else f"is named {pool.name!r}"
+                raise InvalidDevice(
+                    f"Inventory: pools[{index}].name: pools[{first}] {text} too; give each pool a name of its own"
+                )
         return self

@@ -1,17 +1,22 @@
-"""The base of everything an author constructs: strict, immutable, and wrong input is told where it was written."""
+"""The base of everything an author constructs: immutable, and wrong input is told where it was written."""
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, PlainValidator, Strict, ValidationError
 
-from dra_kit.errors import InvalidDevice
-from dra_kit.resource.fielderror import FieldError
+from dra_kit.errors import DraKitError, InvalidDevice
 from dra_kit.values.quantity import Quantity
+
+Bool: TypeAlias = Annotated[bool, Strict()]
+"""``True`` or ``False``; a string such as ``"no"`` is refused rather than read."""
+
+Int: TypeAlias = Annotated[int, Strict()]
+"""An int; neither a string of digits, nor a bool, nor a float."""
+
+_SHOWN_MAX = 80
 
 
 def as_quantity(value: object) -> Quantity:
@@ -21,7 +26,7 @@ def as_quantity(value: object) -> Quantity:
         ValueError: when it is none.
     """
     if isinstance(value, bool) or not isinstance(value, Quantity | str | int):
-        msg = f"a quantity is a string such as '1Gi', an int or a dra_kit.Quantity, not {value!r}"
+        msg = f"a quantity is a string such as '1Gi', an int or a dra_kit.Quantity, not {shown(value)}"
         raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
     return Quantity(value)
 
@@ -29,37 +34,22 @@ def as_quantity(value: object) -> Quantity:
 QuantityLike: TypeAlias = Annotated[Quantity | str | int, PlainValidator(as_quantity)]
 """A Kubernetes quantity as an author writes it: ``"80Gi"``, ``8`` or ``Quantity("80Gi")``; kept as Quantity."""
 
-CAMEL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
-
-def snake_path(path: str) -> str:
-    """A field path of the API in the names an author wrote; what stands in brackets (map keys) is left alone."""
-    return re.sub(
-        r"\[[^\]]*\]|[^\[]+",
-        lambda part: part.group() if part.group().startswith("[") else CAMEL.sub(r"_\1", part.group()).lower(),
-        path,
-    )
-
-
-def invalid(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
-    """The error of an author's object that breaks rules of the API: object, field, value and rule in one line."""
-    return InvalidDevice(f"{what}: " + "; ".join(_line(error) for error in errors))
-
-
-def _line(error: FieldError) -> str:
-    path = snake_path(error.path.lstrip("."))
-    text = str(error).removeprefix(f"{error.path}: ")
-    return f"{path}: {text}" if path else text
+def shown(value: object) -> str:
+    """A value as Python writes it, on one line and cut when it is long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 class AuthorModel(BaseModel):
-    """Immutable and strict: an argument that does not exist is an error, at the line that wrote it.
+    """Immutable; an argument that does not exist, or does not fit, is an error at the line that wrote it.
 
     Raises:
-        InvalidDevice: naming the object, the field, the value and the rule.
+        InvalidDevice: naming the object, the field, the value and the rule; what is prepared raises InvalidPrepared.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    error_class_: ClassVar[type[DraKitError]] = InvalidDevice
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
 
@@ -67,21 +57,21 @@ class AuthorModel(BaseModel):
             try:
                 super().__init__(**data)
             except ValidationError as error:
-                raise _rule_error(error) or InvalidDevice(
+                raise _rule_error(error) or self.error_class_(
                     f"{_title(type(self), data)}: {_problems(type(self), error)}"
                 ) from None
 
 
 def _title(cls: type[BaseModel], data: dict[str, Any]) -> str:
     name = data.get("name")
-    return f"{cls.__name__} {name!r}" if isinstance(name, str) else cls.__name__
+    return f"{cls.__name__} {shown(name)}" if isinstance(name, str) else cls.__name__
 
 
-def _rule_error(error: ValidationError) -> InvalidDevice | None:
-    """The error of a rule across fields, which is whole already."""
+def _rule_error(error: ValidationError) -> DraKitError | None:
+    """The error of a rule across fields, or of an object inside, which is whole already."""
     for problem in error.errors(include_url=False):
         cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, InvalidDevice):
+        if isinstance(cause, DraKitError):
             return cause
     return None
 
@@ -89,12 +79,20 @@ def _rule_error(error: ValidationError) -> InvalidDevice | None:
 def _problems(cls: type[BaseModel], error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False):
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
-        text = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(path, cls.model_fields, n=1)
-            text = "no such argument" + (f"; did you mean {near[0]!r}?" if near else "")
-        elif problem["type"] not in {"missing", "value_error"}:
-            text += f" (got {problem['input']!r})"
-        lines.append(f"{path}: {text}" if path else text)
-    return "; ".join(lines)
+        first, *inner = problem["loc"] or ("",)
+        path = str(first) + "".join(f"[{part}]" for part in inner if part != "[key]")
+        lines.append(f"{path}: {_text(cls, str(first), dict(problem))}")
+    return "; ".join(dict.fromkeys(lines))
+
+
+def _text(cls: type[BaseModel], field: str, problem: dict[str, Any]) -> str:
+    match problem["type"]:
+        case "extra_forbidden":
+            near = difflib.get_close_matches(field, cls.model_fields, n=1)
+            return "no such argument" + (f"; did you mean {near[0]!r}?" if near else "")
+        case "missing":
+            return "is required"
+        case "value_error":
+            return str(problem["msg"]).removeprefix("Value error, ")
+    text = str(problem["msg"])
+    return f"{text[:1].lower()}{text[1:]}, not {shown(problem['input'])}"

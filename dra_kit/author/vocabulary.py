@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import PlainValidator
 
-from dra_kit.author.model import AuthorModel, QuantityLike, as_quantity
+from dra_kit.author.model import AuthorModel, QuantityLike, as_quantity, shown
 from dra_kit.values.quantity import Quantity
 from dra_kit.values.semver import Version
 
@@ -17,34 +17,45 @@ AttributeValue: TypeAlias = (
 )
 """A scalar, or a list of one type. Lists need the alpha gate DRAListTypeAttributes in the cluster."""
 
-_SCALARS = (bool, str, Version)  # int is asked apart, since bool is an int to Python
 
-
-def _scalar_type(value: object) -> type | None:
-    for kind in _SCALARS:
-        if isinstance(value, kind):
-            return kind
-    return int if isinstance(value, int) else None
+def _scalar(value: object) -> bool | int | str | Version | None:
+    """The value without the class an author may have derived, for example of an enum; None when it is no scalar."""
+    if isinstance(value, bool | Version):
+        return value
+    if isinstance(value, int):
+        number = int(value)
+        if not -(2**63) <= number < 2**63:
+            msg = f"{shown(number)} does not fit into 64 bits, as an int attribute must"
+            raise ValueError(msg)
+        return number
+    if isinstance(value, str):
+        text = str.__str__(value)
+        if any("\ud800" <= char <= "\udfff" for char in text):
+            msg = f"{shown(text)} is no Unicode text: it has half of a surrogate pair"
+            raise ValueError(msg)
+        return text
+    return None
 
 
 def _attribute(value: object) -> AttributeValue:
-    if _scalar_type(value) is not None:
-        if type(value) is int and not -(2**63) <= value < 2**63:
-            msg = f"{value} does not fit into 64 bits, as an int attribute must"
-            raise ValueError(msg)
-        return value  # type: ignore[return-value]
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        items = tuple(_attribute(item) for item in value)
-        kinds = {_scalar_type(item) for item in items}
-        if not items:
-            msg = "a list attribute must have at least one item; leave the attribute out instead"
-            raise ValueError(msg)
-        if len(kinds) == 1 and None not in kinds:
-            return items  # type: ignore[return-value]
-        msg = f"the items of a list attribute must be of one type, not {sorted(str(k and k.__name__) for k in kinds)}"
+    scalar = _scalar(value)
+    if scalar is not None:
+        return scalar
+    if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray):
+        msg = f"an attribute is a bool, int, str, dra_kit.Version or a list of one of these, not {shown(value)}"
         raise ValueError(msg)
-    msg = f"an attribute is a bool, int, str, dra_kit.Version or a list of one of these, not {value!r}"
-    raise ValueError(msg)
+    items = [_scalar(item) for item in value]
+    if not items:
+        msg = "a list attribute must have at least one item; leave the attribute out instead"
+        raise ValueError(msg)
+    if None in items:
+        msg = f"an item of a list attribute is a bool, int, str or dra_kit.Version, not {shown(value[items.index(None)])}"
+        raise ValueError(msg)
+    kinds = sorted({type(item).__name__ for item in items})
+    if len(kinds) > 1:
+        msg = f"the items of a list attribute must be of one type, not {' and '.join(kinds)}"
+        raise ValueError(msg)
+    return tuple(items)  # type: ignore[return-value]
 
 
 Attribute: TypeAlias = Annotated[AttributeValue, PlainValidator(_attribute)]

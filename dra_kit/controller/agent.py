@@ -17,7 +17,6 @@ from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
-from dra_kit.process.logging import LogFormat, configure
 from dra_kit.process.supervisor import Supervisor
 
 _PAGE: Final = 500  # objects per page of kopf's list
@@ -34,16 +33,12 @@ class ControllerSettings:
         context: a context of the kubeconfig; None for its current one.
         instance: names this process in Events; None for the host's name, which is the pod's.
         resync_seconds: between two complete lists of the claims.
-        log_format: "text" or "json".
-        log_level: the lowest level that is logged.
     """
 
     kubeconfig: Path | None = None
     context: str | None = None
     instance: str | None = None
     resync_seconds: float = 600.0
-    log_format: LogFormat = "text"
-    log_level: str = "INFO"
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
@@ -58,7 +53,6 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
         ConfigurationError: there are no usable credentials, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
-    configure(settings.log_format, settings.log_level)
     credentials = await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} controller") as client:
         await discover(client)

@@ -260,7 +260,7 @@ class OperatorThread:
         settings.process.ultimate_exiting_timeout = None
         login = kopf.AiohttpSession(
             server=self._credentials.server,
-            aiohttp_session=session.http(),
+            aiohttp_session=session.open(),
             default_namespace=self._credentials.namespace,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import aiohttp
 
@@ -29,18 +30,17 @@ class OperatorSession:
         self._credentials = credentials
         self._http: aiohttp.ClientSession | None = None
 
-    def http(self) -> aiohttp.ClientSession:
-        """Returns the session, always the same one; to be called in the loop that uses it."""
-        if self._http is None:
-            self._http = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
-                proxy=self._credentials.proxy,
-                middlewares=(self._send,),
-            )
-        return self._http
+    def open(self) -> aiohttp.ClientSession:
+        """Opens the session, in the loop that uses it, and returns it for kopf."""
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._credentials.ssl or True),
+            proxy=self._credentials.proxy,
+            middlewares=(self._send,),
+        )
+        return cast("aiohttp.ClientSession", _KeptOpen(self._http))
 
     async def close(self) -> None:
-        """Closes the session; kopf has done so when it ended well."""
+        """Closes the session; without effect before :meth:`open`."""
         if self._http is not None:
             await self._http.close()
 
@@ -56,6 +56,19 @@ class OperatorSession:
             self.watched = True
             self._on_watch()
         return response
+
+
+class _KeptOpen:
+    """Ignores kopf's closing it: kopf does so while requests are under way, whose errors then hide what ended it."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    async def close(self) -> None:
+        """Leaves the session to its owner."""
 
 
 def _authorized(request: aiohttp.ClientRequest, authorization: str | None) -> aiohttp.ClientRequest:

@@ -21,6 +21,7 @@ The whole of ``expect.yaml``; all but one of ``pods`` and ``steps`` may be left 
       lunch:
         devices: [margherita-0]                         # allocated, in any order; [] is not allocated
         reserved_for: [guest]
+        message: ClaimReleased                          # all in one event of the claim
     leftovers: ["hardware file oven/.*"]                # what may remain; by default nothing
     steps:                                              # instead of pods and claims, one after the other
       - apply: [order.yaml]                             # the first step: by default all that no other step names
@@ -131,6 +132,7 @@ class ClaimExpectation(_Part):
 
     devices: tuple[str, ...] | None = None
     reserved_for: tuple[str, ...] | None = None
+    message: Texts = ()
 
 
 class Expectation(_Part):

@@ -95,6 +95,12 @@ async def run_story(
     return await _Run(story, cluster, observer, timeout).run()
 
 
+def namespace_for(story: str) -> str:
+    """A new namespace's name, a DNS label that tells the story: ``story-<name>-<six random digits>``."""
+    readable = re.sub(r"[^a-z0-9]+", "-", story.lower()).strip("-")
+    return f"story-{readable[:48]}-{secrets.token_hex(3)}"
+
+
 class _Refused(Exception):
     """The API server did not take what a story wants to do."""
 
@@ -110,7 +116,7 @@ class _Run:
         self.client = cluster.client
         self.observer = observer
         self.timeout = timeout
-        self.namespace = f"story-{story.name[:48]}-{secrets.token_hex(3)}"
+        self.namespace = namespace_for(story.name)
         self.created: list[Manifest] = []
         self.former_files: dict[str, str] = {}
         self.pods: dict[str, PodFacts] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_kit.sandbox.facts import ClaimFacts, ContainerFacts, Facts, PodFacts
@@ -42,7 +42,7 @@ def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mis
     for name, pod in expectation.pods.items():
         found += _pod(f"pod {name}", pod, facts.pods.get(name), facts, namespace)
     for name, claim in expectation.claims.items():
-        found += _claim(f"claim {name}", claim, facts.claims.get(name))
+        found += _claim(f"claim {name}", claim, facts.claims.get(name), namespace)
     return tuple(found)
 
 
@@ -65,10 +65,7 @@ def _pod(
         return
     if pod.phase != expected.phase:
         yield Mismatch(subject, expected.phase, pod.phase, final=pod.phase in {"Succeeded", "Failed"})
-    wanted = [text.replace("{namespace}", namespace) for text in expected.message]
-    if not any(all(text in message for text in wanted) for message in pod.messages or ("",)):
-        said = " | ".join(pod.messages) or "nothing"
-        yield Mismatch(f"{subject}, message", f"one that contains {' and '.join(map(repr, wanted))}", said)
+    yield from _message(subject, expected.message, pod.messages, namespace)
     for name, container in expected.containers.items():
         yield from _container(f"{subject}, container {name}", container, pod.containers.get(name), facts)
 
@@ -112,7 +109,14 @@ def _look_up(pods: Mapping[str, PodFacts], reference: str) -> str | None:
     return found.environment.get(name) if found else None
 
 
-def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None) -> Iterator[Mismatch]:
+def _message(subject: str, expected: Sequence[str], messages: Sequence[str], namespace: str) -> Iterator[Mismatch]:
+    wanted = [text.replace("{namespace}", namespace) for text in expected]
+    if wanted and not any(all(text in message for text in wanted) for message in messages):
+        said = " | ".join(messages) or "nothing"
+        yield Mismatch(f"{subject}, message", f"one that contains {' and '.join(map(repr, wanted))}", said)
+
+
+def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, namespace: str) -> Iterator[Mismatch]:
     if claim is None:
         yield Mismatch(subject, "exists", "there is no such claim")
         return
@@ -122,3 +126,4 @@ def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None) -
     ):
         if wanted is not None and sorted(wanted) != sorted(got):
             yield Mismatch(f"{subject}, {name}", ", ".join(wanted) or "none", ", ".join(got) or "none")
+    yield from _message(subject, expected.message, claim.messages, namespace)

@@ -153,7 +153,10 @@ class TerminalView:
                     name, equals, value = line.partition("=")
                     if not (equals and shown.environment.get(name) == value):
                         self._line(f"  {line}")
-            ended = [f"{name} ended with {item.exit_code}" for name, item in seen.containers.items()]
+            ended = [
+                f"container {name} " + ("runs" if item.exit_code is None else f"ended with exit code {item.exit_code}")
+                for name, item in seen.containers.items()
+            ]
             self._line(f"pod {pod} is {seen.phase}; {', '.join(ended) or 'no container has started'}")
 
     # --- tools

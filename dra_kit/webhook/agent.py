@@ -12,7 +12,6 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
-from dra_kit.process.logging import LogFormat, configure
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.webhook import handlers
 from dra_kit.webhook.certificate import ServerCertificate
@@ -35,8 +34,6 @@ class WebhookSettings:
         port: to listen on; 0 for a free one, which is logged.
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
         context: a context of the kubeconfig; None for its current one.
-        log_format: "text" or "json".
-        log_level: the lowest level that is logged.
     """
 
     cert: Path
@@ -45,8 +42,6 @@ class WebhookSettings:
     port: int = 9443
     kubeconfig: Path | None = None
     context: str | None = None
-    log_format: LogFormat = "text"
-    log_level: str = "INFO"
 
 
 async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> int:
@@ -62,7 +57,6 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
             serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
-    configure(settings.log_format, settings.log_level)
     server = ReviewServer(
         ServerCertificate(settings.cert, settings.key),
         host=settings.host,

@@ -177,7 +177,8 @@ def _bound_socket(host: str, port: int) -> socket.socket:
             family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
             address: Any = ("", port)
         else:
-            family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+            address = (address[0], port, *address[2:])  # getaddrinfo takes ports beyond 65535 modulo 65536
         with contextlib.ExitStack() as on_error:
             sock = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,0 +1,47 @@
+"""What this machine needs at least: the rival's figures are scaled by these."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import ssl
+import statistics
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from benchmarks.world import timed
+from dra_kit.kube.credentials import Credentials
+from dra_kit.plugin.service import ClaimRef
+
+
+def fsync_ms(directory: Path, times: int = 200) -> float:
+    """Median of an appended and synced 4 KiB block."""
+    figures = []
+    path = directory / "floor"
+    with path.open("wb", buffering=0) as file:
+        for _ in range(times):
+            start = time.perf_counter()
+            file.write(b"x" * 4096)
+            os.fdatasync(file.fileno())
+            figures.append(timed(start))
+    path.unlink()
+    return statistics.median(figures)
+
+
+async def get_ms(credentials: Credentials, claim: ClaimRef, times: int = 200) -> float:
+    """Median of one claim GET over a kept connection, with the thinnest client there is."""
+    address = urlsplit(credentials.server)
+    context = credentials.ssl or ssl.create_default_context()
+    connection = http.client.HTTPSConnection(address.hostname or "", address.port, context=context)
+    authorization = await credentials.authorization()
+    headers = {"Authorization": authorization} if authorization else {}
+    path = f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
+    figures = []
+    for _ in range(times):
+        start = time.perf_counter()
+        connection.request("GET", path, headers=headers)
+        connection.getresponse().read()
+        figures.append(timed(start))
+    connection.close()
+    return statistics.median(figures)

@@ -1,0 +1,162 @@
+"""Where is measured: a real API server, a directory that stands for the kubelet's, and claims that are allocated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench_driver import DEVICES
+from dra_kit.errors import NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubelet.kubelet import Kubelet
+from dra_kit.plugin.service import ClaimRef
+
+DRIVER = "bench.dra-kit.example"
+NODE = "bench-node"
+NAMESPACE = "default"
+DRA_KIT = Path(sys.executable).with_name("dra-kit")
+
+
+@dataclass
+class World:
+    """One API server and one node directory."""
+
+    client: Client
+    kubeconfig: Path
+    directory: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def kubelet_dir(self) -> Path:
+        return self.directory / "kubelet"
+
+    @property
+    def cdi_dir(self) -> Path:
+        return self.directory / "cdi"
+
+    def spawn(self, *, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start the node role; its log goes to ``driver.log``."""
+        log = (self.directory / "driver.log").open("ab")
+        command = [
+            DRA_KIT, "node", Path(__file__).with_name("bench_driver.py"), "--node-name", NODE,
+            "--kubeconfig", kubeconfig or self.kubeconfig, "--kubelet-dir", self.kubelet_dir, "--cdi-dir", self.cdi_dir,
+            "--log-level", "warning",
+        ]  # fmt: skip
+        process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+    def stop(self, process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> None:
+        """End a process that ``spawn`` started."""
+        process.send_signal(number)
+        process.wait(60)
+        self.processes.remove(process)
+
+    async def until_published(self) -> None:
+        """Until all devices stand in slices."""
+        while True:
+            listed = await self.client.list(RESOURCE_SLICES, field_selector=f"spec.driver={DRIVER}")
+            if sum(len(item["spec"].get("devices", ())) for item in listed.items) == DEVICES:
+                return
+            await asyncio.sleep(0.005)
+
+    async def make_claims(self, count: int) -> list[ClaimRef]:
+        """Claims, each allocated to a device of its own, as the scheduler leaves them."""
+        limit = asyncio.Semaphore(16)
+
+        async def one(index: int) -> ClaimRef:
+            async with limit:
+                body = {
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceClaim",
+                    "metadata": {"generateName": "bench-", "namespace": NAMESPACE},
+                    "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "bench"}}]}},
+                }
+                created = await self.client.create(RESOURCE_CLAIMS, body, NAMESPACE)
+                result = {"request": "r", "driver": DRIVER, "pool": NODE, "device": f"device-{index}"}
+                created["status"] = {"allocation": {"devices": {"results": [result]}}}
+                stored = await self.client.update(RESOURCE_CLAIMS, created, subresource="status")
+                metadata = stored["metadata"]
+                return ClaimRef(NAMESPACE, metadata["name"], metadata["uid"])
+
+        return list(await asyncio.gather(*(one(index) for index in range(count))))
+
+    async def delete_claims(self, claims: Sequence[ClaimRef]) -> None:
+        """Remove claim objects."""
+        for claim in claims:
+            await self.client.delete(RESOURCE_CLAIMS, claim.name, claim.namespace)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[tuple[Kubelet, subprocess.Popen[bytes]]]:
+        """A node that serves, with a kubelet that has registered it."""
+        process = self.spawn()
+        try:
+            async with Kubelet(self.kubelet_dir) as kubelet:
+                await kubelet.wait_for_plugin(DRIVER)
+                await self.until_published()
+                yield kubelet, process
+        finally:
+            self.stop(process)
+
+
+@asynccontextmanager
+async def world(client: Client, kubeconfig: Path, directory: Path) -> AsyncIterator[World]:
+    """A world of its own, removed at the end."""
+    made = World(client, kubeconfig, directory)
+    (made.kubelet_dir / "plugins_registry").mkdir(parents=True)
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    await _ensure(client, NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "bench"}}
+    await _ensure(client, DEVICE_CLASSES, body | {"spec": {"selectors": [selector]}})
+    try:
+        yield made
+    finally:
+        for process in list(made.processes):
+            made.stop(process, signal.SIGKILL)
+        for item in (await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={DRIVER}")).items:
+            await client.delete(RESOURCE_SLICES, item["metadata"]["name"])
+
+
+async def _ensure(client: Client, resource: Any, body: dict[str, Any]) -> None:
+    try:
+        await client.get(resource, body["metadata"]["name"])
+    except NotFound:
+        await client.create(resource, body)
+
+
+def memory_mib(pid: int) -> float:
+    """Resident set of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(start: float) -> float:
+    """Milliseconds since ``start``."""
+    return (time.perf_counter() - start) * 1000
+
+
+def state(world_: World) -> dict[str, Any]:
+    """What the node has written down."""
+    target = Path(__file__).with_name("bench_driver.py")
+    command = [str(DRA_KIT), "node", str(target), "--kubelet-dir", str(world_.kubelet_dir), "--dump-state"]
+    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return result

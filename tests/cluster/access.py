@@ -1,0 +1,83 @@
+"""Who the driver is to the API server: the chart's ServiceAccounts and roles, exactly as they are shipped."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.find import REPOSITORY
+from tests.cluster.plane import Plane, PlaneError
+
+CHART = REPOSITORY / "charts" / "dra-driver"
+
+
+@dataclass(frozen=True)
+class Access:
+    """The accounts of one driver's roles in the cluster."""
+
+    plane: Plane
+    release: str
+    namespace: str
+
+    def kubeconfig(self, role: str) -> Path:
+        """A kubeconfig that is the role's ServiceAccount; the node's token is bound to its Node, as in a pod there."""
+        account = f"{self.release}-{role}"
+        binding: list[str] = []
+        if role == "node":
+            assert self.plane.node is not None
+            uid = self.plane.get("node", self.plane.node)["metadata"]["uid"]
+            binding = [
+                "--bound-object-kind=Node", f"--bound-object-name={self.plane.node}", f"--bound-object-uid={uid}"
+            ]  # fmt: skip
+        token = self.plane.kubectl(
+            "create", "token", account, "--namespace", self.namespace, "--duration=4h", *binding
+        ).stdout.strip()
+        config: dict[str, Any] = yaml.safe_load(self.plane.kubeconfig.read_text())
+        cluster = config["clusters"][0]["name"]
+        config |= {
+            "users": [{"name": account, "user": {"token": token}}],
+            "contexts": [{"name": account, "context": {"cluster": cluster, "user": account}}],
+            "current-context": account,
+        }
+        path = self.plane.directory / f"{account}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config))
+        return path
+
+
+@contextmanager
+def granted(plane: Plane, *, release: str, driver: str) -> Iterator[Access]:
+    """The chart's RBAC for a driver, in a namespace of its own."""
+    namespace = f"{release}-system"
+    manifests = render(plane, release=release, namespace=namespace, driver=driver)
+    plane.kubectl("create", "namespace", namespace)
+    try:
+        plane.kubectl("apply", "-f", "-", stdin=manifests)
+        yield Access(plane, release, namespace)
+    finally:
+        plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=manifests)
+        plane.kubectl("delete", "namespace", namespace)
+
+
+def render(plane: Plane, *, release: str, namespace: str, driver: str) -> str:
+    """The chart's manifests.
+
+    Raises:
+        PlaneError: helm is not there, or does not render it.
+    """
+    helm = plane.binaries / "helm"
+    if not helm.exists():
+        raise PlaneError(f"there is no helm in {plane.binaries}, so the chart's RBAC cannot be rendered")
+    command = [helm, "template", release, CHART, "--namespace", namespace, "--set", f"driverName={driver}"]
+    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, timeout=60)
+    if result.returncode:
+        raise PlaneError(f"{shlex.join(map(str, command))}: {result.stderr.strip()}")
+    return result.stdout

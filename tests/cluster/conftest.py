@@ -1,0 +1,62 @@
+"""Fixtures of the cluster tests: one Kubernetes and one kitchen for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from tests.cluster import find
+from tests.cluster.node_driver import NodeDriver, RealCluster
+from tests.cluster.pizza import pizza_driver
+from tests.cluster.plane import Plane, start
+
+# a story has several waits of up to three minutes; the first test also waits for the cluster to come up
+TIMEOUT_SECONDS = 900
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/cluster/" in item.path.as_posix():
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+def pytest_report_header() -> str:
+    try:
+        return f"kubernetes: {find.find().why}"
+    except find.NotFound as error:
+        return f"kubernetes: NONE, every test will be skipped: {error}"
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[Plane]:
+    """A Kubernetes, at least its control plane."""
+    try:
+        found = find.find()
+    except find.NotFound as error:
+        pytest.skip(str(error))
+    with start(found) as up:
+        yield up
+
+
+@pytest.fixture(scope="session")
+def node_plane(plane: Plane) -> Plane:
+    """A Kubernetes with a node."""
+    if plane.node is None:
+        pytest.skip(f"this test needs a node; found {plane.why}")
+    return plane
+
+
+@pytest.fixture(scope="session")
+def pizza(node_plane: Plane) -> Iterator[NodeDriver]:
+    """The kitchen on the node."""
+    with pizza_driver(node_plane) as driver:
+        yield driver
+
+
+@pytest.fixture
+async def cluster(pizza: NodeDriver) -> AsyncIterator[RealCluster]:
+    """The cluster with the kitchen, as stories see it."""
+    async with pizza.cluster() as real:
+        yield real

@@ -1,0 +1,183 @@
+"""A driver's node role as a process of this machine, beside the real kubelet, under the chart's ServiceAccount."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.node.dump import dump_state
+from dra_kit.node.settings import NodeSettings
+from tests.cluster.access import Access, granted
+from tests.cluster.plane import Plane
+from tests.cluster.processes import DRA_KIT, Running, running
+
+CDI_DIR = Path("/var/run/cdi")
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+
+
+@dataclass(frozen=True)
+class NodeDriver:
+    """A driver that serves the kubelet.
+
+    Attributes:
+        plane: where it runs.
+        access: its accounts.
+        name: of the driver.
+        process: its node role.
+        state_dir: its durable state.
+        hardware_dir: the directory that stands for its hardware, if it has one.
+        files: the files that its settings name.
+    """
+
+    plane: Plane
+    access: Access
+    name: str
+    process: Running
+    state_dir: Path
+    hardware_dir: Path | None = None
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def cluster(self) -> AsyncIterator[RealCluster]:
+        """The cluster with this driver, as stories see it, for the running event loop."""
+        credentials = await load_credentials(self.plane.kubeconfig)
+        async with Client(credentials, user_agent="dra-kit-tests") as client:
+            yield RealCluster(client, self)
+
+
+class RealCluster:
+    """A real cluster for stories: containers print their environment, so it is read from their output."""
+
+    def __init__(self, client: Client, driver: NodeDriver) -> None:
+        self.client = client
+        self._driver = driver
+
+    @property
+    def driver(self) -> str:
+        return self._driver.name
+
+    async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """What the container printed as ``env`` does; values with line breaks are cut."""
+        lines = (await self.output(namespace, pod, container)).splitlines()
+        return {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
+
+    async def output(self, namespace: str, pod: str, container: str) -> str:
+        """The container's log; empty while the kubelet has none."""
+        arguments = ("logs", pod, "--namespace", namespace, "--container", container)
+        result = await asyncio.to_thread(self._driver.plane.kubectl, *arguments, check=False)
+        return result.stdout if result.returncode == 0 else ""
+
+    async def node_state(self) -> Iterable[str]:
+        """CDI files, records, effects and hardware files of the driver."""
+        return await asyncio.to_thread(self._node_state)
+
+    def _node_state(self) -> list[str]:
+        driver = self._driver
+        found = [f"CDI file {path.name}" for path in _files(CDI_DIR) if driver.name in path.name]
+        try:
+            state = dump_state(NodeSettings(node_name="", state_dir=driver.state_dir).database(driver.name))
+        except ConfigurationError:  # it has written nothing yet
+            state = {"claims": [], "effects": []}
+        found += [f"record of claim {item['namespace']}/{item['name']}" for item in state["claims"]]
+        found += [f"effect {item['effect']} with {item['spec']}" for item in state["effects"]]
+        if driver.hardware_dir is not None:
+            found += [f"hardware file {path.relative_to(driver.hardware_dir)}" for path in _files(driver.hardware_dir)]
+        return found
+
+    async def replace_file(self, setting: str, text: str) -> str:
+        """Replace the file of a setting, as editors do: a new file under the old name."""
+        return await asyncio.to_thread(self._replace_file, self._driver.files[setting], text)
+
+    def _replace_file(self, path: Path, text: str) -> str:
+        former = path.read_text(encoding="utf-8")
+        new = path.with_name(f".{path.name}.new")
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+        return former
+
+    async def driver_log(self) -> Sequence[str]:
+        """The lines of the node role."""
+        return await asyncio.to_thread(self._driver.process.lines)
+
+    async def cdi_specs(self) -> Mapping[str, Mapping[str, Any]]:
+        """The driver's CDI files."""
+        return await asyncio.to_thread(self._cdi_specs)
+
+    def _cdi_specs(self) -> dict[str, Mapping[str, Any]]:
+        paths = [path for path in _files(CDI_DIR) if self._driver.name in path.name]
+        return {str(path): json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+@contextmanager
+def node_driver(
+    plane: Plane,
+    target: str | Path,
+    name: str,
+    *,
+    classes: str = "",
+    files: Mapping[str, Path] | None = None,
+    hardware: bool = False,
+    directory: Path | None = None,
+) -> Iterator[NodeDriver]:
+    """Run a driver's node role, and its DeviceClasses with it, until its slices are published.
+
+    Args:
+        plane: with a node.
+        target: TARGET of ``dra-kit node``.
+        name: of the driver.
+        classes: manifests of its DeviceClasses.
+        files: files that its settings name; each gets a copy, so that stories may change it.
+        hardware: it has a setting ``hardware_dir``.
+        directory: where the command is run from.
+    """
+    assert plane.node is not None
+    release = name.replace(".", "-")
+    own = plane.directory / release
+    own.mkdir()
+    copies = {setting: Path(shutil.copy(path, own / path.name)) for setting, path in (files or {}).items()}
+    hardware_dir = own / "hardware" if hardware else None
+    flags: list[object] = [part for setting, path in copies.items() for part in (f"--{setting}", path)]
+    if hardware_dir is not None:
+        hardware_dir.mkdir()
+        flags += ["--hardware-dir", hardware_dir]
+    with granted(plane, release=release, driver=name) as access, _applied(plane, classes):
+        command = [
+            DRA_KIT, "node", target, "--node-name", plane.node, "--kubeconfig", access.kubeconfig("node"),
+            "--cdi-dir", CDI_DIR, "--state-dir", own / "state", *flags,
+        ]  # fmt: skip
+        with running(command, log=own / "node.log", directory=directory) as process:
+            process.wait_until(f"slices of {name}", lambda: _published(plane, name))
+            yield NodeDriver(plane, access, name, process, own / "state", hardware_dir, copies)
+        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={name}")
+    shutil.rmtree(own)
+
+
+def _published(plane: Plane, driver: str) -> bool:
+    slices = plane.get("resourceslices", "--field-selector", f"spec.driver={driver}")["items"]
+    return any(item["spec"].get("devices") for item in slices)
+
+
+@contextmanager
+def _applied(plane: Plane, manifests: str) -> Iterator[None]:
+    if not manifests:
+        yield
+        return
+    plane.kubectl("apply", "-f", "-", stdin=manifests)
+    try:
+        yield
+    finally:
+        plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=manifests)
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())

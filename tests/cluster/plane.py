@@ -1,0 +1,157 @@
+"""Starts what :mod:`tests.cluster.find` found, and takes down what it started, however the run ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import envtest
+from tests.cluster.find import Found, missing_packages
+
+
+class PlaneError(Exception):
+    """The cluster could not be started; the text is for people."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A Kubernetes that is up.
+
+    Attributes:
+        kubeconfig: of its admin.
+        binaries: folder with kubectl, and with helm if there is one.
+        directory: for files of the tests; it goes with the plane.
+        node: name of the node; None when there is none.
+        why: where it comes from, and why there is no node if there is none.
+    """
+
+    kubeconfig: Path
+    binaries: Path
+    directory: Path
+    node: str | None
+    why: str
+
+    def kubectl(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as admin; its own words are in the error when it fails."""
+        command = [str(self.binaries / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+        result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=120)
+        if check and result.returncode:
+            raise PlaneError(f"kubectl {shlex.join(arguments)}: {result.stderr.strip()}")
+        return result
+
+    def get(self, *arguments: str) -> Any:
+        """``kubectl get … -o json``, parsed."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+
+
+@contextmanager
+def start(found: Found) -> Iterator[Plane]:
+    """The plane, for as long as the context lasts. SIGTERM ends it like Ctrl-C.
+
+    Raises:
+        PlaneError: it does not come up.
+    """
+    former = signal.signal(signal.SIGTERM, _interrupt)
+    # a short path: the node's sockets lie below it
+    directory = Path(tempfile.mkdtemp(prefix="dra-kit-", dir="/tmp"))
+    try:
+        if found.tool is None:
+            assert found.assets is not None
+            with envtest.control_plane(found.assets, directory) as kubeconfig:
+                yield Plane(kubeconfig, found.assets, directory, None, found.why)
+        elif found.running is not None:
+            environment = _environment(_run(found.tool, "--dir", found.running, "env"))
+            yield _plane(environment, directory, found.why)
+        else:
+            with _own(found, directory) as plane:
+                yield plane
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+        signal.signal(signal.SIGTERM, former)
+
+
+@contextmanager
+def _own(found: Found, directory: Path) -> Iterator[Plane]:
+    assert found.tool is not None
+    state = directory / "cluster"
+    if found.node:
+        _refuse_second_node()
+        _install_packages()
+    try:
+        output = _run(found.tool, "--dir", state, "up", *(["--node"] if found.node else []))
+        yield _plane(_environment(output), directory, found.why)
+    finally:
+        # an interrupt while it goes down would leave half of it
+        former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            _run(found.tool, "--dir", state, "down")
+        finally:
+            signal.signal(signal.SIGINT, former)
+
+
+def _plane(environment: Mapping[str, str], directory: Path, why: str) -> Plane:
+    binaries = Path(environment["KUBEBUILDER_ASSETS"])
+    plane = Plane(Path(environment["KUBECONFIG"]), binaries, directory, None, why)
+    nodes = [item["metadata"]["name"] for item in plane.get("nodes")["items"] if _ready(item)]
+    return Plane(plane.kubeconfig, binaries, directory, nodes[0] if nodes else None, why)
+
+
+def _ready(node: Mapping[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any((item["type"], item["status"]) == ("Ready", "True") for item in conditions)
+
+
+def _run(tool: Path, *arguments: object) -> str:
+    # a session of its own: Ctrl-C in the terminal reaches this process, which then takes everything down
+    command = [str(tool), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400, start_new_session=True)
+    if result.returncode:
+        raise PlaneError(f"{shlex.join(command)}: {(result.stderr or result.stdout).strip()}")
+    return result.stdout
+
+
+def _environment(output: str) -> dict[str, str]:
+    """The variables of a line ``export NAME=value …``."""
+    words = shlex.split(output.strip().splitlines()[-1])
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
+def _install_packages() -> None:
+    packages = missing_packages()
+    if packages and shutil.which("apt-get"):
+        print(f"installing {', '.join(packages)}, which a node needs", file=sys.stderr, flush=True)
+        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", *packages]):
+            environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+            if result.returncode:
+                raise PlaneError(f"{shlex.join(command)}: {result.stderr.strip()}")
+
+
+def _refuse_second_node() -> None:
+    for name in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if name.read_text().strip() == "kubelet":
+                pid = name.parent.name
+                raise PlaneError(
+                    f"a kubelet runs on this machine already (process {pid}), and there can be one only; "
+                    "take its cluster down, or name its state folder in DRA_KIT_CLUSTER_DIR to use it as it is"
+                )
+        except OSError:
+            continue  # the process ended in the meantime
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt(f"signal {number}")

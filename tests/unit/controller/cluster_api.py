@@ -1,0 +1,162 @@
+"""An API server as far as the controller and the webhook talk to one: discovery, claims with history, Events."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from aiohttp import web
+
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+
+
+class ClusterApi:
+    """Start with ``async with``; it lives in the loop of the test.
+
+    Attributes:
+        requests: method and path of everything that was asked.
+        events: the Events that were created.
+        versions: of resource.k8s.io that are served.
+        list_failures: how many lists are still to be answered 503.
+    """
+
+    def __init__(self, versions: tuple[str, ...] = VERSIONS) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.events: list[dict[str, Any]] = []
+        self.versions = versions
+        self.claims: dict[str, dict[str, Any]] = {}
+        self.lists = 0
+        self.list_failures = 0
+        self.forbidden = False
+        self.url = ""
+        self._version = 100
+        self._watches: set[asyncio.Queue[dict[str, Any] | None]] = set()
+
+    async def __aenter__(self) -> Self:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for queue in self._watches:
+            queue.put_nowait(None)
+        await self._runner.cleanup()
+
+    def kubeconfig(self, path: Path) -> Path:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.url}}],
+            "users": [{"name": "test", "user": {"token": "secret"}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    @property
+    def writes(self) -> list[tuple[str, str]]:
+        return [request for request in self.requests if request[0] != "GET"]
+
+    @property
+    def watched(self) -> bool:
+        return bool(self._watches)
+
+    def apply(self, claim: dict[str, Any], *, silent: bool = False) -> None:
+        """Stores a claim; silently: no watch hears of it, as in a gap."""
+        self._version += 1
+        stored = copy.deepcopy(claim)
+        stored["metadata"]["resourceVersion"] = str(self._version)
+        known = self.claims.get(stored["metadata"]["uid"])
+        self.claims[stored["metadata"]["uid"]] = stored
+        if not silent:
+            self._tell("MODIFIED" if known else "ADDED", stored)
+
+    def delete(self, uid: str, *, silent: bool = False) -> None:
+        self._version += 1
+        claim = copy.deepcopy(self.claims.pop(uid))
+        claim["metadata"]["resourceVersion"] = str(self._version)
+        if not silent:
+            self._tell("DELETED", claim)
+
+    def _tell(self, kind: str, claim: dict[str, Any]) -> None:
+        for queue in self._watches:
+            queue.put_nowait({"type": kind, "object": claim})
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        self.requests.append((request.method, request.path))
+        if request.method == "POST" and request.path.startswith("/apis/events.k8s.io/v1/namespaces/"):
+            self.events.append(await request.json())
+            return web.json_response(self.events[-1], status=201)
+        if request.method == "GET" and request.path == CLAIMS:
+            return await (self._watch(request) if "watch" in request.query else self._list())
+        body = self._documents().get(request.path) if request.method == "GET" else None
+        return _status(404, "NotFound") if body is None else web.json_response(body)
+
+    async def _list(self) -> web.StreamResponse:
+        if self.forbidden:
+            return _status(403, "Forbidden")
+        if self.list_failures:
+            self.list_failures -= 1
+            return _status(503, "ServiceUnavailable")
+        self.lists += 1
+        items = list(self.claims.values())
+        return web.json_response({"metadata": {"resourceVersion": str(self._version)}, "items": items})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self._watches.add(queue)
+        try:
+            while (event := await queue.get()) is not None:
+                await response.write(json.dumps(event).encode() + b"\n")
+        finally:
+            self._watches.discard(queue)
+        return response
+
+    def _documents(self) -> dict[str, Any]:
+        served = [{"groupVersion": f"resource.k8s.io/{each}", "version": each} for each in self.versions]
+        group = {"name": "resource.k8s.io", "versions": served, "preferredVersion": served[0]}
+        kinds = {
+            "resources": [
+                _kind("resourceclaims", "ResourceClaim", namespaced=True),
+                _kind("resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True),
+                _kind("deviceclasses", "DeviceClass", namespaced=False),
+            ]
+        }
+        return {
+            "/version": {"major": "1", "minor": "37"},
+            "/api": {"versions": ["v1"]},
+            "/api/v1": {"resources": [_kind("namespaces", "Namespace", namespaced=False)]},  # kopf waits for it
+            "/apis": {"groups": [group]},
+            "/apis/resource.k8s.io": group,
+            **{f"/apis/resource.k8s.io/{version}": kinds for version in self.versions},
+        }
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Waits until something is true that other tasks and threads make so."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - kopf is in another thread
+            await asyncio.sleep(0.01)
+
+
+def _kind(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
+    verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    return {"name": plural, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs}
+
+
+def _status(code: int, reason: str) -> web.Response:
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return web.json_response(body, status=code)

@@ -1,0 +1,203 @@
+"""The cache of claims: each transition once, whatever the watch loses and however late a list comes."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, deque
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.controller.cache import ClaimCache
+from dra_kit.controller.lifecycle import Change, Transition
+from tests.unit.controller.claims import DRIVER, claim
+
+
+def changes(steps: tuple[Transition, ...]) -> list[Change]:
+    return [step.change for step in steps]
+
+
+def primed(*claims: dict[str, Any], version: int = 10) -> ClaimCache:
+    cache = ClaimCache(DRIVER)
+    assert cache.replace(claims, str(version)) == ()
+    return cache
+
+
+def test_the_first_list_is_remembered_in_silence() -> None:
+    cache = primed(claim(devices=["pizza-0"], pods=["guest"], version=5))
+    assert len(cache) == 1
+
+
+def test_the_initial_list_of_the_watch_repeats_nothing() -> None:
+    known = claim(devices=["pizza-0"], version=5)
+    assert primed(known).observe(known) == ()
+
+
+def test_what_happens_after_the_first_list_is_told() -> None:
+    assert changes(primed(claim(version=5)).observe(claim(devices=["pizza-0"], version=11))) == [Change.ALLOCATED]
+
+
+def test_a_release_after_the_first_list_is_told() -> None:
+    cache = primed(claim(devices=["pizza-0"], version=5))
+    assert changes(cache.observe(claim(version=11))) == [Change.DEALLOCATED]
+    assert len(cache) == 0
+
+
+def test_a_deletion_is_told_once() -> None:
+    cache = primed(claim(devices=["pizza-0"], version=5))
+    assert changes(cache.observe(claim(devices=["pizza-0"], version=11), deleted=True)) == [Change.DELETED]
+    with cache.listing():
+        assert cache.replace([], "12") == ()
+
+
+def test_a_list_finds_the_deletion_that_the_watch_lost() -> None:
+    cache = primed(claim(devices=["pizza-0"], version=5))
+    with cache.listing():
+        assert changes(cache.replace([], "20")) == [Change.DELETED]
+
+
+def test_a_claim_made_after_the_list_was_taken_is_not_swept() -> None:
+    cache = primed()
+    with cache.listing():
+        cache.observe(claim(devices=["pizza-0"], version=21))
+        assert cache.replace([], "20") == ()
+    assert len(cache) == 1
+
+
+def test_a_list_older_than_the_watch_brings_nothing_back() -> None:
+    held = claim(devices=["pizza-0"], version=5)
+    cache = primed(held)
+    with cache.listing():
+        cache.observe(claim(version=21))
+        assert cache.replace([held], "20") == ()
+    assert len(cache) == 0
+
+
+def test_a_watch_that_lags_behind_the_list_brings_nothing_back() -> None:
+    cache = primed(claim(devices=["pizza-0"], version=5))
+    with cache.listing():
+        cache.replace([], "20")
+    assert cache.observe(claim(devices=["pizza-0"], pods=["guest"], version=15)) == ()
+
+
+def test_a_claim_of_the_same_name_is_another_claim() -> None:
+    cache = primed(claim("claim-1", devices=["pizza-0"], version=5))
+    with cache.listing():
+        steps = cache.replace([claim("claim-2", devices=["pizza-0"], version=12)], "20")
+    assert changes(steps) == [Change.ALLOCATED, Change.DELETED]
+
+
+def test_claims_of_other_drivers_are_not_kept() -> None:
+    cache = primed()
+    assert cache.observe(claim(devices=["gpu-0"], driver="dra.gpu", version=11)) == ()
+    assert len(cache) == 0
+
+
+class Server:
+    """A model of the API server, with a watch that may lose events and lists that may come late."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.claims: dict[str, dict[str, Any]] = {}
+        self.queue: deque[tuple[dict[str, Any], bool]] = deque()
+        self.made = Counter[str]()
+
+    def write(self, uid: str, action: str) -> None:
+        self.version += 1
+        current = self.claims.get(uid)
+        if action == "delete":
+            if current is not None:
+                current["metadata"]["resourceVersion"] = str(self.version)
+                self.queue.append((self.claims.pop(uid), True))
+            return
+        status = copy.deepcopy(current["status"]) if current else {}
+        if action == "allocate" and "allocation" not in status:
+            self.made[uid] += 1  # no allocation is like another, so that a repeated announcement shows
+            status = claim(devices=[f"pizza-{self.made[uid]}"], pods=["guest"])["status"]
+        elif action == "deallocate":
+            status = {}
+        new = claim(uid, version=self.version)
+        new["status"] = status
+        self.claims[uid] = new
+        self.queue.append((copy.deepcopy(new), False))
+
+    def snapshot(self) -> tuple[list[dict[str, Any]], str]:
+        return copy.deepcopy(list(self.claims.values())), str(self.version)
+
+
+ACTIONS = st.one_of(
+    st.tuples(st.sampled_from(["claim-1", "claim-2"]), st.sampled_from(["allocate", "deallocate", "delete", "touch"])),
+    st.tuples(st.just("watch"), st.sampled_from(["deliver", "lose"])),
+    st.tuples(st.just("list"), st.sampled_from(["begin", "end"])),
+)
+
+
+@given(st.lists(ACTIONS, max_size=40))
+def test_each_allocation_is_told_once_and_released_once_and_a_list_sets_all_right(
+    actions: list[tuple[str, str]],
+) -> None:
+    server = Server()
+    cache = primed(version=0)
+    told: list[Transition] = []
+    pending: tuple[list[dict[str, Any]], str] | None = None
+    listing = cache.listing()
+    for subject, action in actions:
+        if subject == "watch":
+            if server.queue:
+                event, deleted = server.queue.popleft()
+                told += cache.observe(event, deleted=deleted) if action == "deliver" else ()
+        elif subject == "list":
+            if action == "begin" and pending is None:
+                listing = cache.listing()
+                listing.__enter__()
+                pending = server.snapshot()
+            elif action == "end" and pending is not None:
+                told += cache.replace(*pending)
+                listing.__exit__(None, None, None)
+                pending = None
+        else:
+            server.write(subject, action)
+    if pending is not None:
+        told += cache.replace(*pending)
+        listing.__exit__(None, None, None)
+    with cache.listing():
+        told += cache.replace(*server.snapshot())
+    while server.queue:  # what comes late changes nothing any more
+        event, deleted = server.queue.popleft()
+        assert cache.observe(event, deleted=deleted) == ()
+
+    held: set[tuple[str, str]] = set()
+    ever: set[tuple[str, str]] = set()
+    for step in told:
+        allocation = (step.claim.metadata.uid, step.devices[0].device)
+        if step.change is Change.ALLOCATED:
+            assert allocation not in ever
+            held.add(allocation)
+            ever.add(allocation)
+        elif step.change in {Change.DEALLOCATED, Change.DELETED}:
+            held.remove(allocation)
+    assert held == {
+        (uid, each["status"]["allocation"]["devices"]["results"][0]["device"])
+        for uid, each in server.claims.items()
+        if "allocation" in each["status"]
+    }
+
+
+@given(st.lists(st.tuples(st.just("claim-1"), st.sampled_from(["allocate", "deallocate", "touch"])), max_size=20))
+def test_a_watch_that_loses_nothing_tells_every_change(actions: list[tuple[str, str]]) -> None:
+    server = Server()
+    cache = primed(version=0)
+    told: list[Change] = []
+    expected: list[Change] = []
+    allocated = False
+    for uid, action in actions:
+        server.write(uid, action)
+        event, deleted = server.queue.popleft()
+        told += changes(cache.observe(event, deleted=deleted))
+        if action == "allocate" and not allocated:
+            expected += [Change.ALLOCATED, Change.RESERVED]
+        if action == "deallocate" and allocated:
+            expected.append(Change.DEALLOCATED)
+        allocated = action == "allocate" or (allocated and action == "touch")
+    assert told == expected

@@ -1,0 +1,158 @@
+"""Whatever a node service does, the kubelet gets exactly one answer for each claim it asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.errors import InternalError, PermanentError, TransientError
+from dra_kit.plugin import answers
+from dra_kit.plugin.service import ClaimRef, PreparedDevice
+
+Prepared = Mapping[str, Sequence[PreparedDevice] | Exception]
+Unprepared = Mapping[str, Exception | None]
+
+OVEN = ClaimRef("default", "oven", "uid-1")
+DEVICE = PreparedDevice(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1",))
+
+
+class Service:
+    """A node service whose calls return what they are told, and remember what they were asked."""
+
+    def __init__(self, result: Callable[[Sequence[ClaimRef]], object]) -> None:
+        self.result = result
+        self.asked: list[ClaimRef] = []
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Prepared:
+        self.asked += claims
+        return cast("Prepared", self.result(claims))
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Unprepared:
+        self.asked += claims
+        return cast("Unprepared", self.result(claims))
+
+
+def raising(error: Exception) -> Service:
+    def result(claims: Sequence[ClaimRef]) -> object:
+        raise error
+
+    return Service(result)
+
+
+names = st.sampled_from(["", "a", "b", "c"])
+claim_refs = st.builds(ClaimRef, namespace=names, name=names, uid=names)
+errors = st.builds(
+    lambda kind, text: kind(text),
+    st.sampled_from([PermanentError, TransientError, InternalError, ValueError, KeyError]),
+    st.text(),
+)
+outcomes = st.one_of(
+    errors, st.none(), st.integers(), st.lists(st.just(DEVICE)), st.just([DEVICE, "no device"]), st.just("text")
+)
+
+
+@given(st.lists(claim_refs), st.one_of(errors, st.none(), st.dictionaries(names, outcomes)))
+def test_one_answer_per_claim_and_none_besides(claims: list[ClaimRef], outcome: object) -> None:
+    service = raising(outcome) if isinstance(outcome, Exception) else Service(lambda _: outcome)
+
+    prepared = asyncio.run(answers.prepare(service, claims))
+    unprepared = asyncio.run(answers.unprepare(service, claims))
+
+    for answered in (prepared, unprepared):
+        assert answered.keys() == {claim.uid for claim in claims}
+        texts = [answer for answer in answered.values() if isinstance(answer, str)]
+        assert all(text.strip() and len(text.splitlines()) == 1 for text in texts)
+        assert all(text.encode() for text in texts)
+    assert all(claim.uid and claim.name and claim.namespace for claim in service.asked)
+
+
+async def test_a_claim_named_twice_is_asked_for_once() -> None:
+    service = Service(lambda claims: {claim.uid: [DEVICE] for claim in claims})
+
+    answered = await answers.prepare(service, [OVEN, OVEN])
+
+    assert service.asked == [OVEN]
+    assert answered.keys() == {"uid-1"}
+
+
+async def test_one_uid_under_two_names_is_an_error_that_tells_both() -> None:
+    service = Service(lambda claims: {})
+
+    answered = await answers.unprepare(service, [OVEN, ClaimRef("default", "stove", "uid-1")])
+
+    assert answered == {"uid-1": "the request names UID uid-1 twice, as default/oven and as default/stove"}
+    assert service.asked == []
+
+
+async def test_a_claim_without_uid_does_not_disturb_the_others() -> None:
+    service = Service(lambda claims: {claim.uid: None for claim in claims})
+
+    answered = await answers.unprepare(service, [OVEN, ClaimRef("default", "stove", "")])
+
+    assert answered == {"uid-1": None, "": "the request names ResourceClaim 'default/stove' without uid"}
+
+
+async def test_an_error_of_the_framework_is_passed_word_for_word() -> None:
+    service = Service(lambda _: {"uid-1": PermanentError("claim default/oven: no such topping; use basil")})
+
+    assert await answers.prepare(service, [OVEN]) == {"uid-1": "claim default/oven: no such topping; use basil"}
+
+
+async def test_an_error_of_several_lines_becomes_one() -> None:
+    service = Service(lambda _: {"uid-1": PermanentError("first\n  second\r\n\nthird\n")})
+
+    assert await answers.prepare(service, [OVEN]) == {"uid-1": "first; second; third"}
+
+
+async def test_an_error_without_text_is_still_an_error() -> None:
+    service = Service(lambda _: {"uid-1": TransientError("")})
+
+    assert await answers.prepare(service, [OVEN]) == {
+        "uid-1": "prepare of ResourceClaim default/oven: failed with code prepare-transient and without a message"
+    }
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), InternalError("lost the lock"), AssertionError()])
+async def test_anything_else_is_called_a_bug(error: Exception) -> None:
+    returned = await answers.prepare(Service(lambda _: {"uid-1": error}), [OVEN])
+    raised = await answers.prepare(raising(error), [OVEN])
+
+    assert returned == raised
+    text = returned["uid-1"]
+    assert isinstance(text, str)
+    assert text.startswith("prepare of ResourceClaim default/oven: ")
+    assert text.endswith("(this is a bug in dra-kit, please report it)")
+
+
+async def test_a_missing_answer_is_called_a_bug_and_an_extra_one_is_dropped() -> None:
+    service = Service(lambda _: {"uid-9": None})
+
+    assert await answers.unprepare(service, [OVEN]) == {
+        "uid-1": "unprepare of ResourceClaim default/oven: the node service gave no answer "
+        "(this is a bug in dra-kit, please report it)"
+    }
+
+
+async def test_a_device_that_does_not_fit_the_wire_fails_its_own_claim_only() -> None:
+    stove = ClaimRef("default", "stove", "uid-2")
+    undecodable = PreparedDevice((), "node-a", "pizza-\udcff")
+    service = Service(lambda _: {"uid-1": [undecodable], "uid-2": [DEVICE]})
+
+    answered = await answers.prepare(service, [OVEN, stove])
+
+    assert isinstance(answered["uid-1"], str)
+    assert not isinstance(answered["uid-2"], str)
+
+
+async def test_a_cancelled_call_stays_cancelled() -> None:
+    class Hanging(Service):
+        async def prepare(self, claims: Sequence[ClaimRef]) -> Prepared:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await answers.prepare(Hanging(lambda _: {}), [OVEN])

@@ -1,0 +1,186 @@
+"""Names of sockets fit the kernel, tell instances apart, and lead to what dead instances left."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.plugin.sockets import plugin_socket, registration_socket, remove_stale_sockets
+
+ROOT = Path("/var/lib/kubelet")
+UID = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
+DRIVER = "dra.pizza"
+
+labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True)
+drivers = st.lists(labels, min_size=1, max_size=5).map(".".join).filter(lambda name: len(name) <= 63)
+uids = st.uuids().map(str)
+roots = st.lists(st.text("abcdefghijklmnop", min_size=1, max_size=12), min_size=1, max_size=6).map(
+    lambda parts: Path("/", *parts)
+)
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+@given(roots, drivers, uids, uids)
+def test_paths_fit_and_differ_or_are_refused(root: Path, driver: str, one: str, other: str) -> None:
+    for choose in (plugin_socket, registration_socket):
+        try:
+            paths = [choose(root, driver, uid) for uid in (one, other, None)]
+        except ConfigurationError as error:
+            refusal = str(error)
+        else:
+            assert all(len(bytes(path)) <= 107 for path in paths)
+            assert len(set(paths)) == len({one, other, None})
+            continue
+        assert str(root) in refusal
+        assert "107" in refusal
+        assert "--kubelet-dir" in refusal
+
+
+@given(drivers, uids)
+def test_every_driver_name_fits_the_default_root(driver: str, uid: str) -> None:
+    assert plugin_socket(ROOT, driver, uid).parent == ROOT / "plugins" / driver
+    assert registration_socket(ROOT, driver, uid).parent == ROOT / "plugins_registry"
+
+
+def test_names_carry_the_whole_uid_where_it_fits() -> None:
+    assert plugin_socket(ROOT, DRIVER, UID) == ROOT / f"plugins/dra.pizza/dra-{UID}.sock"
+    assert registration_socket(ROOT, DRIVER, UID) == ROOT / f"plugins_registry/dra.pizza-{UID}-reg.sock"
+
+
+def test_names_without_uid() -> None:
+    assert plugin_socket(ROOT, DRIVER, None) == ROOT / "plugins/dra.pizza/dra.sock"
+    assert registration_socket(ROOT, DRIVER, None) == ROOT / "plugins_registry/dra.pizza-reg.sock"
+
+
+def test_second_form_of_the_registration_socket_hashes_the_uid() -> None:
+    driver = "d" * 40
+    digest = base64url(hashlib.sha256(UID.encode()).digest()[:8])
+
+    assert registration_socket(ROOT, driver, UID).name == f"{driver}-{digest}-reg.sock"
+
+
+def test_third_form_of_the_registration_socket_hashes_driver_and_uid() -> None:
+    driver = "d" * 63
+    digest = base64url(hashlib.sha256(f"{driver}\0{UID}".encode()).digest()[:16])
+
+    assert registration_socket(ROOT, driver, UID).name == f"dra-{digest}-reg.sock"
+
+
+def test_a_path_of_exactly_107_bytes_is_taken_and_one_of_108_is_not() -> None:
+    root = Path("/" + "r" * (107 - len(f"//plugins/{DRIVER}/dra.sock")))
+
+    assert len(bytes(plugin_socket(root, DRIVER, None))) == 107
+    with pytest.raises(ConfigurationError, match="has 108 bytes, and Linux allows 107"):
+        plugin_socket(Path(f"{root}r"), DRIVER, None)
+
+
+@pytest.fixture
+def listeners() -> Iterator[list[socket.socket]]:
+    sockets: list[socket.socket] = []
+    yield sockets
+    for listener in sockets:
+        listener.close()
+
+
+def listen(path: Path, listeners: list[socket.socket]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listeners.append(listener)
+    listener.bind(str(path))
+    listener.listen()
+    return path
+
+
+def leave(path: Path) -> Path:
+    """The socket of a process that was killed."""
+    listeners: list[socket.socket] = []
+    listen(path, listeners)
+    listeners[0].close()
+    return path
+
+
+def test_both_sockets_of_a_dead_instance_go(kubelet_dir: Path) -> None:
+    service = leave(plugin_socket(kubelet_dir, DRIVER, UID))
+    registrar = leave(registration_socket(kubelet_dir, DRIVER, UID))
+
+    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER)) == sorted([registrar, service])
+    assert not service.exists()
+    assert not registrar.exists()
+
+
+def test_both_sockets_go_where_their_names_hold_a_hash(kubelet_dir: Path) -> None:
+    # long enough for hashes in both names, short enough for the registration socket to keep the driver's name
+    room = 107 - len(bytes(kubelet_dir))
+    driver = "d" * min(room - len("/plugins/") - len(f"/dra-{UID}.sock") + 1, 63)
+    service = leave(plugin_socket(kubelet_dir, driver, UID))
+    registrar = leave(registration_socket(kubelet_dir, driver, UID))
+    assert UID not in service.name
+    assert UID not in registrar.name
+    assert driver in registrar.name
+
+    assert sorted(remove_stale_sockets(kubelet_dir, driver)) == sorted([registrar, service])
+
+
+def test_fixed_names_of_a_dead_instance_go(kubelet_dir: Path) -> None:
+    left = [leave(plugin_socket(kubelet_dir, DRIVER, None)), leave(registration_socket(kubelet_dir, DRIVER, None))]
+
+    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER)) == sorted(left)
+
+
+def test_a_live_instance_keeps_its_sockets(kubelet_dir: Path, listeners: list[socket.socket]) -> None:
+    live = [
+        listen(plugin_socket(kubelet_dir, DRIVER, UID), listeners),
+        listen(registration_socket(kubelet_dir, DRIVER, UID), listeners),
+    ]
+
+    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
+    assert all(path.is_socket() for path in live)
+
+
+def test_a_live_instance_with_a_full_queue_keeps_its_socket(kubelet_dir: Path, listeners: list[socket.socket]) -> None:
+    path = listen(plugin_socket(kubelet_dir, DRIVER, UID), listeners)
+    listeners[0].listen(0)
+    waiting = socket.socket(socket.AF_UNIX)
+    listeners.append(waiting)
+    waiting.connect(str(path))
+
+    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
+
+
+def test_another_driver_keeps_what_it_left(kubelet_dir: Path) -> None:
+    leave(plugin_socket(kubelet_dir, DRIVER, UID))
+    others = [
+        leave(plugin_socket(kubelet_dir, "dra.pasta", UID)),
+        leave(registration_socket(kubelet_dir, "dra.pasta", UID)),
+        # drivers whose names begin like this one's
+        leave(registration_socket(kubelet_dir, f"{DRIVER}-oven", None)),
+        leave(registration_socket(kubelet_dir, f"{DRIVER}-abcdefghijk", None)),
+    ]
+
+    remove_stale_sockets(kubelet_dir, DRIVER)
+
+    assert all(path.is_socket() for path in others)
+
+
+def test_files_that_are_no_sockets_stay(kubelet_dir: Path) -> None:
+    path = plugin_socket(kubelet_dir, DRIVER, None)
+    path.parent.mkdir(parents=True)
+    path.write_text("not a socket")
+
+    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
+    assert path.read_text() == "not a socket"
+
+
+def test_a_node_without_directories_has_nothing_stale(kubelet_dir: Path) -> None:
+    assert remove_stale_sockets(kubelet_dir / "missing", DRIVER) == []

@@ -1,0 +1,83 @@
+"""The driver's sockets as any gRPC client sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc.aio
+
+from dra_kit.plugin.service import ClaimRef, PreparedDevice
+from dra_kit.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
+
+MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
+STUBS: Mapping[str, ModuleType] = {"v1": dra_v1_pb2_grpc, "v1beta1": dra_v1beta1_pb2_grpc}
+
+
+class Service:
+    """Prepares one device for each claim."""
+
+    def __init__(self) -> None:
+        self.prepared: list[str] = []
+        self.unprepared: list[str] = []
+
+    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+        self.prepared += [claim.uid for claim in claims]
+        return {
+            claim.uid: [
+                PreparedDevice(
+                    request_names=("pizza", "plate"),
+                    pool_name="node-a",
+                    device_name=f"{claim.namespace}-{claim.name}",
+                    cdi_device_ids=(f"dra.pizza/claim={claim.uid}",),
+                    share_id="share-1",
+                )
+            ]
+            for claim in claims
+        }
+
+    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Exception | None]:
+        self.unprepared += [claim.uid for claim in claims]
+        return dict.fromkeys((claim.uid for claim in claims), None)
+
+
+class Client:
+    """A client of one version of the DRA service."""
+
+    def __init__(self, channel: grpc.aio.Channel, version: str) -> None:
+        self.messages = MESSAGES[version]
+        self.stub: Any = STUBS[version].DRAPluginStub(channel)
+
+    async def prepare(self, claims: Iterable[ClaimRef]) -> dict[str, Any]:
+        request = self.messages.NodePrepareResourcesRequest(claims=self._claims(claims))
+        return dict((await self.stub.NodePrepareResources(request, timeout=60)).claims)
+
+    async def unprepare(self, claims: Iterable[ClaimRef]) -> dict[str, str]:
+        request = self.messages.NodeUnprepareResourcesRequest(claims=self._claims(claims))
+        answer = await self.stub.NodeUnprepareResources(request, timeout=60)
+        return {uid: entry.error for uid, entry in answer.claims.items()}
+
+    def _claims(self, claims: Iterable[ClaimRef]) -> list[Any]:
+        return [self.messages.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
+
+
+@asynccontextmanager
+async def connect(socket: Path, version: str = "v1") -> AsyncIterator[Client]:
+    options = [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
+        yield Client(channel, version)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Returns once the condition holds."""
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 (files and threads set no asyncio.Event)
+            await asyncio.sleep(0.01)

@@ -1,0 +1,343 @@
+"""Starting, watching and stopping the parts of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.errors import ConfigurationError, InternalError, StoreError
+from dra_kit.process.supervisor import State, Supervisor
+
+
+class Recorder:
+    """A part that gets ready at once and records its life in a list shared by all."""
+
+    def __init__(self, name: str, journal: list[str], *, ready: bool = True) -> None:
+        self.name = name
+        self.journal = journal
+        self.gets_ready = ready
+
+    async def run(self, ready: asyncio.Event) -> None:
+        self.journal.append(f"+{self.name}")
+        if self.gets_ready:
+            ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # draining takes a moment
+            self.journal.append(f"-{self.name}")
+
+
+class Scripted:
+    """A part whose lives end as a list says; after the last it goes on."""
+
+    name = "scripted"
+
+    def __init__(self, *ends: BaseException | None) -> None:
+        self.ends = list(ends)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        if self.ends:
+            end = self.ends.pop(0)
+            if end is not None:
+                raise end
+            return
+        await asyncio.Event().wait()
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - the condition is in what is tested
+            await asyncio.sleep(0)
+
+
+async def run_until_ready_then_stop(supervisor: Supervisor) -> int:
+    task = asyncio.create_task(supervisor.run())
+    assert await supervisor.wait_ready()
+    supervisor.stop()
+    return await task
+
+
+class TestOrder:
+    @given(names=st.lists(st.text("abcdef", min_size=1), unique=True, min_size=1, max_size=8))
+    def test_parts_stop_in_the_reverse_of_the_order_they_start_in(self, names: list[str]) -> None:
+        async def scenario() -> list[str]:
+            journal: list[str] = []
+            supervisor = Supervisor()
+            for name in names:
+                supervisor.add(Recorder(name, journal))
+            assert await run_until_ready_then_stop(supervisor) == 0
+            return journal
+
+        started, stopped = [f"+{name}" for name in names], [f"-{name}" for name in reversed(names)]
+        assert asyncio.run(scenario()) == started + stopped
+
+    async def test_a_part_waits_for_the_one_it_comes_after(self) -> None:
+        journal: list[str] = []
+        first = Recorder("first", journal, ready=False)
+        supervisor = Supervisor()
+        supervisor.add(first)
+        supervisor.add(Recorder("second", journal), after=first)
+        supervisor.add(Recorder("third", journal))
+        task = asyncio.create_task(supervisor.run())
+        await eventually(lambda: supervisor.status()["third"].state is State.READY)
+        assert journal == ["+first", "+third"]
+        assert [status.state for status in supervisor.status().values()] == [State.WAITING, State.WAITING, State.READY]
+        supervisor.stop()
+        assert await task == 0
+        assert journal == ["+first", "+third", "-third", "-first"]
+
+    async def test_it_starts_when_the_former_becomes_ready(self) -> None:
+        journal: list[str] = []
+        opened = asyncio.Event()
+
+        class Slow(Recorder):
+            async def run(self, ready: asyncio.Event) -> None:
+                await opened.wait()
+                await super().run(ready)
+
+        slow = Slow("slow", journal)
+        supervisor = Supervisor()
+        supervisor.add(slow)
+        supervisor.add(Recorder("second", journal), after=slow)
+        task = asyncio.create_task(supervisor.run())
+        opened.set()
+        assert await supervisor.wait_ready()
+        assert journal == ["+slow", "+second"]
+        supervisor.stop()
+        assert await task == 0
+
+    def test_a_chain_starts_in_its_order(self) -> None:
+        async def scenario() -> list[str]:
+            journal: list[str] = []
+            parts = [Recorder(str(number), journal) for number in range(5)]
+            supervisor = Supervisor()
+            supervisor.add(parts[0])
+            for former, part in pairwise(parts):
+                supervisor.add(part, after=former)
+            await run_until_ready_then_stop(supervisor)
+            return journal
+
+        assert asyncio.run(scenario())[:5] == ["+0", "+1", "+2", "+3", "+4"]
+
+    async def test_a_name_is_taken_once(self) -> None:
+        supervisor = Supervisor()
+        supervisor.add(Recorder("a", []))
+        with pytest.raises(InternalError, match="'a' is added twice"):
+            supervisor.add(Recorder("a", []))
+
+    async def test_a_part_cannot_come_after_one_that_was_not_added(self) -> None:
+        with pytest.raises(InternalError, match="waits for 'a', which was not added"):
+            Supervisor().add(Recorder("b", []), after=Recorder("a", []))
+
+
+class TestFailure:
+    async def test_an_expected_error_ends_the_process_in_one_line(self, caplog: pytest.LogCaptureFixture) -> None:
+        journal: list[str] = []
+        supervisor = Supervisor()
+        supervisor.add(Recorder("other", journal))
+        supervisor.add(Scripted(StoreError("state.db cannot be written: make room on the disk")))
+        assert await supervisor.run() == 1
+        assert journal == ["+other", "-other"]
+        (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert record.message == "part failed"
+        assert vars(record)["error"] == "state.db cannot be written: make room on the disk"
+        assert vars(record)["code"] == "store"
+        assert record.exc_info is None
+        assert supervisor.status()["scripted"].state is State.FAILED
+        assert supervisor.status()["other"].state is State.STOPPED
+
+    async def test_a_bug_ends_it_with_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
+        supervisor = Supervisor()
+        supervisor.add(Scripted(ZeroDivisionError("division by zero")))
+        assert await supervisor.run() == 1
+        (record,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+        assert record.exc_info is not None
+        assert record.exc_info[0] is ZeroDivisionError
+
+    async def test_a_configuration_error_has_its_own_exit_code(self) -> None:
+        supervisor = Supervisor()
+        supervisor.add(Scripted(ConfigurationError("set NODE_NAME")))
+        assert await supervisor.run() == 2
+
+    @pytest.mark.parametrize("end", [None, asyncio.CancelledError()])
+    async def test_ending_unasked_is_a_failure(self, end: BaseException | None) -> None:
+        supervisor = Supervisor()
+        supervisor.add(Scripted(end))
+        assert await supervisor.run() == 1
+        assert supervisor.status()["scripted"].error
+
+    async def test_an_error_while_stopping_counts_and_the_rest_still_stops(self) -> None:
+        journal: list[str] = []
+
+        class Clumsy(Recorder):
+            async def run(self, ready: asyncio.Event) -> None:
+                try:
+                    await super().run(ready)
+                finally:
+                    raise StoreError("the last write failed")
+
+        supervisor = Supervisor()
+        supervisor.add(Recorder("first", journal))
+        supervisor.add(Clumsy("clumsy", journal))
+        assert await run_until_ready_then_stop(supervisor) == 1
+        assert journal[-2:] == ["-clumsy", "-first"]
+        assert supervisor.status()["clumsy"].error == "the last write failed"
+
+    async def test_waiting_for_readiness_ends_with_the_process(self) -> None:
+        supervisor = Supervisor()
+        supervisor.add(Recorder("never", [], ready=False))
+        supervisor.add(Scripted(StoreError("no")))
+        waiter = asyncio.create_task(supervisor.wait_ready())
+        await supervisor.run()
+        assert await waiter is False
+
+
+class TestRestart:
+    async def test_a_restartable_part_comes_back(self) -> None:
+        journal: list[str] = []
+        supervisor = Supervisor()
+        supervisor.add(Scripted(StoreError("one"), None, StoreError("three")), restart=(0.0, 0.001))
+        supervisor.add(Recorder("other", journal))
+        task = asyncio.create_task(supervisor.run())
+        await eventually(lambda: supervisor.status()["scripted"].restarts == 3)
+        await eventually(lambda: supervisor.status()["scripted"].state is State.READY)
+        assert supervisor.status()["scripted"].error == "three"
+        assert journal == ["+other"]
+        supervisor.stop()
+        assert await task == 0
+
+    async def test_the_same_error_is_told_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        supervisor = Supervisor()
+        supervisor.add(Scripted(*[StoreError("locked") for _ in range(5)]), restart=(0.0, 3600.0))
+        task = asyncio.create_task(supervisor.run())
+        await eventually(lambda: supervisor.status()["scripted"].restarts == 1)
+        await eventually(lambda: supervisor.status()["scripted"].state is State.FAILED)
+        supervisor.stop()
+        assert await task == 0
+        assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+
+
+class TestStop:
+    async def test_a_part_that_drains_for_ever_is_cancelled_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        journal: list[str] = []
+
+        class Endless(Recorder):
+            async def run(self, ready: asyncio.Event) -> None:
+                try:
+                    await super().run(ready)
+                finally:
+                    await asyncio.Event().wait()
+
+        supervisor = Supervisor(drain=0.0)
+        supervisor.add(Recorder("first", journal))
+        supervisor.add(Endless("endless", journal))
+        assert await run_until_ready_then_stop(supervisor) == 0
+        assert journal[-1] == "-first"
+        assert [vars(record)["part"] for record in caplog.records if "in time" in record.message] == ["endless"]
+
+    async def test_cancelling_the_supervisor_stops_the_parts_in_order(self) -> None:
+        journal: list[str] = []
+        supervisor = Supervisor()
+        supervisor.add(Recorder("a", journal))
+        supervisor.add(Recorder("b", journal))
+        task = asyncio.create_task(supervisor.run())
+        assert await supervisor.wait_ready()
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+        assert journal == ["+a", "+b", "-b", "-a"]
+        assert supervisor.stopping.is_set()
+
+    async def test_no_task_is_left(self) -> None:
+        before = asyncio.all_tasks()
+        supervisor = Supervisor()
+        supervisor.add(Recorder("a", []))
+        supervisor.add(Scripted(StoreError("no")), restart=(3600.0,))
+        task = asyncio.create_task(supervisor.run())
+        await eventually(lambda: supervisor.status()["scripted"].state is State.FAILED)
+        supervisor.stop()
+        await task
+        assert asyncio.all_tasks() == before
+
+
+class TestSignals:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    async def test_a_signal_stops_in_order_and_the_handlers_come_back(self, number: signal.Signals) -> None:
+        before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+        journal: list[str] = []
+        supervisor = Supervisor()
+        supervisor.add(Recorder("a", journal))
+        supervisor.add(Recorder("b", journal))
+        task = asyncio.create_task(supervisor.run())
+        assert await supervisor.wait_ready()
+        signal.raise_signal(number)
+        assert await task == 0
+        assert journal[-2:] == ["-b", "-a"]
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+    def test_a_second_signal_ends_at_once(self) -> None:
+        code = """
+            import asyncio, signal, threading
+            from dra_kit.process.supervisor import Supervisor
+
+            class Draining:
+                name = "draining"
+                async def run(self, ready):
+                    ready.set()
+                    print("ready", flush=True)
+                    try:
+                        await asyncio.Event().wait()
+                    finally:
+                        print("draining", flush=True)
+                        await asyncio.Event().wait()
+
+            supervisor = Supervisor(drain=3600)
+            supervisor.add(Draining())
+            asyncio.run(supervisor.run())
+        """
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+                process.send_signal(signal.SIGTERM)
+                assert process.stdout.readline() == "draining\n"
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(60) == -signal.SIGTERM
+            finally:
+                process.kill()
+
+    async def test_off_the_main_thread_signals_are_left_alone(self) -> None:
+        during: list[object] = []
+        before = signal.getsignal(signal.SIGTERM)
+
+        async def scenario() -> int:
+            supervisor = Supervisor()
+            supervisor.add(Recorder("a", []))
+            task = asyncio.create_task(supervisor.run())
+            assert await supervisor.wait_ready()
+            during.append(signal.getsignal(signal.SIGTERM))
+            supervisor.stop()
+            return await task
+
+        codes: list[int] = []
+        thread = threading.Thread(target=lambda: codes.append(asyncio.run(scenario())))
+        thread.start()
+        await asyncio.to_thread(thread.join, 60)
+        assert codes == [0]
+        assert during == [before]

@@ -1,0 +1,75 @@
+"""The ValidatingWebhookConfiguration."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
+
+URL = "https://127.0.0.1:9443"
+
+
+def test_each_kind_is_asked_about_with_the_operations_that_can_change_its_config() -> None:
+    webhooks = validating_webhook_configuration("dra.pizza", url=URL)["webhooks"]
+    assert {rule["resources"][0]: rule["operations"] for each in webhooks for rule in each["rules"]} == {
+        "resourceclaims": ["CREATE"],
+        "resourceclaimtemplates": ["CREATE", "UPDATE"],
+        "deviceclasses": ["CREATE", "UPDATE"],
+    }
+
+
+def test_it_fails_closed_and_soon() -> None:
+    for webhook in validating_webhook_configuration("dra.pizza", url=URL)["webhooks"]:
+        assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Fail", 5)
+        assert (webhook["sideEffects"], webhook["matchPolicy"]) == ("None", "Equivalent")
+
+
+def test_objects_without_config_of_this_driver_never_leave_the_api_server() -> None:
+    webhooks = validating_webhook_configuration("dra.pizza", url=URL)["webhooks"]
+    assert [each["matchConditions"][0]["expression"] for each in webhooks] == [
+        f'object.{path}.orValue([]).exists(c, c.?opaque.?driver.orValue("") == "dra.pizza")'
+        for path in ("?spec.?devices.?config", "?spec.?spec.?devices.?config", "?spec.?config")
+    ]
+
+
+@pytest.mark.parametrize("name", ["gpu", "dra.pizza", "a.b.c.d"])
+def test_names_are_qualified_whatever_the_driver_is_called(name: str) -> None:
+    for webhook in validating_webhook_configuration(name, url=URL)["webhooks"]:
+        assert webhook["name"].count(".") >= 2  # the API server wants three labels
+
+
+def test_a_url_leads_to_the_path_of_the_handlers() -> None:
+    configuration = validating_webhook_configuration("dra.pizza", url=f"{URL}/", ca_bundle=b"PEM")
+    assert configuration["webhooks"][0]["clientConfig"] == {
+        "url": f"{URL}/validate-opaque-config",
+        "caBundle": base64.b64encode(b"PEM").decode(),
+    }
+
+
+def test_a_service_leads_to_the_path_of_the_handlers() -> None:
+    service = ServiceReference("kitchen", "webhook", port=8443)
+    client = validating_webhook_configuration("dra.pizza", service=service)["webhooks"][0]["clientConfig"]
+    assert client == {
+        "service": {"namespace": "kitchen", "name": "webhook", "port": 8443, "path": "/validate-opaque-config"}
+    }
+
+
+def test_the_versions_are_those_asked_for() -> None:
+    configuration = validating_webhook_configuration("dra.pizza", url=URL, versions=["v1", "v1beta1"])
+    assert configuration["webhooks"][0]["rules"][0]["apiVersions"] == ["v1", "v1beta1"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "127.0.0.1:1", "https://", "https://host/other", f"{URL}?a=b"])
+def test_urls_that_the_api_server_would_refuse_are_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="https://host:port"):
+        validating_webhook_configuration("dra.pizza", url=url)
+
+
+def test_url_and_service_exclude_each_other() -> None:
+    with pytest.raises(ConfigurationError, match="either"):
+        validating_webhook_configuration("dra.pizza", url=URL, service=ServiceReference("kitchen", "webhook"))
+    with pytest.raises(ConfigurationError, match="either"):
+        validating_webhook_configuration("dra.pizza")

@@ -1,0 +1,195 @@
+"""What is wrong with the opaque config of an object."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.values.json import loads
+from dra_kit.webhook.review import problems, refusal
+from tests.unit.webhook.pizzeria import API_VERSION, KINDS, carrying, config, driver, parameters
+
+BAD = config(parameters(toppings=["mushroom"]))
+GOOD = config(parameters(toppings=["olives"], extra_cheese=True))
+PATHS = {
+    "ResourceClaim": "spec.devices.config",
+    "ResourceClaimTemplate": "spec.spec.devices.config",
+    "DeviceClass": "spec.config",
+}
+
+
+def found(obj: dict[str, Any]) -> list[str]:
+    return [str(problem) for problem in problems(obj, driver)]
+
+
+def test_the_text_names_object_field_value_and_remedy() -> None:
+    assert refusal(carrying("ResourceClaim", BAD), None, "CREATE", driver) == (
+        "ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.toppings[0]: "
+        '"mushroom" is not supported; use one of "basil", "mushrooms", "olives"; did you mean "mushrooms"?'
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_checked_where_it_carries_config(kind: str) -> None:
+    assert found(carrying(kind, GOOD, BAD))[0].startswith(f"{PATHS[kind]}[1].opaque.parameters.toppings[0]: ")
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_each_version_is_checked(version: str) -> None:
+    assert len(found(carrying("ResourceClaim", BAD, version=version))) == 1
+
+
+def test_all_problems_of_all_configs_are_collected() -> None:
+    obj = carrying("ResourceClaim", config(parameters(toppings=["ham"], cheese=True)), BAD)
+    assert [text.split(": ")[0].removeprefix("spec.devices.config") for text in found(obj)] == [
+        "[0].opaque.parameters.toppings[0]",
+        "[0].opaque.parameters.cheese",
+        "[1].opaque.parameters.toppings[0]",
+    ]
+
+
+def test_good_config_passes() -> None:
+    assert refusal(carrying("ResourceClaim", GOOD), None, "CREATE", driver) is None
+
+
+def test_config_of_other_drivers_is_theirs() -> None:
+    assert found(carrying("ResourceClaim", config({"anything": "goes"}, driver="dra.gpu"))) == []
+
+
+def test_parameters_without_kind_are_refused_at_the_missing_key() -> None:
+    texts = found(carrying("ResourceClaim", config({"apiVersion": API_VERSION})))
+    assert texts == ['spec.devices.config[0].opaque.parameters.kind: is missing; use "PizzaConfig"']
+
+
+def test_parameters_that_are_no_object_are_refused() -> None:
+    assert found(carrying("ResourceClaim", config("pizza"))) == [
+        'spec.devices.config[0].opaque.parameters: must be an object, not "pizza"'
+    ]
+
+
+def test_duplicate_keys_are_refused() -> None:
+    text = json.dumps(carrying("ResourceClaim", config(parameters(extra_cheese=True))))
+    doubled = loads(text.replace('"extra_cheese": true', '"extra_cheese": true, "extra_cheese": false'))
+    assert found(doubled) == [
+        "spec.devices.config[0].opaque.parameters.extra_cheese: stands twice in the same object; remove one"
+    ]
+
+
+def test_keys_in_the_wrong_case_are_refused() -> None:
+    assert found(carrying("ResourceClaim", config(parameters(Extra_Cheese=True)))) == [
+        'spec.devices.config[0].opaque.parameters.Extra_Cheese: unknown field; did you mean "extra_cheese"?'
+    ]
+
+
+def test_a_validator_that_breaks_refuses_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    texts = found(carrying("ResourceClaim", config(parameters(temperature=0))))
+    assert len(texts) == 1
+    assert "ZeroDivisionError: a broken validator" in texts[0]
+    assert "config model failed" in caplog.text
+
+
+def test_a_validator_of_the_author_speaks_in_its_words() -> None:
+    assert found(carrying("ResourceClaim", config(parameters(temperature=501)))) == [
+        "spec.devices.config[0].opaque.parameters.temperature: no oven is that hot"
+    ]
+
+
+def test_a_class_is_named_without_a_namespace() -> None:
+    assert str(refusal(carrying("DeviceClass", BAD), None, "CREATE", driver)).startswith(
+        "DeviceClass lunch: spec.config"
+    )
+
+
+def test_an_object_that_gets_its_name_later_is_named_by_what_it_has() -> None:
+    obj = carrying("ResourceClaim", BAD)
+    obj["metadata"] = {"namespace": "default", "generateName": "lunch-"}
+    assert str(refusal(obj, None, "CREATE", driver)).startswith("ResourceClaim default/lunch-*: ")
+
+
+def test_updates_of_claims_pass_since_their_spec_cannot_change() -> None:
+    obj = carrying("ResourceClaim", BAD)
+    assert refusal(obj, obj, "UPDATE", driver) is None
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "DeviceClass"])
+def test_updates_that_bring_in_bad_config_are_refused(kind: str) -> None:
+    assert refusal(carrying(kind, BAD), carrying(kind, GOOD), "UPDATE", driver)
+
+
+@pytest.mark.parametrize("kind", ["ResourceClaimTemplate", "DeviceClass"])
+def test_updates_of_something_else_pass_when_bad_config_is_stored_already(kind: str) -> None:
+    obj = carrying(kind, BAD)
+    assert refusal({**obj, "metadata": {**obj["metadata"], "finalizers": []}}, obj, "UPDATE", driver) is None
+
+
+def test_only_what_an_update_brings_in_is_reported() -> None:
+    worse = carrying("DeviceClass", BAD, config(parameters(wine=1)))
+    text = refusal(worse, carrying("DeviceClass", BAD), "UPDATE", driver)
+    assert text == "DeviceClass lunch: spec.config[1].opaque.parameters.wine: unknown field"
+
+
+def test_deletions_pass() -> None:
+    assert refusal(carrying("DeviceClass", BAD), None, "DELETE", driver) is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        None,
+        "spec",
+        {},
+        {"devices": None},
+        {"devices": {"config": None}},
+        {"devices": {"config": {"0": BAD}}},
+        {"devices": {"config": [None, "config", {}, {"opaque": None}, {"opaque": []}]}},
+    ],
+)
+def test_what_is_no_config_at_all_is_left_to_the_api_server(spec: object) -> None:
+    assert found({"kind": "ResourceClaim", "metadata": {"name": "lunch"}, "spec": spec}) == []
+
+
+KEYS = st.sampled_from(
+    ["apiVersion", "kind", "toppings", "extra_cheese", "oils", "temperature", "drops", "cheese", "Toppings"]
+)
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(10**30), 10**30),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from(["olives", "mushroom", API_VERSION, "PizzaConfig", "1"]),
+        st.text(max_size=5),
+    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+BODIES = st.dictionaries(KEYS, VALUES, max_size=6).map(lambda fields: parameters() | fields)
+
+
+@given(st.sampled_from(list(KINDS)), st.lists(st.one_of(VALUES, BODIES), min_size=1, max_size=3))
+def test_each_path_leads_to_a_value_or_to_a_missing_key(kind: str, bodies: list[Any]) -> None:
+    obj = carrying(kind, *(config(body) for body in bodies))
+    for problem in problems(obj, driver):
+        assert "\n" not in str(problem)
+        place: Any = obj
+        *above, last = re.findall(r"[^.\[\]]+", problem.path)
+        for step in above:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        assert int(last) < len(place) if isinstance(place, list) else isinstance(place, dict)
+
+
+@given(st.lists(BODIES, max_size=3))
+def test_what_passes_is_what_the_node_decodes(bodies: list[Any]) -> None:
+    decodable = True
+    for body in bodies:
+        try:
+            driver.configs.decode(body)
+        except (ValueError, ZeroDivisionError):
+            decodable = False
+    obj = carrying("ResourceClaim", *(config(body) for body in bodies))
+    assert (refusal(obj, None, "CREATE", driver) is None) is decodable
