@@ -24,6 +24,18 @@ $(STAMP): requirements/dev.txt pyproject.toml
 test: install ## unit, property, golden and role tests (no cluster, no network)
 	$(BIN)/python -m pytest -n auto
 
+.PHONY: test-cluster
+test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
+	$(BIN)/python -m pytest tests/cluster $(if $(STORY),-k "$(STORY)") $(if $(REPORT),--junit-xml="$(REPORT)")
+
+.PHONY: demo
+demo: install ## watch a pizza being ordered on a real Kubernetes node
+	$(BIN)/python -m tests.cluster.demo
+
+.PHONY: bench
+bench: install ## speed and memory against a real API server, budget beside figure (JSON=file)
+	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)")
+
 .PHONY: lint
 lint: install ## ruff, formatting and the layers of the architecture
 	$(BIN)/ruff check .
@@ -33,7 +45,8 @@ lint: install ## ruff, formatting and the layers of the architecture
 .PHONY: types
 types: install ## mypy strict and pyright
 	$(BIN)/mypy
-	$(BIN)/pyright
+	$(BIN)/mypy examples/pizza-driver/pizza_driver
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: format
 format: install ## format the code and mend what ruff can mend

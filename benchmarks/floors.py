@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.world import timed
 from dra_kit.kube.credentials import Credentials
-from dra_kit.plugin.service import ClaimRef
+from dra_kit.resource.reference import ClaimReference
 
 
 def fsync_ms(directory: Path, times: int = 200) -> float:
@@ -29,7 +29,7 @@ def fsync_ms(directory: Path, times: int = 200) -> float:
     return statistics.median(figures)
 
 
-async def get_ms(credentials: Credentials, claim: ClaimRef, times: int = 200) -> float:
+async def get_ms(credentials: Credentials, claim: ClaimReference, times: int = 200) -> float:
     """Median of one claim GET over a kept connection, with the thinnest client there is."""
     address = urlsplit(credentials.server)
     context = credentials.ssl or ssl.create_default_context()

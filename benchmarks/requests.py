@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,14 +46,15 @@ async def counting_proxy(credentials: Credentials, directory: Path) -> AsyncIter
                 request.method,
                 credentials.server.rstrip("/") + request.raw_path,
                 headers=headers,
-                data=await request.read(),
+                data=await request.read() or None,
                 timeout=aiohttp.ClientTimeout(total=None),
             ) as answer:
                 kept = {key: value for key, value in answer.headers.items() if key.lower() not in _HOP_BY_HOP}
                 response = web.StreamResponse(status=answer.status, headers=kept)
                 await response.prepare(request)
-                async for chunk in answer.content.iter_any():
-                    await response.write(chunk)
+                with suppress(ConnectionResetError):  # a watch that the node has closed
+                    async for chunk in answer.content.iter_any():
+                        await response.write(chunk)
                 return response
 
         app = web.Application()

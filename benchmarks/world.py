@@ -20,7 +20,7 @@ from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubelet.kubelet import Kubelet
-from dra_kit.plugin.service import ClaimRef
+from dra_kit.resource.reference import ClaimReference
 
 DRIVER = "bench.dra-kit.example"
 NODE = "bench-node"
@@ -71,11 +71,11 @@ class World:
                 return
             await asyncio.sleep(0.005)
 
-    async def make_claims(self, count: int) -> list[ClaimRef]:
+    async def make_claims(self, count: int) -> list[ClaimReference]:
         """Claims, each allocated to a device of its own, as the scheduler leaves them."""
         limit = asyncio.Semaphore(16)
 
-        async def one(index: int) -> ClaimRef:
+        async def one(index: int) -> ClaimReference:
             async with limit:
                 body = {
                     "apiVersion": "resource.k8s.io/v1",
@@ -88,11 +88,11 @@ class World:
                 created["status"] = {"allocation": {"devices": {"results": [result]}}}
                 stored = await self.client.update(RESOURCE_CLAIMS, created, subresource="status")
                 metadata = stored["metadata"]
-                return ClaimRef(NAMESPACE, metadata["name"], metadata["uid"])
+                return ClaimReference(NAMESPACE, metadata["name"], metadata["uid"])
 
         return list(await asyncio.gather(*(one(index) for index in range(count))))
 
-    async def delete_claims(self, claims: Sequence[ClaimRef]) -> None:
+    async def delete_claims(self, claims: Sequence[ClaimReference]) -> None:
         """Remove claim objects."""
         for claim in claims:
             await self.client.delete(RESOURCE_CLAIMS, claim.name, claim.namespace)

@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dra_kit.author.claim import AllocatedDevice, Claim, ClaimReference, ConsumerReference
+    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
     from dra_kit.author.config import NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
     from dra_kit.author.device import Device
@@ -57,11 +57,12 @@ if TYPE_CHECKING:
         PrepareError,
         TransientError,
     )
+    from dra_kit.resource.reference import ClaimReference
     from dra_kit.values.quantity import Quantity
     from dra_kit.values.semver import Version
 
 _HOMES = {
-    "author.claim": ("AllocatedDevice", "Claim", "ClaimReference", "ConsumerReference"),
+    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
     "author.config": ("NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
     "author.device": ("Device",),
@@ -106,6 +107,7 @@ _HOMES = {
         "PrepareError",
         "TransientError",
     ),
+    "resource.reference": ("ClaimReference",),
     "values.quantity": ("Quantity",),
     "values.semver": ("Version",),
 }

@@ -33,15 +33,16 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     """Run a blocking function in a daemon thread, with the caller's context variables."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to ask for it
     context = contextvars.copy_context()
 
     def finish(result: Any, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration):  # cannot be set on a future
-            future.set_exception(RuntimeError("StopIteration"))
+        elif isinstance(error, StopIteration) or not isinstance(error, Exception):
+            # the first cannot pass through a future; SystemExit and the like would end the process, or look as if
+            # the caller had been cancelled
+            future.set_exception(RuntimeError(f"raised {type(error).__name__}({error})"))
         else:
             future.set_exception(error)
 
@@ -59,9 +60,10 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
     threading.Thread(target=run, name=getattr(function, "__qualname__", "author"), daemon=True).start()
     try:
-        return await asyncio.shield(future)
+        await asyncio.wait({future})
     except asyncio.CancelledError:
         # A thread cannot be stopped. Whoever holds a lock around this call must hold it until the thread has
         # ended; being cancelled a second time (the end of the process) gives up on it.
         await asyncio.wait({future})
         raise
+    return future.result()

@@ -12,6 +12,9 @@ from typing_extensions import TypeVar
 from dra_kit.author.config import NoConfig, OpaqueConfig
 from dra_kit.author.device import Device
 from dra_kit.author.effect import Effect, EffectScope, Ensuring, ResultT
+from dra_kit.author.model import shown
+from dra_kit.errors import ConfigurationError
+from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.quantity import Quantity
 
 ConfigT_co = TypeVar("ConfigT_co", bound=OpaqueConfig, default=NoConfig, covariant=True)
@@ -34,18 +37,6 @@ class Effects:
     def never_awaited(self) -> list[str]:
         """Names of the effects whose ``ensure`` was neither awaited nor asked for its result."""
         return [name for name in self._unused.values() if name]
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimReference:
-    """A claim by name and identity; all that is left of it when it is released."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +126,6 @@ def _ensure(effects: Effects | None, effect: Effect[ResultT]) -> Ensuring[Result
     if effects is None:
         msg = "effects can only be ensured while a claim is being prepared"
         raise RuntimeError(msg)
+    if not isinstance(effect, Effect):
+        raise ConfigurationError(f"ensure({shown(effect)}): not an effect; give it an instance of a dra_kit.Effect")
     return effects.ensure(effect)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,16 +15,19 @@ class OpaqueConfig(BaseModel):
     """The author's model of opaque parameters; the class name is the kind.
 
     Strict: unknown keys, duplicate keys, keys in the wrong case and values of the wrong JSON type are refused, by
-    the webhook and by the node alike. Field names are the keys as they stand in the manifest (pydantic's aliases
-    and ``alias_generator`` work as usual).
+    the webhook and by the node alike, in the models inside it too. Field names are the keys as they stand in the
+    manifest (pydantic's aliases and ``alias_generator`` work as usual).
 
     Class arguments:
-        api_version: ``group/version`` that manifests write, for example ``kitchen.pizza.example/v1``.
+        api_version: ``group/version`` that manifests write, for example ``kitchen.pizza.example/v1``; inherited.
         kind: the kind that manifests write, when it is not the class name (two versions of one kind).
         upgrades_from: older versions that are still accepted; each has an ``upgrade`` method.
+
+    Raises:
+        ConfigurationError: when the class is declared, naming what cannot work.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     api_version_: ClassVar[str] = ""
     kind_: ClassVar[str] = ""
@@ -38,6 +42,8 @@ class OpaqueConfig(BaseModel):
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
+        if "[" in cls.__name__:  # pydantic's class for a generic model with its arguments: the same config
+            return
         if api_version is not None:
             group, slash, version = api_version.partition("/")
             if not (group and slash and version) or "/" in version:
@@ -46,19 +52,30 @@ class OpaqueConfig(BaseModel):
                     "write for example 'kitchen.pizza.example/v1'"
                 )
             cls.api_version_ = api_version
-            cls.kind_ = kind or cls.__name__
-            cls.upgrades_from_ = tuple(upgrades_from)
-        elif kind is not None or upgrades_from:
+        elif (kind is not None or upgrades_from) and not cls.api_version_:
             raise ConfigurationError(f"config {cls.__name__}: kind= and upgrades_from= need api_version= beside them")
+        cls.kind_ = kind or cls.__name__
+        cls.upgrades_from_ = tuple(upgrades_from)
         for older in cls.upgrades_from_:
-            if older.upgrade is OpaqueConfig.upgrade:
+            if older.upgrade is OpaqueConfig.upgrade or inspect.iscoroutinefunction(older.upgrade):
                 raise ConfigurationError(
-                    f"config {cls.__name__}: {older.__name__} in upgrades_from has no upgrade() method; "
-                    f"write one that returns a {cls.__name__}"
+                    f"config {cls.__name__}: {older.__name__} in upgrades_from has no plain upgrade() method; "
+                    f"write 'def upgrade(self)' that returns a {cls.__name__}"
+                )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse fields that a manifest cannot give."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, field in cls.model_fields.items():
+            if (field.alias or name) in {"apiVersion", "kind"}:
+                raise ConfigurationError(
+                    f"config {cls.__name__}: field {name} would stand in the manifest as {field.alias or name!r}, "
+                    "which says which config it is; give the field another name"
                 )
 
     def upgrade(self) -> OpaqueConfig:
-        """This config as the next version's model; only old versions have it."""
+        """This config as the next version's model; only old versions have it. Plain ``def``: it is pure."""
         raise ConfigurationError(f"config {type(self).__name__} is the newest version and has no upgrade")
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from dra_kit.author.model import AuthorModel, Bool
+from dra_kit.author.model import AuthorModel
 from dra_kit.author.rules import invalid
 from dra_kit.author.vocabulary import (
     Attribute,
@@ -58,12 +58,12 @@ class Device(AuthorModel):
     consumes_counters: Sequence[DeviceCounterConsumption] = ()
     node_name: str | None = None
     node_selector: NodeSelector | None = None
-    all_nodes: Bool | None = None
+    all_nodes: bool | None = None
     taints: Sequence[DeviceTaint] = ()
-    binds_to_node: Bool | None = None
+    binds_to_node: bool | None = None
     binding_conditions: Sequence[str] = ()
     binding_failure_conditions: Sequence[str] = ()
-    allow_multiple_allocations: Bool | None = None
+    allow_multiple_allocations: bool | None = None
     node_allocatable_resources: Mapping[str, NodeAllocatableResource] = {}
 
     @model_validator(mode="after")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Sequence
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -13,6 +15,7 @@ from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
 from dra_kit.author.effect import Effect
 from dra_kit.author.generics import config_kinds
+from dra_kit.author.model import shown
 from dra_kit.author.preparer import Preparer, check_preparer
 from dra_kit.author.provider import DeviceProvider
 from dra_kit.errors import ConfigurationError
@@ -21,7 +24,8 @@ from dra_kit.resource.validation.formats import driver_name
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 DeviceT = TypeVar("DeviceT", bound=Device, default=Device)
 
-Concurrency = Literal["claim", "device", "driver"]
+Concurrency: TypeAlias = Literal["claim", "device", "driver"]
+InvalidDevices: TypeAlias = Literal["refuse", "drop"]
 
 
 class Driver(Generic[ConfigT, DeviceT]):
@@ -54,18 +58,27 @@ class Driver(Generic[ConfigT, DeviceT]):
         settings: type[BaseModel] | None = None,
         concurrency: Concurrency = "claim",
         rescan_every: float | None = None,
-        invalid_devices: Literal["refuse", "drop"] = "refuse",
+        invalid_devices: InvalidDevices = "refuse",
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
         if name != name.lower():
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
-            raise ConfigurationError(f"driver {name!r}: {'; '.join(problems)}")
-        if not isinstance(provider, DeviceProvider):
-            raise ConfigurationError(f"driver {name}: provider {provider!r} is no dra_kit.DeviceProvider instance")
-        if not isinstance(preparer, Preparer):
-            raise ConfigurationError(f"driver {name}: preparer {preparer!r} is no dra_kit.Preparer instance")
+            raise ConfigurationError(f"driver {shown(name)}: {'; '.join(problems)}")
+        _check_instance(name, "provider", provider, DeviceProvider)
+        _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
+        _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
+        _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
+        if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):
+            raise ConfigurationError(
+                f"driver {name}: rescan_every {rescan_every!r} is no positive number of seconds; leave it out to "
+                "rescan only when asked"
+            )
+        if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
+            raise ConfigurationError(
+                f"driver {name}: settings {shown(settings)} is no pydantic model class; give the class, not an instance"
+            )
         self.name = name
         self.provider = provider
         self.preparer = preparer
@@ -73,16 +86,36 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.settings = settings
         self.concurrency: Concurrency = concurrency
         self.rescan_every = rescan_every
-        self.invalid_devices = invalid_devices
+        self.invalid_devices: InvalidDevices = invalid_devices
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"Driver({self.name!r})"
 
 
+def _check_instance(driver: str, argument: str, value: object, base: type) -> None:
+    if isinstance(value, base):
+        return
+    if isinstance(value, type) and issubclass(value, base):
+        raise ConfigurationError(f"driver {driver}: {argument} {value.__name__} is a class; write {value.__name__}()")
+    raise ConfigurationError(
+        f"driver {driver}: {argument} {shown(value)} is no dra_kit.{base.__name__}; derive its class from that"
+    )
+
+
+def _check_choice(driver: str, argument: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigurationError(f"driver {driver}: {argument} {value!r} is none of {', '.join(map(repr, choices))}")
+
+
 def _by_id(effects: Sequence[type[Effect[Any]]]) -> dict[str, type[Effect[Any]]]:
     known: dict[str, type[Effect[Any]]] = {}
     for effect in effects:
+        if not (isinstance(effect, type) and issubclass(effect, Effect)):
+            raise ConfigurationError(f"effects: {shown(effect)} is no dra_kit.Effect class; give the class itself")
+        if inspect.isabstract(effect):
+            missing = ", ".join(sorted(effect.__abstractmethods__))
+            raise ConfigurationError(f"effect {effect.__name__} lacks {missing}; write what it still needs")
         if not effect.effect_id:
             raise ConfigurationError(
                 f"effect {effect.__name__} has no id; write class {effect.__name__}"

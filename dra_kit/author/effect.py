@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
+from concurrent.futures import Future
+from functools import cache
 from typing import Any, ClassVar, Generic, Protocol
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
 
 from dra_kit.errors import ConfigurationError
@@ -62,15 +64,39 @@ class Effect(BaseModel, ABC, Generic[OutcomeT]):
         Raises:
             ConfigurationError: when the outcome's type cannot be stored as JSON.
         """
-        for base in cls.__mro__:
-            metadata = base.__dict__.get("__pydantic_generic_metadata__")
-            if metadata and metadata["origin"] is Effect:
-                return TypeAdapter(metadata["args"][0])
-        if cls.__mro__[1] is Effect:  # no type argument: the TypeVar's default
-            return TypeAdapter(type(None))  # type: ignore[arg-type]
+        adapter: TypeAdapter[OutcomeT] = _adapter(cls)
+        return adapter
+
+
+@cache
+def _adapter(cls: type[Effect[Any]]) -> TypeAdapter[Any]:
+    outcome = _outcome_type(cls, Effect)
+    if isinstance(outcome, TypeVar):
         raise ConfigurationError(
-            f"effect {cls.__name__}: its outcome type is unknown; derive it from dra_kit.Effect[<type>]"
+            f"effect {cls.__name__}: its outcome type is open; derive it from dra_kit.Effect[<type>]"
         )
+    try:
+        return TypeAdapter(outcome)
+    except PydanticUserError:  # of a schema that cannot be made, too
+        raise ConfigurationError(
+            f"effect {cls.__name__}: its outcome type {getattr(outcome, '__name__', outcome)} cannot be stored; use "
+            "what pydantic can write as JSON, such as str, a dataclass or a pydantic model"
+        ) from None
+
+
+def _outcome_type(cls: type[BaseModel], origin: type[BaseModel]) -> Any:
+    """What ``cls`` gives for the one parameter of ``Effect``, None where it gives nothing."""
+    for base in cls.__mro__:
+        metadata = base.__dict__.get("__pydantic_generic_metadata__") or {}
+        if metadata.get("origin") is origin:
+            return metadata["args"][0]
+        if metadata.get("origin") is not None:  # an intermediate generic base: what its argument stands for
+            between: type[BaseModel] = metadata["origin"]
+            inherited = _outcome_type(between, origin)
+            parameters = between.__pydantic_generic_metadata__["parameters"]
+            known: dict[Any, Any] = dict(zip(parameters, metadata["args"], strict=False))
+            return known.get(inherited, inherited) if isinstance(inherited, TypeVar) else inherited
+    return None
 
 
 class EffectScope(Protocol):
@@ -96,7 +122,9 @@ class Ensuring(Awaitable[ResultT]):
 
     def __await__(self) -> Generator[Any, None, ResultT]:
         self._used()
-        return self._scope.ensure(self._effect).__await__()
+        if asyncio.get_running_loop() is self._scope.loop:
+            return self._scope.ensure(self._effect).__await__()
+        return asyncio.wrap_future(self._in_its_loop()).__await__()
 
     def result(self) -> ResultT:
         """Wait for the outcome, from a worker thread.
@@ -108,8 +136,11 @@ class Ensuring(Awaitable[ResultT]):
             asyncio.get_running_loop()
         except RuntimeError:
             self._used()
-            return asyncio.run_coroutine_threadsafe(self._scope.ensure(self._effect), self._scope.loop).result()
+            return self._in_its_loop().result()
         raise ConfigurationError(
             f"ensure({type(self._effect).__name__}).result() blocks the event loop; in async def write "
             "'await device.ensure(…)'"
         )
+
+    def _in_its_loop(self) -> Future[ResultT]:
+        return asyncio.run_coroutine_threadsafe(self._scope.ensure(self._effect), self._scope.loop)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
+from typing_extensions import NoDefault
+
 from dra_kit.author.config import NoConfig, OpaqueConfig
 from dra_kit.errors import ConfigurationError
 
@@ -14,7 +16,8 @@ def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
 
     Works through intermediate generic classes. A parameter that stays open is given as its TypeVar.
     """
-    for parent in getattr(cls, "__orig_bases__", cls.__bases__):
+    # not getattr: a class without generic bases of its own would answer with those of some ancestor
+    for parent in cls.__dict__.get("__orig_bases__", cls.__bases__):
         origin = get_origin(parent) or parent
         if origin is Generic or not isinstance(origin, type) or not issubclass(origin, base):
             continue
@@ -31,6 +34,8 @@ def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
 def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     """The config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
 
+    A TypeVar that a generic preparer left open stands for its default.
+
     Raises:
         ConfigurationError: when the argument is no OpaqueConfig.
     """
@@ -39,7 +44,7 @@ def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     arguments = type_arguments(preparer, Preparer)
     if not arguments:
         return ()
-    argument = arguments[0]
+    argument = _open(arguments[0])
     members = get_args(argument) if get_origin(argument) in {Union, types.UnionType} else (argument,)
     for member in members:
         if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
@@ -48,3 +53,11 @@ def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
                 "write Preparer[<your OpaqueConfig subclass>]"
             )
     return tuple(member for member in members if member is not NoConfig)
+
+
+def _open(argument: Any) -> Any:
+    """What stands behind a ``type X = A | B`` statement, or a TypeVar with a default."""
+    if isinstance(argument, TypeVar):
+        default = getattr(argument, "__default__", NoDefault)
+        return argument if default is NoDefault else default
+    return getattr(argument, "__value__", argument)

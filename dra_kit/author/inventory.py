@@ -11,12 +11,13 @@ from pydantic import field_validator, model_validator
 from typing_extensions import TypeVar
 
 from dra_kit.author.device import Device, counters_v1
-from dra_kit.author.model import AuthorModel, Bool, shown
+from dra_kit.author.model import AuthorModel, shown
 from dra_kit.author.rules import invalid
 from dra_kit.author.vocabulary import CounterSet, NodeSelector
 from dra_kit.errors import InvalidDevice
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote
+from dra_kit.resource.validation.formats import driver_name
 from dra_kit.resource.validation.pools import validate_pool
 from dra_kit.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_slice
 
@@ -49,8 +50,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     devices: Sequence[DeviceT_co] = ()
     counter_sets: Sequence[CounterSet] = ()
     node_selector: NodeSelector | None = None
-    all_nodes: Bool = False
-    per_device_node_selection: Bool = False
+    all_nodes: bool = False
+    per_device_node_selection: bool = False
     partition_type_attribute: str | None = None
     skip_node_operations: Sequence[SkippableOperation] = ()
 
@@ -108,13 +109,16 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         name = _NODE if self.name is None else self.name
         pool = v1.ResourcePool(name=name, generation=1, resource_slice_count=len(contents))
         partition = self.partition_type_attribute
+        domain = (partition or "").partition("/")[0]
+        # a driver's own attributes may be written without domain; its name is not known here
+        driver = "driver" if driver_name(domain, "") else domain
         # slices without such devices are published without it; when no device has any, the first slice tells so
         partitioned = [any(device.consumes_counters for device in content.get("devices", ())) for content in contents]
         partitioned[0] = partitioned[0] or not any(partitioned)
         return [
             v1.ResourceSlice(
                 spec=v1.ResourceSliceSpec(
-                    driver="driver",
+                    driver=driver,
                     pool=pool,
                     partition_type_attribute=partition if has_partitions else None,
                     skip_node_operations=tuple(self.skip_node_operations),
@@ -146,8 +150,8 @@ def _pool_path(path: str, devices: int) -> str:
     if kind == "devices":
         return f"devices[{number * ADVANCED_DEVICES_MAX + index}]{rest}"
     if kind == "sharedCounters":
-        return f"counterSets[{number - -(-devices // ADVANCED_DEVICES_MAX)}]{rest}"
-    return rest.lstrip(".")
+        return f"sharedCounters[{number - -(-devices // ADVANCED_DEVICES_MAX)}]{rest}"
+    return rest.lstrip(".").removeprefix("pool.")
 
 
 class Inventory(AuthorModel, Generic[DeviceT_co]):

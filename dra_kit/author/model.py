@@ -5,16 +5,10 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, Strict, ValidationError
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
 
 from dra_kit.errors import DraKitError, InvalidDevice
 from dra_kit.values.quantity import Quantity
-
-Bool: TypeAlias = Annotated[bool, Strict()]
-"""``True`` or ``False``; a string such as ``"no"`` is refused rather than read."""
-
-Int: TypeAlias = Annotated[int, Strict()]
-"""An int; neither a string of digits, nor a bool, nor a float."""
 
 _SHOWN_MAX = 80
 
@@ -42,13 +36,13 @@ def shown(value: object) -> str:
 
 
 class AuthorModel(BaseModel):
-    """Immutable; an argument that does not exist, or does not fit, is an error at the line that wrote it.
+    """Immutable and strict; an argument that does not exist, or does not fit, is an error at the line that wrote it.
 
     Raises:
         InvalidDevice: naming the object, the field, the value and the rule; what is prepared raises InvalidPrepared.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
@@ -94,5 +88,5 @@ def _text(cls: type[BaseModel], field: str, problem: dict[str, Any]) -> str:
             return "is required"
         case "value_error":
             return str(problem["msg"]).removeprefix("Value error, ")
-    text = str(problem["msg"])
+    text = str(problem["msg"]).replace("Input should be", "must be", 1)
     return f"{text[:1].lower()}{text[1:]}, not {shown(problem['input'])}"

@@ -4,15 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import JsonValue
+from pydantic import AfterValidator, JsonValue, PlainValidator
 
+from dra_kit.author.json_values import json_value
 from dra_kit.author.model import AuthorModel
 from dra_kit.author.vocabulary import Attribute
+from dra_kit.errors import DraKitError, InvalidPrepared
 
 
-class Mount(AuthorModel):
+def _env(value: Mapping[str, str]) -> Mapping[str, str]:
+    for name in value:
+        if not name or "=" in name or "\0" in name:
+            msg = f"{name!r} is no name of a variable: it must not be empty, nor have '=' or NUL in it"
+            raise ValueError(msg)
+        if "\0" in value[name]:
+            msg = f"the value of {name} has NUL in it, which no environment can hold"
+            raise ValueError(msg)
+    return value
+
+
+Env: TypeAlias = Annotated[Mapping[str, str], AfterValidator(_env)]
+Json: TypeAlias = Annotated[JsonValue, PlainValidator(json_value)]
+
+
+class PreparedModel(AuthorModel):
+    """The base of what a preparer returns.
+
+    Raises:
+        InvalidPrepared: naming the object, the field, the value and the rule.
+    """
+
+    error_class_: ClassVar[type[DraKitError]] = InvalidPrepared
+
+
+class Mount(PreparedModel):
     """A file or directory of the host in the container; ``options`` as for mount(8), for example ``["ro", "bind"]``."""
 
     host_path: str
@@ -21,7 +48,7 @@ class Mount(AuthorModel):
     type: str | None = None
 
 
-class DeviceNode(AuthorModel):
+class DeviceNode(PreparedModel):
     """A device file in the container; type, major, minor and mode are taken from the host when not given."""
 
     path: str
@@ -35,7 +62,7 @@ class DeviceNode(AuthorModel):
     gid: int | None = None
 
 
-class Hook(AuthorModel):
+class Hook(PreparedModel):
     """A program of the host that the runtime runs at a point of the container's life."""
 
     hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
@@ -45,17 +72,17 @@ class Hook(AuthorModel):
     timeout: int | None = None
 
 
-class NetDevice(AuthorModel):
+class NetDevice(PreparedModel):
     """A network interface of the host that moves into the container under ``name``."""
 
     host_interface_name: str
     name: str
 
 
-class ContainerEdits(AuthorModel):
+class ContainerEdits(PreparedModel):
     """Changes to a container, in the words of CDI."""
 
-    env: Mapping[str, str] = {}
+    env: Env = {}
     mounts: Sequence[Mount] = ()
     device_nodes: Sequence[DeviceNode] = ()
     hooks: Sequence[Hook] = ()
@@ -63,7 +90,7 @@ class ContainerEdits(AuthorModel):
     additional_gids: Sequence[int] = ()
 
 
-class Condition(AuthorModel):
+class Condition(PreparedModel):
     """A metav1.Condition of a device; ``last_transition_time`` is set by the framework when left out."""
 
     type: str
@@ -74,7 +101,7 @@ class Condition(AuthorModel):
     observed_generation: int | None = None
 
 
-class NetworkDeviceData(AuthorModel):
+class NetworkDeviceData(PreparedModel):
     """What became of a network device: its name in the pod, its addresses in CIDR form, its hardware address."""
 
     interface_name: str = ""
@@ -82,15 +109,15 @@ class NetworkDeviceData(AuthorModel):
     hardware_address: str = ""
 
 
-class DeviceStatus(AuthorModel):
+class DeviceStatus(PreparedModel):
     """What the driver says of an allocated device in the claim's ``status.devices``."""
 
     conditions: Sequence[Condition] = ()
-    data: JsonValue = None
+    data: Json = None
     network_data: NetworkDeviceData | None = None
 
 
-class DeviceMetadata(AuthorModel):
+class DeviceMetadata(PreparedModel):
     """What the container can read about its device in a file, without access to the API (KEP-5304)."""
 
     attributes: Mapping[str, Attribute] = {}
@@ -101,7 +128,7 @@ class Prepared(ContainerEdits):
     """What a container gets with one allocated device. Everything is optional.
 
     Args:
-        env: environment variables. Values may hold anything but NUL.
+        env: environment variables by name. Values may hold anything but NUL.
         mounts: host files and directories.
         device_nodes: device files.
         hooks: programs around the container's life.
@@ -118,4 +145,4 @@ class Prepared(ContainerEdits):
     claim_edits: ContainerEdits | None = None
     status: DeviceStatus | None = None
     metadata: DeviceMetadata | None = None
-    state: JsonValue = None
+    state: Json = None

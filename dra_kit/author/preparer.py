@@ -6,17 +6,19 @@ from abc import ABC
 from collections.abc import Awaitable, Sequence
 from typing import Any, Generic, TypeAlias
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from typing_extensions import TypeVar
 
 from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Claim, ClaimReference
+from dra_kit.author.claim import AllocatedDevice, Claim
 from dra_kit.author.config import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.device import Device
 from dra_kit.author.generics import config_kinds
+from dra_kit.author.model import shown
 from dra_kit.author.prepared import Prepared
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, PermanentError
+from dra_kit.resource.reference import ClaimReference
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 AdvertisedT_contra = TypeVar("AdvertisedT_contra", bound=Device, default=Device, contravariant=True)
@@ -59,7 +61,7 @@ class Preparer(ABC, Generic[ConfigT, AdvertisedT_contra]):
         del claim, state
         return None
 
-    def default_config(self, device: AdvertisedT_contra) -> ConfigT:
+    def default_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
         """The config of a claim that has none; by default the (first) config class with its defaults."""
         del device
         kinds = config_kinds(type(self))
@@ -91,6 +93,24 @@ async def prepare_all(
     return await call(preparer.prepare_claim, claim, devices)
 
 
+async def config_without_claim(preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra) -> ConfigT:
+    """The config for a claim that has none, from the author's ``default_config``.
+
+    Raises:
+        PermanentError: when that gave something else than a config of the preparer's kinds.
+    """
+    plain = type(preparer).default_config is Preparer.default_config  # needs no thread
+    config = preparer.default_config(device) if plain else await call(preparer.default_config, device)
+    kinds = config_kinds(type(preparer)) or (NoConfig,)
+    if not isinstance(config, kinds):
+        raise PermanentError(
+            f"{type(preparer).__name__}.default_config returned {shown(config)}; return a "
+            f"{' or '.join(kind.__name__ for kind in kinds)}",
+            code="invalid-default-config",
+        )
+    return config
+
+
 def check_preparer(preparer: Preparer[Any, Any]) -> None:
     """Refuse a preparer that cannot work, when the driver is made.
 
@@ -112,3 +132,13 @@ def check_preparer(preparer: Preparer[Any, Any]) -> None:
                 f"config {kind.__name__}: {', '.join(required)} has no default, so a claim without config could not be "
                 f"prepared; give a default, or override {cls.__name__}.default_config(device)"
             )
+        _check_defaults(kind)
+
+
+def _check_defaults(kind: type[OpaqueConfig]) -> None:
+    try:
+        config = kind()
+        kind.model_validate(dict(config), strict=True, by_name=True)
+    except ValidationError as error:
+        text = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+        raise ConfigurationError(f"config {kind.__name__}: its defaults break its own rules: {text}") from None

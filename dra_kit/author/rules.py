@@ -18,9 +18,7 @@ _SHOWN_MAX: Final = 8
 """Problems that one error tells in full; thirty-three misspelt names would not be read anyway."""
 
 _CAMEL: Final = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
-_ATTRIBUTE_MEMBER: Final = re.compile(
-    r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool|strings|versions|ints|bools)"
-)
+_ATTRIBUTE_MEMBER: Final = re.compile(r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool)s?")
 _OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
 """What an author writes under another name: a pool's counters are laid out in slices of their own."""
 

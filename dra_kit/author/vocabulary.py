@@ -43,13 +43,14 @@ def _attribute(value: object) -> AttributeValue:
         return scalar
     if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray):
         msg = f"an attribute is a bool, int, str, dra_kit.Version or a list of one of these, not {shown(value)}"
-        raise ValueError(msg)
+        raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
     items = [_scalar(item) for item in value]
     if not items:
         msg = "a list attribute must have at least one item; leave the attribute out instead"
         raise ValueError(msg)
     if None in items:
-        msg = f"an item of a list attribute is a bool, int, str or dra_kit.Version, not {shown(value[items.index(None)])}"
+        wrong = value[items.index(None)]
+        msg = f"an item of a list attribute is a bool, int, str or dra_kit.Version, not {shown(wrong)}"
         raise ValueError(msg)
     kinds = sorted({type(item).__name__ for item in items})
     if len(kinds) > 1:

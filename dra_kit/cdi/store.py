@@ -61,6 +61,7 @@ class SpecStore:
         self.directory = directory
         self.driver = driver
         self._lock = threading.Lock()
+        self._written: dict[str, tuple[int, int, int]] = {}
 
     def path(self, claim_uid: str) -> Path:
         """The file of a claim's spec, whether it exists or not."""
@@ -88,8 +89,16 @@ class SpecStore:
             with self._lock:
                 if _content(path) != content:
                     self._replace(claim_uid, path, content)
+                self._written[claim_uid] = _signature(path)
         except OSError as error:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be written", error) from error
+
+    def intact(self, claim_uid: str) -> bool:
+        """Whether the file is the very one that this store wrote last; one look at its attributes, no reading."""
+        try:
+            return self._written.get(claim_uid) == _signature(self.path(claim_uid))
+        except OSError:
+            return False
 
     def _replace(self, claim_uid: str, path: Path, content: bytes) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -136,6 +145,7 @@ class SpecStore:
             PermanentError: the UID cannot be part of a file name.
             StoreError: the file exists but cannot be removed.
         """
+        self._written.pop(claim_uid, None)
         path = self.path(claim_uid)
         try:
             with self._lock:
@@ -205,6 +215,11 @@ def _content(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
+
+
+def _signature(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _write_new(path: Path, content: bytes) -> None:

@@ -43,7 +43,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except DraKitError as error:
-            click.echo(f"error: {error} [{error.code}]", err=True)
+            text = " ".join(str(error).split())  # an author's exception may have many lines
+            click.echo(f"error: {text} [{error.code}]", err=True)
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
 
 

@@ -1,23 +1,19 @@
-"""Options that several commands share, and the author's own settings as options."""
+"""Options that several commands share, and the command whose TARGET brings options of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
-from dra_kit.author.driver import Driver
-from dra_kit.errors import ConfigurationError
+from dra_kit.cli.driver_settings import AUTHOR_PREFIX, author_settings, settings_options
 from dra_kit.process.target import load_driver
 
-F = TypeVar("F", bound=Callable[..., Any])
+__all__ = ["AUTHOR_PREFIX", "RoleCommand", "author_settings", "common", "path"]
 
-AUTHOR_PREFIX = "DRIVER_"
-"""Environment names of an author's settings: ``DRIVER_`` and the field's name in upper case."""
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def path(**kwargs: Any) -> click.Path:
@@ -44,78 +40,46 @@ class RoleCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the TARGET first, so that its settings are known when the options are read."""
-        target = _target(self, ctx, args)
+        own = super().get_params(ctx)
+        target = None if ctx.resilient_parsing else _target(own, args)
         if target is not None:
             driver = load_driver(target)
             ctx.meta["driver"] = driver
-            if driver.settings is not None:
-                taken = {name for parameter in self.params for name in parameter.opts}
-                self.params = [*self.params, *_settings_options(driver, driver.settings, taken)]
+            ctx.meta["driver_options"] = settings_options(driver, own)
         return super().parse_args(ctx, args)
 
-
-def _target(command: click.Command, ctx: click.Context, args: list[str]) -> str | None:
-    """The TARGET among the arguments, read without knowing the author's options yet."""
-    parser = click.Command.make_parser(command, ctx)
-    parser.ignore_unknown_options = True
-    try:
-        values, rest, _ = parser.parse_args(list(args))
-    except click.UsageError:
-        return None  # told by the real parser
-    target = values.get("target")
-    del rest
-    return target if isinstance(target, str) else None
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The command's own options, and those of the driver that was loaded for this call."""
+        return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
 
 
-def _settings_options(driver: Driver[Any, Any], model: type[BaseModel], taken: set[str]) -> list[click.Option]:
-    options = []
-    for name, field in model.model_fields.items():
-        flag = f"--{name.replace('_', '-')}"
-        if flag in taken:
-            raise ConfigurationError(
-                f"driver {driver.name}: setting {name} collides with {flag} of dra-kit; rename the field"
-            )
-        default = field.get_default(call_default_factory=False) if not field.is_required() else None
-        options.append(
-            click.Option(
-                [f"driver_setting_{name}", flag],
-                envvar=f"{AUTHOR_PREFIX}{name.upper()}",
-                show_envvar=True,
-                help=_help(field, default),
-                expose_value=False,
-                callback=_collect(name),
-            )
-        )
-    return options
+def _target(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
+    """The TARGET among the arguments, read without knowing the author's options yet.
 
-
-def _help(field: FieldInfo, default: object) -> str:
-    text = field.description or ""
-    shown = "required" if field.is_required() else f"default: {default}"
-    return f"{text}  [{shown}]" if text else f"[{shown}]"
-
-
-def _collect(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
-    def callback(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            ctx.meta.setdefault("driver_settings", {})[name] = value
-
-    return callback
-
-
-def author_settings(driver: Driver[Any, Any], values: Mapping[str, str]) -> BaseModel | None:
-    """The author's settings from flags and environment.
-
-    Raises:
-        ConfigurationError: naming flag, value and rule.
+    What follows an unknown option may be its value, so the first argument that follows none is preferred.
     """
-    if driver.settings is None:
-        return None
-    try:
-        return driver.settings.model_validate(dict(values), strict=False)
-    except ValidationError as error:
-        problems = "; ".join(
-            f"--{str(item['loc'][0]).replace('_', '-')} ({AUTHOR_PREFIX}{str(item['loc'][0]).upper()}): {item['msg']}"
-            for item in error.errors(include_url=False)
-        )
-        raise ConfigurationError(f"settings of driver {driver.name}: {problems}") from None
+    takes_value = {opt: not option.is_flag for option in _options(params) for opt in _flags(option)}
+    plain: list[str] = []
+    perhaps_values: list[str] = []
+    words = iter(args)
+    after_unknown = False
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if word == "--":
+            plain.extend(words)
+        elif not word.startswith("-"):
+            (perhaps_values if after_unknown else plain).append(word)
+            after_unknown = False
+        elif flag not in takes_value:
+            after_unknown = not equals
+        elif takes_value[flag] and not equals:
+            next(words, None)
+    return next(iter((*plain, *perhaps_values)), None)
+
+
+def _options(params: Sequence[click.Parameter]) -> Iterator[click.Option]:
+    return (param for param in params if isinstance(param, click.Option))
+
+
+def _flags(option: click.Option) -> list[str]:
+    return [*option.opts, *option.secondary_opts]

@@ -12,7 +12,6 @@ from typing import Self
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin import (
     CALL_TIMEOUT,
-    ClaimRef,
     Device,
     PluginClient,
     check_prepared,
@@ -26,6 +25,7 @@ from dra_kit.kubelet.registration import (
     select_service,
 )
 from dra_kit.kubelet.registry import POLL_INTERVAL, watch_sockets
+from dra_kit.resource.reference import ClaimReference
 
 # a registration that failed is repeated after half a second, then after twice as long each time (kubelet 1.37)
 _FIRST_DELAY = 0.5
@@ -114,7 +114,7 @@ class Kubelet:
             raise KubeletError(f"DRA driver {driver} is not registered{refused}") from None
         return self.plugin(driver)
 
-    async def prepare(self, driver: str, claims: Sequence[ClaimRef]) -> dict[str, tuple[Device, ...]]:
+    async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[Device, ...]]:
         """Has the driver prepare the claims of a pod, in one call; the devices by claim UID.
 
         Raises:
@@ -122,7 +122,7 @@ class Kubelet:
         """
         return check_prepared(claims, await self.plugin(driver).prepare(claims))
 
-    async def unprepare(self, driver: str, claims: Sequence[ClaimRef]) -> None:
+    async def unprepare(self, driver: str, claims: Sequence[ClaimReference]) -> None:
         """Has the driver release the claims of a pod, in one call.
 
         Raises:

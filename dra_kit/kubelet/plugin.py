@@ -13,18 +13,10 @@ from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.proto import dra_v1_pb2_grpc as v1_grpc
 from dra_kit.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
+from dra_kit.resource.reference import ClaimReference
 
 CALL_TIMEOUT = 45.0
 """Seconds the kubelet waits for NodePrepareResources and NodeUnprepareResources."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
-    """A ResourceClaim as a pod's kubelet knows it."""
-
-    namespace: str
-    name: str
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,7 @@ class PluginClient:
         """Whether the connection is up: the kubelet's measure of a plugin's liveness since 1.34."""
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> dict[str, PreparedClaim]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, PreparedClaim]:
         """NodePrepareResources for all claims in one call; the driver's answers by UID, as they came.
 
         Raises:
@@ -90,7 +82,7 @@ class PluginClient:
             for uid, entry in answer.claims.items()
         }
 
-    async def unprepare(self, claims: Sequence[ClaimRef]) -> dict[str, str]:
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> dict[str, str]:
         """NodeUnprepareResources for all claims in one call; the error texts by UID, empty for done, as they came.
 
         Raises:
@@ -113,7 +105,9 @@ class PluginClient:
         await self._channel.close(grace=None)
 
 
-def check_prepared(claims: Sequence[ClaimRef], answers: Mapping[str, PreparedClaim]) -> dict[str, tuple[Device, ...]]:
+def check_prepared(
+    claims: Sequence[ClaimReference], answers: Mapping[str, PreparedClaim]
+) -> dict[str, tuple[Device, ...]]:
     """What the kubelet makes of a driver's answers to one NodePrepareResources: devices by UID.
 
     Raises:
@@ -123,7 +117,7 @@ def check_prepared(claims: Sequence[ClaimRef], answers: Mapping[str, PreparedCla
     return {uid: answer.devices for uid, answer in answers.items()}
 
 
-def check_unprepared(claims: Sequence[ClaimRef], answers: Mapping[str, str]) -> None:
+def check_unprepared(claims: Sequence[ClaimReference], answers: Mapping[str, str]) -> None:
     """What the kubelet makes of a driver's answers to one NodeUnprepareResources.
 
     Raises:
@@ -132,7 +126,7 @@ def check_unprepared(claims: Sequence[ClaimRef], answers: Mapping[str, str]) -> 
     _check("NodeUnprepareResources", claims, answers)
 
 
-def _check(call: str, claims: Sequence[ClaimRef], errors: Mapping[str, str]) -> None:
+def _check(call: str, claims: Sequence[ClaimReference], errors: Mapping[str, str]) -> None:
     names = {claim.uid: claim.name for claim in claims}
     for uid, error in errors.items():
         if uid not in names:
@@ -153,5 +147,5 @@ def _device(device: v1.Device | v1beta1.Device) -> Device:
     )
 
 
-def _messages(claims: Sequence[ClaimRef]) -> list[v1.Claim]:
+def _messages(claims: Sequence[ClaimReference]) -> list[v1.Claim]:
     return [v1.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]

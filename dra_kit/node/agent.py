@@ -7,7 +7,6 @@ import logging
 from concurrent.futures import Future
 from typing import Any, Final
 
-from dra_kit.author.claim import ClaimReference
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
@@ -30,10 +29,11 @@ from dra_kit.node.service import ClaimService
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.status import StatusWriter
 from dra_kit.node.store import Store
-from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
+from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.sockets import plugin_socket, registration_socket, remove_stale_sockets
 from dra_kit.process.supervisor import Supervisor
+from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -56,29 +56,39 @@ class Agent:
     """Everything the node role consists of; see :func:`run_node` for its arguments and errors."""
 
     def __init__(self, driver: Driver[Any, Any], settings: NodeSettings, credentials: Credentials) -> None:
-        name, node = driver.name, settings.node_name
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
-        self._client = Client(credentials, user_agent=f"{name} dra-kit/node")
-        self._events = EventRecorder(self._client, controller=name, instance=node)
-        self._store = Store(settings.database(name))
+        self.supervisor = Supervisor(drain=DRAIN)
+        self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
+        self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
+        boot_id = _boot_id(settings)
+        self._store = Store(settings.database(driver.name))
+        try:
+            self._wire(credentials, boot_id)
+        except BaseException:
+            self._store.close()
+            raise
+
+    def _wire(self, credentials: Credentials, boot_id: str) -> None:
+        driver, settings = self._driver, self._settings
+        name, node = driver.name, settings.node_name
         inventory = CurrentInventory()
+        discovery = Discovery(driver, node, inventory)
         context = NodeContext(
             driver=name,
             node=NodeInfo(node),
             state_dir=settings.state(name) / "author",
             settings=settings.author,
             store=self._store,
+            rescan=discovery.rescan,
             update=self._update,
+            stopping=self.supervisor.stopping.is_set,
         )
-        discovery = Discovery(driver, context, inventory)
-        context.on_rescan(discovery.rescan)
-        boot_id = _boot_id(settings)
         effects = EffectEngine(self._store, driver.effects, boot_id=boot_id)
         started = asyncio.Event()
         metadata = MetadataFiles(settings.state(name) / "device-metadata", name)
-        self._status = StatusWriter(self._client, name)
+        status = StatusWriter(self._client, name)
         self._service = ClaimService(
             driver,
             api=self._client,
@@ -87,18 +97,21 @@ class Agent:
             preparation=Preparation(driver, inventory, effects, boot_id, started, metadata),
             effects=effects,
             failed=self._prepare_failed,
-            prepared=self._status.submit,
+            prepared=status.submit,
+            released=status.forget,
+            deadline=settings.deadline,
         )
-        facts = ServerFacts(self._client, node)
+        facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
         inventory.listen(publisher.publish)
-        self.supervisor = Supervisor(drain=DRAIN)
+        inventory.listen(self._service.inventory_changed)
         kubelet = self._kubelet()
+        startup = Startup(driver, context, self._service, facts, started)
         self.supervisor.add(kubelet)
         self.supervisor.add(self._events, after=kubelet)
-        self.supervisor.add(self._status, after=kubelet)
-        self.supervisor.add(Startup(driver, context, self._service, facts, started), after=kubelet)
-        self.supervisor.add(discovery, after=kubelet)
+        self.supervisor.add(status, after=kubelet)
+        self.supervisor.add(startup, after=kubelet)
+        self.supervisor.add(discovery, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
 
@@ -111,16 +124,15 @@ class Agent:
             endpoint=endpoint,
             supported_versions=plugin.supported_versions,
             socket=registration_socket(kubelet_dir, name, pod_uid),
-            on_status=_told_by_kubelet,
         )
         return KubeletConnection(plugin, registration, self._service)
 
     async def run(self) -> int:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
-        for path in remove_stale_sockets(self._settings.kubelet_dir, self._driver.name):
-            logger.info("stale socket removed", extra={"path": str(path)})
-        self._service.sweep()
         try:
+            for path in remove_stale_sockets(self._settings.kubelet_dir, self._driver.name):
+                logger.info("stale socket removed", extra={"path": str(path)})
+            self._service.sweep()
             return await self.supervisor.run()
         finally:
             await self._events.flush(2.0)
@@ -149,13 +161,6 @@ class Agent:
 def _told_if_failed(work: Future[None]) -> None:
     if not work.cancelled() and (error := work.exception()) is not None:
         logger.error("facts of a device not kept", extra={"error": str(error)})
-
-
-def _told_by_kubelet(status: RegistrationStatus) -> None:
-    if status.registered:
-        logger.info("registered with the kubelet")
-    else:
-        logger.error("the kubelet refused the registration", extra={"error": status.error})
 
 
 def _boot_id(settings: NodeSettings) -> str:

@@ -9,11 +9,12 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from dra_kit.author.claim import Claim, ClaimReference, ConsumerReference, Effects
+from dra_kit.author.claim import Claim, ConsumerReference, Effects
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.resource import v1
 from dra_kit.resource.config import configs_for_driver
+from dra_kit.resource.reference import ClaimReference
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 
@@ -131,10 +132,15 @@ def _fingerprint(
     results: tuple[v1.DeviceRequestAllocationResult, ...],
     configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...],
 ) -> str:
+    # only what decides about the preparation: fields that a newer API server adds to running claims do not
     data = [
-        [result.to_json(), [entry.opaque.parameters for entry in entries if entry.opaque is not None]]
+        [
+            result.request, result.pool, result.device, result.share_id, bool(result.admin_access),
+            {name: str(amount) for name, amount in result.consumed_capacity.items()},
+            [entry.opaque.parameters for entry in entries if entry.opaque is not None],
+        ]
         for result, entries in zip(results, configs, strict=True)
-    ]
+    ]  # fmt: skip
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from dra_kit.author.context import Context, NodeInfo, PreparedClaim
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.errors import ConfigurationError
 from dra_kit.node.store import Store
 
 Update = Callable[[str, str, DeviceStatus | None, DeviceMetadata | None], None]
@@ -23,34 +23,49 @@ class NodeContext(Context[Any]):
         state_dir: the author's own directory; made when missing.
         settings: the author's settings, already filled.
         store: where prepared claims are looked up.
+        rescan: starts ``discover`` again.
         update: takes facts that came later.
+        stopping: whether the process is asked to end.
+
+    Raises:
+        ConfigurationError: when the author's directory cannot be made.
     """
 
     def __init__(
-        self, *, driver: str, node: NodeInfo, state_dir: Path, settings: Any, store: Store, update: Update
+        self,
+        *,
+        driver: str,
+        node: NodeInfo,
+        state_dir: Path,
+        settings: Any,
+        store: Store,
+        rescan: Callable[[], None],
+        update: Update,
+        stopping: Callable[[], bool],
     ) -> None:
-        state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        try:
+            state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"the author's directory {state_dir} cannot be made: {error}; correct --state-dir"
+            ) from error
         self.driver = driver
         self.node = node
         self.state_dir = state_dir
         self.settings = settings
         self._store = store
         self._update = update
-        self._stopping = threading.Event()
-        self._rescan: Callable[[], None] = lambda: None
+        self._stopping = stopping
+        self._rescan = rescan
 
     @property
     def stopping(self) -> bool:
         """See :class:`dra_kit.Context`."""
-        return self._stopping.is_set()
+        return self._stopping()
 
-    def stop(self) -> None:
-        """The process is asked to end."""
-        self._stopping.set()
-
-    def on_rescan(self, rescan: Callable[[], None]) -> None:
-        """Who answers :meth:`rescan`."""
-        self._rescan = rescan
+    def node_known(self, node: NodeInfo) -> None:
+        """The Node was read, with its labels."""
+        self.node = node
 
     def rescan(self) -> None:
         """See :class:`dra_kit.Context`."""

@@ -7,11 +7,13 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.node.waiting import to_the_end
 
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], T]
@@ -26,7 +28,7 @@ CREATE TABLE IF NOT EXISTS claim_devices (
 );
 CREATE INDEX IF NOT EXISTS claim_devices_by_device ON claim_devices (pool, device);
 CREATE INDEX IF NOT EXISTS claim_devices_by_claim ON claim_devices (uid);
-CREATE TABLE IF NOT EXISTS epochs (uid TEXT PRIMARY KEY, epoch INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS effects (
   number INTEGER PRIMARY KEY AUTOINCREMENT, effect TEXT NOT NULL, spec TEXT NOT NULL, keys TEXT NOT NULL,
   phase TEXT NOT NULL, outcome TEXT, boot_id TEXT NOT NULL, error TEXT NOT NULL DEFAULT '', UNIQUE (effect, spec)
@@ -41,6 +43,7 @@ CREATE INDEX IF NOT EXISTS effect_claims_by_claim ON effect_claims (uid);
 @dataclass(slots=True)
 class _Job:
     write: Write[Any]
+    then: Callable[[], None] | None
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
 
@@ -51,7 +54,7 @@ class _Job:
             pass  # the loop is closed; nobody waits any more
 
     def _set(self, result: Any, error: BaseException | None) -> None:
-        if self.future.done():
+        if self.future.done():  # given up on at the end of the process
             return
         if error is None:
             self.future.set_result(result)
@@ -75,13 +78,18 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            self._writer = self._open()
-            self._migrate(self._writer)
-            self._reader = self._open()
-        except (OSError, sqlite3.Error) as error:
-            raise self._store_error("cannot be opened", error) from error
+        with ExitStack() as opened:
+            try:
+                path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+                path.touch(mode=0o600)  # the records hold what containers get in their environment
+                self._writer = opened.enter_context(closing(self._open()))
+                self._migrate(self._writer)
+                self._reader = opened.enter_context(closing(self._open()))
+            except (OSError, sqlite3.Error) as error:
+                raise self._store_error("cannot be opened", error) from error
+            self._connections = opened.pop_all()
+        # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
+        self._reading = threading.Lock()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
@@ -89,8 +97,12 @@ class Database:
     def _open(self) -> sqlite3.Connection:
         # autocommit mode: transactions are begun and ended here, by name
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=FULL")
+        except sqlite3.Error:
+            connection.close()
+            raise
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
@@ -104,36 +116,42 @@ class Database:
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
 
     def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """All rows of a query; sees every write that was answered.
+        """All rows of a query; sees every write that was answered. From any thread.
 
         Raises:
             StoreError: when the file cannot be read.
         """
         try:
-            return self._reader.execute(sql, arguments).fetchall()
+            with self._reading:
+                return self._reader.execute(sql, arguments).fetchall()
         except sqlite3.Error as error:
             raise self._store_error("cannot be read", error) from error
 
-    async def write(self, write: Write[T]) -> T:
+    async def write(self, write: Write[T], then: Callable[[], None] | None = None) -> T:
         """Run ``write`` in the next transaction and return its result once that is durable.
 
-        An exception that ``write`` raises undoes its own changes only and reaches the caller.
+        An exception that ``write`` raises undoes its own changes only and reaches the caller. A caller that is
+        cancelled waits for the end all the same; cancelled means stored then.
+
+        Args:
+            write: changes the database; its result is returned.
+            then: called in the writer's thread once the transaction is durable, for files that are derived from it;
+                an exception of it reaches the caller, the transaction stays.
 
         Raises:
             StoreError: when the transaction fails; then nothing of it is stored.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(write, loop, loop.create_future())
+        job = _Job(write, then, loop, loop.create_future())
         self._jobs.put(job)
-        result: T = await job.future
+        result: T = await to_the_end(job.future)
         return result
 
     def close(self) -> None:
         """Finish the writes that wait, then close the file."""
         self._jobs.put(None)
         self._thread.join()
-        self._reader.close()
-        self._writer.close()
+        self._connections.close()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -150,29 +168,54 @@ class Database:
                 return
 
     def _transaction(self, batch: list[_Job]) -> None:
-        outcomes: list[tuple[_Job, Any, BaseException | None]] = []
+        outcomes: list[tuple[_Job, Any, Exception | None]] = []
         try:
             self._writer.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                self._writer.execute("SAVEPOINT job")
-                try:
-                    outcomes.append((job, job.write(self._writer), None))
-                except sqlite3.Error:
-                    raise
-                except Exception as error:  # noqa: BLE001 - belongs to the caller of this job alone
-                    self._writer.execute("ROLLBACK TO job")
-                    outcomes.append((job, None, error))
-                self._writer.execute("RELEASE job")
+            outcomes += [(job, *self._attempt(job)) for job in batch]
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
+            self._give_up()
             failure = self._store_error("cannot be written", error)
             outcomes = [(job, None, failure) for job in batch]
         for job, result, problem in outcomes:
-            job.finish(result, problem)
+            job.finish(result, problem or _after(job.then))
+
+    def _attempt(self, job: _Job) -> tuple[Any, Exception | None]:
+        """Result and error of one job; a failed one leaves no trace in the transaction.
+
+        Raises:
+            sqlite3.Error: when the transaction as a whole is lost.
+        """
+        self._writer.execute("SAVEPOINT job")
+        result: Any = None
+        problem: Exception | None = None
+        try:
+            result = job.write(self._writer)
+        except Exception as error:
+            if not self._writer.in_transaction:  # sqlite has undone it all: the disk is full, or does not work
+                raise
+            self._writer.execute("ROLLBACK TO job")
+            problem = self._store_error("cannot be written", error) if isinstance(error, sqlite3.Error) else error
+        self._writer.execute("RELEASE job")
+        return result, problem
+
+    def _give_up(self) -> None:
+        try:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+        except sqlite3.Error:
+            pass  # the next BEGIN tells whether the file works again
 
     def _store_error(self, what: str, error: Exception) -> StoreError:
         return StoreError(
             f"state {self.path} {what}: {error}; check that the disk is writable and not full (--state-dir)"
         )
+
+
+def _after(then: Callable[[], None] | None) -> Exception | None:
+    try:
+        if then is not None:
+            then()
+    except Exception as error:  # noqa: BLE001 - belongs to the caller of this job alone
+        return error
+    return None

@@ -6,13 +6,13 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import AsyncIterable, Iterable
+import time
+from collections.abc import AsyncIterable
+from contextlib import closing
 from typing import Any, Final
 
-from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
-from dra_kit.errors import DraKitError
-from dra_kit.node.context import NodeContext
+from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.node.inventory import CurrentInventory, as_inventory
 
 logger = logging.getLogger(__name__)
@@ -20,19 +20,19 @@ RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 
 
 class Discovery:
-    """A part of the node process: startup of the provider, then its generator, again and again as asked.
+    """A part of the node process: the provider's generator, again and again as asked.
 
     Args:
         driver: whose provider is run.
-        context: given to ``startup``.
+        node_name: what a pool without a name is called.
         current: where inventories go.
     """
 
     name = "discovery"
 
-    def __init__(self, driver: Driver[Any, Any], context: NodeContext, current: CurrentInventory) -> None:
+    def __init__(self, driver: Driver[Any, Any], node_name: str, current: CurrentInventory) -> None:
         self._driver = driver
-        self._context = context
+        self._node_name = node_name
         self._current = current
         self._wake = threading.Condition()
         self._rescan = False
@@ -48,7 +48,6 @@ class Discovery:
         """See :class:`dra_kit.process.supervisor.Part`; ready with the first inventory."""
         loop = asyncio.get_running_loop()
         self._current.listen(lambda _: ready.set())
-        await call(self._driver.provider.startup, self._context)
         ended: asyncio.Future[None] = loop.create_future()
         thread = threading.Thread(target=self._work, args=(loop, ended), name="discovery", daemon=True)
         thread.start()
@@ -74,10 +73,13 @@ class Discovery:
         while not self._stopping:
             self._rescan = False
             delay = self._driver.rescan_every
+            began = time.monotonic()
             try:
                 self._once(loop)
                 attempt = 0
             except Exception as error:  # noqa: BLE001 - the author's code may raise anything; it is told and tried again
+                if time.monotonic() - began > RETRY_SECONDS[-1]:
+                    attempt = 0  # it worked for a while: this is a new trouble
                 delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
                 attempt += 1
                 self._report(loop, error, delay)
@@ -101,23 +103,23 @@ class Discovery:
         seen = False
         if isinstance(produced, AsyncIterable):
             seen = asyncio.run(self._drain(produced, loop))
-        elif isinstance(produced, Iterable) and inspect.isgenerator(produced):
-            for yielded in produced:
-                seen = True
-                self._deliver(yielded, loop)
-                if self._rescan:
-                    produced.close()
-                    break
+        elif inspect.isgenerator(produced):
+            with closing(produced):
+                for yielded in produced:
+                    seen = True
+                    self._deliver(yielded, loop)
+                    if self._rescan:
+                        break
         else:
             if inspect.iscoroutine(produced):
                 produced.close()
             name = type(self._driver.provider).__name__
-            raise DraKitError(
+            raise ConfigurationError(
                 f"{name}.discover must be a generator; write 'yield [...]' instead of 'return [...]'",
                 code="invalid-discover",
             )
         if not seen and not self._rescan:
-            raise DraKitError(
+            raise ConfigurationError(
                 f"{type(self._driver.provider).__name__}.discover ended without an inventory; yield [] when there are "
                 "no devices",
                 code="invalid-discover",
@@ -153,7 +155,7 @@ class Discovery:
                 await close()
 
     def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
-        inventory = as_inventory(self._driver, yielded, self._context.node.name)
+        inventory = as_inventory(self._driver, yielded, self._node_name)
         _threadsafe(loop, lambda: self._current.replace(inventory))
 
 

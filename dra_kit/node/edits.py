@@ -34,7 +34,7 @@ def claim_spec(
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
         if claim_edits != cdi.ContainerEdits() and edits == cdi.ContainerEdits():
             # CDI knows no empty device, and without a device the claim's edits would reach nobody
-            edits = cdi.ContainerEdits(env=(f"DRA_DEVICE={result.driver}/{result.pool}/{result.device}",))
+            edits = cdi.ContainerEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
         own: tuple[str, ...] = ()
         if edits != cdi.ContainerEdits():
             name = claim_device_name(
@@ -105,8 +105,9 @@ def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
         for what, value in (*_settings(prepared), *_settings(claim_edits)):
             other, before = seen.setdefault(what, (device, value))
             if before != value:
+                who = f"devices {other} and {device}" if other != device else f"device {device} and its claim_edits"
                 raise PermanentError(
-                    f"devices {other} and {device} set {what} differently; name it after the device "
+                    f"{who} set {what} differently; name it after the device "
                     "(device.env_name), or put it into claim_edits once",
                     code="edits-conflict",
                 )

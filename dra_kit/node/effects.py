@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from dra_kit.author.calling import call
-from dra_kit.author.claim import ClaimReference
 from dra_kit.author.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, PermanentError, TransientError
 from dra_kit.node.locks import Locks
 from dra_kit.node.records import EffectRecord
 from dra_kit.node.store import Store
+from dra_kit.resource.reference import ClaimReference
 
 ResultT = TypeVar("ResultT")
 logger = logging.getLogger(__name__)
@@ -39,17 +39,21 @@ class EffectEngine:
         self._known = known
         self._boot_id = boot_id
         self._keys = Locks()
-        unknown = sorted({record.effect for record in store.effects()} - set(known))
-        if unknown:
-            raise ConfigurationError(
-                f"effects {', '.join(unknown)} are in force and this driver does not know how to undo them; "
-                "add their classes to Driver(effects=[…]), or drain the node with the release that made them",
-                code="unknown-effect",
-            )
+        _check(store.effects(), known)
 
-    def scope(self, claim: ClaimReference, *, admin_access: bool) -> ClaimEffects:
-        """Where one claim's effects are ensured."""
-        return ClaimEffects(self, claim, admin_access=admin_access)
+    @asynccontextmanager
+    async def scopes(self, claim: ClaimReference) -> AsyncIterator[tuple[ClaimEffects, ClaimEffects]]:
+        """Where the effects of one claim are ensured while it is being prepared: ordinary, and with admin access.
+
+        At the end whatever still runs is waited for, and nothing more is ensured: what is undone next is complete.
+        """
+        ordinary = ClaimEffects(self, claim, admin_access=False)
+        admin = ClaimEffects(self, claim, admin_access=True)
+        try:
+            yield ordinary, admin
+        finally:
+            await ordinary.close()
+            await admin.close()
 
     async def ensure(self, claim: ClaimReference, effect: Effect[ResultT], *, admin_access: bool) -> ResultT:
         """Make an effect true for a claim; see :meth:`dra_kit.AllocatedDevice.ensure`.
@@ -64,34 +68,51 @@ class EffectEngine:
                 code="unknown-effect",
             )
         keys, spec = _keys(effect), effect.model_dump_json()
-        adapter = cls.outcome_adapter()
-        async with self._locked(keys):
-            if admin_access:
-                record = self._find(cls.effect_id, spec)
-                if record is None or record.phase != "applied" or record.outcome is None:
-                    raise PermanentError(
-                        f"effect {_title(cls.effect_id, spec)} is not in force, and claim {claim} has admin access "
-                        "only, which changes nothing; prepare the device for an ordinary claim first",
-                        code="effect-not-in-force",
-                    )
-                return adapter.validate_json(record.outcome)
-            await self._refuse_conflicts(claim, cls.effect_id, spec, keys)
-            record = await self._store.intend(cls.effect_id, spec, keys, claim=claim, boot_id=self._boot_id)
-            if record.phase == "applied" and record.boot_id == self._boot_id and record.outcome is not None:
-                return adapter.validate_json(record.outcome)
-            previous = adapter.validate_json(record.outcome) if record.outcome is not None else None
-            outcome = await call(effect.apply, previous)
-            try:
-                text = adapter.dump_json(adapter.validate_python(outcome)).decode()
-            except (ValidationError, ValueError) as error:
-                raise ConfigurationError(
-                    f"effect {cls.__name__}.apply returned {outcome!r}, which is not the type it declares; "
-                    "return what dra_kit.Effect[<type>] says",
-                    code="invalid-outcome",
-                ) from error
-            await self._store.applied(record.number, text, boot_id=self._boot_id)
-            logger.info("effect applied", extra={"effect": cls.effect_id, "keys": list(keys)})
-            return outcome
+        if admin_access:
+            async with self._locked(keys):
+                return self._in_force(claim, effect, spec)
+        locked = set(keys)
+        while True:
+            async with self._locked(locked):
+                conflicts = self._conflicts(claim, effect, spec, keys)
+                needed = locked.union(*(other.keys for other in conflicts))
+                if needed == locked:
+                    for other in conflicts:
+                        await self._revert(other)
+                    return await self._apply(claim, effect, spec, keys)
+                locked = needed
+
+    def _in_force(self, claim: ClaimReference, effect: Effect[ResultT], spec: str) -> ResultT:
+        """The outcome of an effect that is in force; what has admin access changes nothing."""
+        identity = (type(effect).effect_id, spec)
+        for record in self._store.effects():
+            in_force = record.phase == "applied" and record.boot_id == self._boot_id
+            if (record.effect, record.spec) == identity and in_force and record.outcome is not None:
+                return type(effect).outcome_adapter().validate_json(record.outcome)
+        raise PermanentError(
+            f"effect {_title(*identity)} is not in force, and claim {claim} has admin access only, which changes "
+            "nothing; prepare the device for an ordinary claim first",
+            code="effect-not-in-force",
+        )
+
+    async def _apply(self, claim: ClaimReference, effect: Effect[ResultT], spec: str, keys: Sequence[str]) -> ResultT:
+        cls, adapter = type(effect), type(effect).outcome_adapter()
+        record = await self._store.intend(cls.effect_id, spec, keys, claim=claim, boot_id=self._boot_id)
+        previous = adapter.validate_json(record.outcome) if record.outcome is not None else None
+        if record.phase == "applied" and record.boot_id == self._boot_id and record.outcome is not None:
+            return adapter.validate_json(record.outcome)
+        outcome = await call(effect.apply, previous)
+        try:
+            text = adapter.dump_json(adapter.validate_python(outcome)).decode()
+        except ValueError as error:  # pydantic's errors are of that class too
+            raise ConfigurationError(
+                f"effect {cls.__name__}.apply returned {outcome!r:.200}, which is not the type it declares; "
+                "return what dra_kit.Effect[<type>] says",
+                code="invalid-outcome",
+            ) from error
+        await self._store.applied(record.number, text, boot_id=self._boot_id)
+        logger.info("effect applied", extra={"effect": cls.effect_id, "keys": list(keys)})
+        return adapter.validate_json(text)  # the same whether it was applied now or before
 
     async def release(self, claim: ClaimReference) -> None:
         """Undo what only this claim needs, newest first.
@@ -103,8 +124,9 @@ class EffectEngine:
         for record in self._store.effects_of(claim.uid):
             async with self._locked(record.keys):
                 try:
-                    if await self._store.release_effect(record.number, claim.uid):
-                        await self._revert(record)
+                    unneeded = await self._store.release_effect(record.number, claim.uid)
+                    if unneeded is not None:
+                        await self._revert(unneeded)
                 except DraKitError as error:
                     failures.append(str(error))
         if failures:
@@ -119,7 +141,12 @@ class EffectEngine:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             await self._store.revert_failed(record.number, text)
-            logger.warning("effect not undone", extra={"effect": record.effect, "error": text})
+            expected = isinstance(error, DraKitError)
+            logger.warning(
+                "effect not undone",
+                extra={"effect": record.effect, "error": text},
+                exc_info=None if expected else error,
+            )
             raise TransientError(
                 f"effect {_title(record.effect, record.spec)} could not be undone: {text}; it is tried again",
                 code="revert-failed",
@@ -127,27 +154,34 @@ class EffectEngine:
         await self._store.forget_effect(record.number)
         logger.info("effect undone", extra={"effect": record.effect, "keys": list(record.keys)})
 
-    async def _refuse_conflicts(self, claim: ClaimReference, effect: str, spec: str, keys: Sequence[str]) -> None:
+    def _conflicts(
+        self, claim: ClaimReference, effect: Effect[Any], spec: str, keys: Sequence[str]
+    ) -> list[EffectRecord]:
+        """Other effects on these keys that nobody needs any more, so that they can be undone to make way.
+
+        Raises:
+            TransientError: when another effect is needed, naming who needs it.
+        """
+        identity = (type(effect).effect_id, spec)
+        in_the_way = []
         for other in self._store.effects():
-            if (other.effect, other.spec) == (effect, spec) or not set(other.keys) & set(keys):
+            shared = sorted(set(other.keys) & set(keys))
+            if (other.effect, other.spec) == identity or not shared:
+                continue
+            if other.phase == "reverting" or not other.claims:
+                in_the_way.append(other)
                 continue
             holders = [str(item) for item in other.claims if item.uid != claim.uid]
-            if not holders and other.phase == "reverting":
-                await self._revert(other)
-                continue
-            who = f"claim {', '.join(holders)}" if holders else f"the same claim {claim}"
+            who = f"claim {', '.join(holders)}" if holders else "the same claim"
             raise TransientError(
-                f"claim {claim} needs {_title(effect, spec)}, but {who} holds "
-                f"{', '.join(sorted(set(other.keys) & set(keys)))} with {_title(other.effect, other.spec)}; "
-                "ask for the same, or wait until that claim is released",
+                f"claim {claim} needs {_title(*identity)}, but {who} holds {', '.join(shared)} with "
+                f"{_title(other.effect, other.spec)}; ask for the same, or wait until that claim is released",
                 code="effect-conflict",
             )
-
-    def _find(self, effect: str, spec: str) -> EffectRecord | None:
-        return next((item for item in self._store.effects() if (item.effect, item.spec) == (effect, spec)), None)
+        return in_the_way
 
     @asynccontextmanager
-    async def _locked(self, keys: Sequence[str]) -> AsyncIterator[None]:
+    async def _locked(self, keys: Iterable[str]) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             for key in sorted(set(keys)):  # one order for everybody, so that nobody waits in a circle
                 await stack.enter_async_context(self._keys.hold(key))
@@ -161,11 +195,61 @@ class ClaimEffects:
         self._engine = engine
         self._claim = claim
         self._admin_access = admin_access
+        self._running: set[asyncio.Future[None]] = set()
+        self._closed = False
         self.loop = asyncio.get_running_loop()
 
     async def ensure(self, effect: Effect[ResultT]) -> ResultT:
         """See :meth:`EffectEngine.ensure`."""
-        return await self._engine.ensure(self._claim, effect, admin_access=self._admin_access)
+        if self._closed:
+            raise ConfigurationError(
+                f"ensure({type(effect).__name__}) came after prepare of claim {self._claim} had ended; ensure effects "
+                "in prepare itself and await them there",
+                code="effect-too-late",
+            )
+        ended: asyncio.Future[None] = self.loop.create_future()
+        self._running.add(ended)
+        try:
+            return await self._engine.ensure(self._claim, effect, admin_access=self._admin_access)
+        finally:
+            self._running.discard(ended)
+            ended.set_result(None)
+
+    async def close(self) -> None:
+        """Refuse further effects and wait for those that are being ensured."""
+        self._closed = True
+        if self._running:
+            await asyncio.wait(self._running)
+
+
+def _check(stored: Sequence[EffectRecord], known: Mapping[str, type[Effect[Any]]]) -> None:
+    """Refuse effects in force that the driver could not undo.
+
+    Raises:
+        ConfigurationError: naming them.
+    """
+    unknown = sorted({record.effect for record in stored} - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f"effects {', '.join(unknown)} are in force and this driver does not know how to undo them; "
+            "add their classes to Driver(effects=[…]), or drain the node with the release that made them",
+            code="unknown-effect",
+        )
+    for record in stored:
+        cls = known[record.effect]
+        try:
+            cls.model_validate_json(record.spec)
+            if record.outcome is not None:
+                cls.outcome_adapter().validate_json(record.outcome)
+        except ValidationError as error:
+            text = "; ".join(
+                f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False)
+            )
+            raise ConfigurationError(
+                f"effect {_title(record.effect, record.spec)} is in force and {cls.__name__} no longer understands it: "
+                f"{text}; keep its fields readable, or drain the node with the release that made it",
+                code="incompatible-effect",
+            ) from error
 
 
 def _keys(effect: Effect[Any]) -> list[str]:

@@ -32,6 +32,10 @@ class ClaimFiles:
         if spec is not None:
             self._cdi.write(record.uid, spec)
 
+    def intact(self, record: ClaimRecord) -> bool:
+        """Whether the files are as they were written, as far as a look at their attributes can tell."""
+        return (record.spec is None or self._cdi.intact(record.uid)) and self._metadata.intact(record)
+
     def remove(self, record: ClaimRecord) -> None:
         """Remove the files of a claim that is released.
 
@@ -43,6 +47,10 @@ class ClaimFiles:
         self._metadata.remove(record.uid)
 
     def sweep(self, keep: Collection[str]) -> None:
-        """Remove the files of all claims but these."""
+        """Remove the files of all claims but these.
+
+        Raises:
+            StoreError: when a directory cannot be written.
+        """
         self._cdi.sweep(keep)
         self._metadata.sweep(keep)

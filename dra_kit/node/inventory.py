@@ -6,8 +6,11 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
@@ -47,10 +50,22 @@ def _without_duplicates(devices: Sequence[object]) -> list[Device]:
     return list(kept.values())
 
 
-def fingerprint(device: Device) -> str:
-    """Equal when two devices advertise the same, fields of the author's own included."""
-    text = json.dumps(device.model_dump(mode="json"), sort_keys=True, default=repr)
+def _fingerprint(device: Device) -> str:
+    own = {name: _stable(getattr(device, name)) for name in type(device).model_fields.keys() - Device.model_fields}
+    text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _stable(value: object) -> object:
+    """A value of the author's own as JSON that is the same in every process."""
+    if isinstance(value, Mapping):
+        return {str(key): _stable(item) for key, item in value.items()}
+    if isinstance(value, AbstractSet):
+        return sorted(json.dumps(_stable(item), sort_keys=True) for item in value)
+    if isinstance(value, list | tuple):
+        return [_stable(item) for item in value]
+    # what has no JSON form, such as an open handle, is told apart by its type alone
+    return to_jsonable_python(value, fallback=lambda item: type(item).__qualname__)
 
 
 class CurrentInventory:
@@ -58,12 +73,14 @@ class CurrentInventory:
 
     Attributes:
         latest: None until ``discover`` has yielded once.
+        problem: why the last ``discover`` failed, empty when it did not.
     """
 
     def __init__(self) -> None:
         self.latest: Inventory[Device] | None = None
         self._first = asyncio.Event()
         self._index: dict[tuple[str, str], Device] = {}
+        self._fingerprints: dict[tuple[str, str], str] = {}
         self._listeners: list[Callable[[Inventory[Device]], None]] = []
         self.problem = ""
 
@@ -73,15 +90,24 @@ class CurrentInventory:
 
     def replace(self, inventory: Inventory[Device]) -> None:
         """A newer inventory is known; one that is equal to the latest changes nothing."""
+        self.problem = ""
         if inventory == self.latest:
             return
         self.latest = inventory
-        self.problem = ""
+        self._fingerprints = {}
         self._index = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._first.set()
         logger.info("inventory", extra={"devices": len(self._index), "pools": len(inventory.pools)})
         for listener in self._listeners:
             listener(inventory)
+
+    def fingerprint(self, pool: str, name: str) -> str | None:
+        """Equal for devices that advertise the same, fields of the author's own included; None for one that is gone."""
+        known = self._fingerprints.get((pool, name))
+        device = self._index.get((pool, name))
+        if known is None and device is not None:
+            known = self._fingerprints[pool, name] = _fingerprint(device)
+        return known
 
     async def device(self, pool: str, name: str) -> Device:
         """A device of the latest inventory; waits for the first one.

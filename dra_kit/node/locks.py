@@ -25,14 +25,13 @@ class Locks:
         return name in self._locks and self._locks[name].lock.locked()
 
     @asynccontextmanager
-    async def hold(self, name: str) -> AsyncIterator[bool]:
-        """Hold the lock of that name; yields whether it had to be waited for."""
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        """Hold the lock of that name."""
         entry = self._locks.setdefault(name, _Lock())
         entry.users += 1
-        waited = entry.lock.locked()
         try:
             async with entry.lock:
-                yield waited
+                yield
         finally:
             entry.users -= 1
             if not entry.users:

@@ -80,16 +80,38 @@ class MetadataFiles:
                 "check that the disk is writable and not full (--state-dir)"
             ) from error
 
+    def intact(self, record: ClaimRecord) -> bool:
+        """Whether every file is there."""
+        return all(
+            self._file(record.uid, device.request).exists() for device in record.devices if device.metadata is not None
+        )
+
     def remove(self, uid: str) -> None:
-        """Remove the files of a claim; none is fine."""
-        shutil.rmtree(self._directory / uid, ignore_errors=True)
+        """Remove the files of a claim; none is fine.
+
+        Raises:
+            StoreError: when they cannot be removed.
+        """
+        try:
+            shutil.rmtree(self._directory / uid)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreError(
+                f"device metadata {self._directory / uid} cannot be removed: {error}; check that the disk is writable "
+                "(--state-dir)"
+            ) from error
 
     def sweep(self, keep: Collection[str]) -> None:
-        """Remove the files of all claims but these."""
+        """Remove the files of all claims but these.
+
+        Raises:
+            StoreError: when they cannot be removed.
+        """
         if self._directory.is_dir():
             for folder in self._directory.iterdir():
                 if folder.name not in keep:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    self.remove(folder.name)
 
     def _file(self, uid: str, request: str) -> Path:
         return self._directory / uid / request / "metadata.json"

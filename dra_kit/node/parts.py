@@ -49,7 +49,7 @@ class KubeletConnection:
 
 
 class Startup:
-    """The author's startup of the preparer, and what the last process left half done."""
+    """The author's startup, of the provider and then of the preparer, and what the last process left half done."""
 
     name = "startup"
 
@@ -70,17 +70,15 @@ class Startup:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""
         try:
-            self._context.node = await asyncio.wait_for(self._facts.node(), NODE_WAIT)
+            await asyncio.wait_for(self._facts.owner(), NODE_WAIT)
         except (DraKitError, TimeoutError) as error:
             logger.warning("node not read yet", extra={"error": str(error) or "no answer"})
-        try:
-            await call(self._driver.preparer.startup, self._context)
-            self._started.set()
-            ready.set()
-            await self._service.resume()
-            await asyncio.Event().wait()
-        finally:
-            self._context.stop()
+        await call(self._driver.provider.startup, self._context)
+        await call(self._driver.preparer.startup, self._context)
+        self._started.set()
+        ready.set()
+        await self._service.resume()
+        await asyncio.Event().wait()
 
 
 class Operator:

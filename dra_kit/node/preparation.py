@@ -12,12 +12,12 @@ from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import prepare_all
+from dra_kit.author.preparer import config_without_claim, prepare_all
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig, PermanentError, PrepareError
 from dra_kit.node.claims import AllocatedClaim
 from dra_kit.node.edits import claim_spec
 from dra_kit.node.effects import EffectEngine
-from dra_kit.node.inventory import CurrentInventory, fingerprint
+from dra_kit.node.inventory import CurrentInventory
 from dra_kit.node.metadata import MetadataFiles, metadata_json
 from dra_kit.node.records import ClaimRecord, DeviceRecord
 from dra_kit.node.status import device_statuses
@@ -45,6 +45,26 @@ class Preparation:
     started: asyncio.Event
     metadata: MetadataFiles
 
+    def lacking(self) -> str:
+        """Why nothing can be prepared at all now, empty when that is not so."""
+        if self.inventory.latest is None:
+            problem = self.inventory.problem
+            name = type(self.driver.provider).__name__
+            return f"{name}.discover has not yielded an inventory yet{f' ({problem})' if problem else ''}"
+        if not self.started.is_set():
+            return f"{type(self.driver.preparer).__name__}.startup has not returned yet"
+        return ""
+
+    def is_current(self, record: ClaimRecord) -> bool:
+        """Whether a record may be answered from as it is."""
+        return record.boot_id == self.boot_id and not self.is_replugged(record)
+
+    def is_replugged(self, record: ClaimRecord) -> bool:
+        """Whether a device advertises something else than when it was prepared; one that is gone says nothing."""
+        return any(
+            self.inventory.fingerprint(item.pool, item.device) not in {None, item.advertised} for item in record.devices
+        )
+
     async def prepare(self, claim: AllocatedClaim) -> ClaimRecord:
         """The record of a prepared claim, not stored yet.
 
@@ -54,20 +74,8 @@ class Preparation:
         configs = [self._configs(claim, index) for index in range(len(claim.results))]
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
         await self.started.wait()
-        ordinary = Effects(self.effects.scope(claim.reference, admin_access=False))
-        admin = Effects(self.effects.scope(claim.reference, admin_access=True))
-        devices = [
-            self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
-            for index, result in enumerate(claim.results)
-        ]
-        prepared = await self._ask_author(claim, devices, ordinary)
-        forgotten = ordinary.never_awaited() + admin.never_awaited()
-        if forgotten:
-            raise ConfigurationError(
-                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
-                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
-                code="effect-not-awaited",
-            )
+        async with self.effects.scopes(claim.reference) as (ordinary_scope, admin_scope):
+            prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
         items = list(zip(claim.results, prepared, strict=True))
         for_author = claim.for_author(None)
         spec, names = claim_spec(self.driver.name, claim.reference.uid, items, self.metadata.mounts(for_author, items))
@@ -83,7 +91,7 @@ class Preparation:
                 state=prepared[index].state,
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
-                advertised=fingerprint(advertised[index]),
+                advertised=self.inventory.fingerprint(result.pool, result.device) or "",
             )
             for index, result in enumerate(claim.results)
         )
@@ -97,6 +105,28 @@ class Preparation:
             spec=spec.model_dump(mode="json", exclude_defaults=True) if spec else None,
             pod_claim_name=for_author.pod_claim_name,
         )
+
+    async def _ask(
+        self,
+        claim: AllocatedClaim,
+        configs: Sequence[list[OpaqueConfig]],
+        advertised: Sequence[Device],
+        ordinary: Effects,
+        admin: Effects,
+    ) -> list[Prepared]:
+        devices = [
+            await self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
+            for index, result in enumerate(claim.results)
+        ]
+        prepared = await self._ask_author(claim, devices, ordinary)
+        forgotten = ordinary.never_awaited() + admin.never_awaited()
+        if forgotten:
+            raise ConfigurationError(
+                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
+                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
+                code="effect-not-awaited",
+            )
+        return prepared
 
     def _configs(self, claim: AllocatedClaim, index: int) -> list[OpaqueConfig]:
         """The configs of one result, decoded, weakest first.
@@ -118,7 +148,7 @@ class Preparation:
                 ) from error
         return decoded
 
-    def _device(
+    async def _device(
         self,
         result: v1.DeviceRequestAllocationResult,
         configs: list[OpaqueConfig],
@@ -126,7 +156,7 @@ class Preparation:
         effects: Effects,
     ) -> AllocatedDevice[Any, Any]:
         request, _, subrequest = result.request.partition("/")
-        config = configs[-1] if configs else self._default_config(advertised)
+        config = configs[-1] if configs else await self._default_config(advertised)
         return AllocatedDevice(
             name=result.device,
             pool=result.pool,
@@ -142,9 +172,9 @@ class Preparation:
             effects=effects,
         )
 
-    def _default_config(self, advertised: Device) -> OpaqueConfig:
+    async def _default_config(self, advertised: Device) -> OpaqueConfig:
         try:
-            config: OpaqueConfig = self.driver.preparer.default_config(advertised)
+            config: OpaqueConfig = await config_without_claim(self.driver.preparer, advertised)
         except Exception as error:
             raise _author_error(f"{type(self.driver.preparer).__name__}.default_config", error) from error
         return config
@@ -154,19 +184,25 @@ class Preparation:
     ) -> list[Prepared]:
         preparer = self.driver.preparer
         try:
-            prepared = list(await prepare_all(preparer, claim.for_author(ordinary), devices))
+            prepared = await prepare_all(preparer, claim.for_author(ordinary), devices)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _author_error(f"{type(preparer).__name__}.prepare", error) from error  # something of the author's
         except Exception as error:
             raise _author_error(f"{type(preparer).__name__}.prepare", error) from error
-        if len(prepared) != len(devices) or not all(isinstance(item, Prepared) for item in prepared):
+        fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
+        if not fits or not all(isinstance(item, Prepared) for item in prepared):
             raise PermanentError(
                 f"{type(preparer).__name__} returned {prepared!r:.200} for {len(devices)} devices; return one "
                 "dra_kit.Prepared for each",
                 code="invalid-prepared",
             )
-        return prepared
+        return list(prepared)
 
 
-def _author_error(where: str, error: Exception) -> DraKitError:
+def _author_error(where: str, error: BaseException) -> DraKitError:
     """The author's exception as a per-claim error; errors meant for the user pass as they are."""
     if isinstance(error, PrepareError | ConfigurationError):
         return error

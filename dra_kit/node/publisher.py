@@ -28,7 +28,7 @@ CHECK_AFTER_WRITE: Final = 35.0
 """Seconds after a write until the slices are looked at again: a kubelet that restarts may wipe them unseen."""
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
-RETRY: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
+RETRY: Final = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 def field_selector(driver: str, node_name: str) -> str:
@@ -44,6 +44,7 @@ class Publisher:
         node_name: the node that the slices belong to.
         client: reads and writes slices.
         facts: what the API server can do, and the Node as the slices' owner.
+        check_after_write: seconds after a write until the slices are looked at again.
     """
 
     name = "publisher"
@@ -54,11 +55,14 @@ class Publisher:
         node_name: str,
         client: Client,
         facts: ServerFacts,
+        *,
+        check_after_write: float = CHECK_AFTER_WRITE,
     ) -> None:
         self._driver = driver
         self._node_name = node_name
         self._client = client
         self._facts = facts
+        self._check_after_write = check_after_write
         self._wanted: Inventory[Device] | None = None
         self._changed = asyncio.Event()
         self._accepted: dict[str, Accepted] = {}
@@ -86,14 +90,14 @@ class Publisher:
             try:
                 wrote = await self.reconcile()
             except DraKitError as error:
-                delay = RETRY[min(attempt, len(RETRY) - 1)]
+                # trying again will not help when the content is refused; a new inventory may
+                hopeless = isinstance(error, Invalid | ConfigurationError)
+                delay = CHECK_EVERY if hopeless else RETRY[min(attempt, len(RETRY) - 1)]
                 attempt += 1
                 self._report(error, delay)
-                if isinstance(error, Invalid | ConfigurationError):
-                    delay = CHECK_EVERY  # trying again will not help; a new inventory may
                 continue
             attempt, self.last_error = 0, ""
-            delay = CHECK_AFTER_WRITE if wrote else CHECK_EVERY
+            delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
 
     async def _wait(self, seconds: float | None) -> None:
@@ -104,7 +108,8 @@ class Publisher:
 
     def _report(self, error: DraKitError, delay: float) -> None:
         text = str(error)
-        level = logging.DEBUG if text == self.last_error else logging.ERROR
+        level = logging.INFO if isinstance(error, Conflict) else logging.ERROR
+        level = logging.DEBUG if text == self.last_error else level
         self.last_error = text
         logger.log(level, "slices not published", extra={"error": text, "code": error.code, "again_in": delay})
 
@@ -121,11 +126,10 @@ class Publisher:
             RESOURCE_SLICES, field_selector=field_selector(self._driver.name, self._node_name)
         )
         existing = [_parsed(item) for item in listed.items]
-        # pools of other nodes or of none are not the node's to publish
         desired = Desired(
             driver=self._driver.name,
             owner=await self._facts.owner(),
-            pools=tuple(desired_pool(pool, self._node_name) for pool in self._wanted.pools),
+            pools=tuple(desired_pool(pool, self._node_name) for pool in self._local_pools(self._wanted)),
         )
         steps = plan(desired, existing, features=await self._facts.features(), accepted=self._accepted)
         if not steps:
@@ -137,25 +141,32 @@ class Publisher:
         )
         return True
 
+    def _local_pools(self, wanted: Inventory[Device]) -> list[Pool[Device]]:
+        local = [pool for pool in wanted.pools if _is_local(pool)]
+        for pool in wanted.pools:
+            if not _is_local(pool) and pool.name not in self._told:
+                self._told.add(str(pool.name))
+                logger.warning("a pool that is not of this node alone is not published", extra={"pool": pool.name})
+        return local
+
     async def _execute(self, steps: Plan) -> None:
-        try:
-            for item in steps.deletes:
-                metadata = item.metadata
-                self._accepted.pop(metadata.name, None)
-                try:
-                    await self._client.delete(
-                        RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
-                    )
-                except NotFound:
-                    pass  # gone already, as it should be
-            for item in steps.updates:
+        """Write what is planned; a Conflict means that somebody was faster, and what there is now must be looked at."""
+        for item in steps.deletes:
+            metadata = item.metadata
+            self._accepted.pop(metadata.name, None)
+            try:
+                await self._client.delete(
+                    RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
+                )
+            except NotFound:
+                pass  # gone already, as it should be
+        for item in steps.updates:
+            try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
-            for item in steps.creates:
-                self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
-        except Conflict:
-            self._changed.set()  # somebody was faster: plan anew on what there is now
-        except NotFound:
-            self._changed.set()  # wiped between list and update
+            except NotFound as error:
+                raise Conflict(f"{error}: wiped since it was listed", status=404) from error
+        for item in steps.creates:
+            self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = _parsed(answer)
@@ -171,19 +182,19 @@ class Publisher:
 
 
 def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
-    """An author's pool as it is to be published from this node."""
-    local = pool.node_selector is None and not pool.all_nodes and not pool.per_device_node_selection
+    """An author's pool of this node as it is to be published."""
     return DesiredPool(
         name=pool.name or node_name,
-        node_name=node_name if local else None,
-        node_selector=pool.node_selector_v1(),
-        all_nodes=pool.all_nodes,
+        node_name=node_name,
         devices=tuple(device.to_v1() for device in pool.devices),
         counter_sets=tuple(pool.counter_sets_v1()),
         partition_type_attribute=pool.partition_type_attribute,
         skip_node_operations=tuple(pool.skip_node_operations),
-        per_device_node_selection=pool.per_device_node_selection,
     )
+
+
+def _is_local(pool: Pool[Device]) -> bool:
+    return pool.node_selector is None and not pool.all_nodes and not pool.per_device_node_selection
 
 
 def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:

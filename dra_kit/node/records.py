@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
-from dra_kit.author.claim import ClaimReference
 from dra_kit.cdi.spec import Spec
 from dra_kit.plugin.service import PreparedDevice
+from dra_kit.resource.reference import ClaimReference
 
 
 class DeviceRecord(BaseModel):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from dra_kit.author.context import NodeInfo
-from dra_kit.errors import ConfigurationError, NotFound
+from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import NODES
 from dra_kit.kube.versions import ServerFeatures, discover
@@ -18,13 +19,15 @@ class ServerFacts:
     Args:
         client: to ask with.
         node_name: the Node object's name.
+        node_known: told of the Node once it was read.
     """
 
-    def __init__(self, client: Client, node_name: str) -> None:
+    def __init__(self, client: Client, node_name: str, node_known: Callable[[NodeInfo], None]) -> None:
         self._client = client
         self._node_name = node_name
+        self._node_known = node_known
         self._lock = asyncio.Lock()
-        self._facts: tuple[ServerFeatures, v1.OwnerReference, NodeInfo] | None = None
+        self._facts: tuple[ServerFeatures, v1.OwnerReference] | None = None
 
     async def features(self) -> ServerFeatures:
         """The release of the API server."""
@@ -34,24 +37,22 @@ class ServerFacts:
         """The Node as the owner of its slices, so that they go when it goes."""
         return (await self._all())[1]
 
-    async def node(self) -> NodeInfo:
-        """Name and labels of the node."""
-        return (await self._all())[2]
-
-    async def _all(self) -> tuple[ServerFeatures, v1.OwnerReference, NodeInfo]:
+    async def _all(self) -> tuple[ServerFeatures, v1.OwnerReference]:
         async with self._lock:
             if self._facts is None:
                 features = await discover(self._client)
                 try:
                     node = await self._client.get(NODES, self._node_name)
                 except NotFound as error:
-                    raise ConfigurationError(
+                    raise NotFound(
                         f"node {self._node_name} does not exist in this cluster; correct --node-name (DRA_NODE_NAME)",
+                        status=404,
                         code="unknown-node",
                     ) from error
                 metadata = node["metadata"]
                 owner = v1.OwnerReference(
                     api_version="v1", kind="Node", name=self._node_name, uid=metadata["uid"], controller=True
                 )
-                self._facts = (features, owner, NodeInfo(self._node_name, metadata.get("labels") or {}))
+                self._facts = (features, owner)
+                self._node_known(NodeInfo(self._node_name, metadata.get("labels") or {}))
             return self._facts

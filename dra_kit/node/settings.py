@@ -20,6 +20,8 @@ class NodeSettings:
         pod_uid: of the driver's pod; makes socket names unique, so that rolling updates overlap.
         dra_versions: versions of the DRA service to offer.
         boot_id: the file that tells one boot from another.
+        deadline: seconds after which the kubelet is answered that a claim is not ready. The kubelet gives up after
+            45 s (Kubernetes 1.37, cm/dra/plugin); an answer in time is worth more than a late one.
         author: the author's own settings, already filled.
     """
 
@@ -31,6 +33,7 @@ class NodeSettings:
     pod_uid: str | None = None
     dra_versions: tuple[str, ...] = ("v1", "v1beta1")
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
+    deadline: float = 40.0
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dra_kit.author.claim import ClaimReference
-from dra_kit.errors import TransientError
+from pydantic import ValidationError
+
+from dra_kit.errors import InternalError, StoreError, TransientError
 from dra_kit.node.database import Database
 from dra_kit.node.records import ClaimRecord, DeviceRecord, EffectRecord
+from dra_kit.resource.reference import ClaimReference
 
 _CLAIM_COLUMNS = "namespace, name, uid"
 _EFFECT_COLUMNS = "number, effect, spec, keys, phase, outcome, boot_id, error"
@@ -36,12 +38,12 @@ class Store:
     def claim(self, uid: str) -> ClaimRecord | None:
         """The record of a claim, None when it is not prepared here."""
         rows = self._db.read("SELECT record FROM claims WHERE uid = ?", uid)
-        return ClaimRecord.model_validate_json(rows[0][0]) if rows else None
+        return _claim(rows[0][0]) if rows else None
 
     def claims(self) -> list[ClaimRecord]:
         """All records, by namespace and name."""
         rows = self._db.read("SELECT record FROM claims ORDER BY namespace, name, uid")
-        return [ClaimRecord.model_validate_json(row[0]) for row in rows]
+        return [_claim(row[0]) for row in rows]
 
     def holders(self, pool: str, device: str) -> list[ClaimRecord]:
         """Claims that have the device to themselves: neither a share of it nor an admin's look at it."""
@@ -51,10 +53,10 @@ class Store:
             pool,
             device,
         )
-        return [ClaimRecord.model_validate_json(row[0]) for row in rows]
+        return [_claim(row[0]) for row in rows]
 
-    async def put_claim(self, record: ClaimRecord, *, epoch: int) -> None:
-        """Store a prepared claim.
+    async def put_claim(self, record: ClaimRecord, *, epoch: int, then: Callable[[ClaimRecord], None]) -> None:
+        """Store a prepared claim, and when that is durable make the files that are derived from the record.
 
         Raises:
             TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
@@ -62,7 +64,7 @@ class Store:
         text = record.model_dump_json()
 
         def write(db: sqlite3.Connection) -> None:
-            if _epoch(db, record.uid) != epoch:
+            if _ended(db, record.uid) > epoch:
                 raise TransientError(
                     f"claim {record.reference} was released while it was being prepared; it is prepared anew when the "
                     "kubelet asks again",
@@ -81,53 +83,50 @@ class Store:
                 ],
             )
 
-        await self._db.write(write)
+        await self._db.write(write, lambda: then(record))
 
-    async def begin_release(self, uid: str) -> ClaimRecord | None:
-        """End the claim's epoch and mark its record as being released, in one transaction."""
-
-        def write(db: sqlite3.Connection) -> ClaimRecord | None:
-            _end_epoch(db, uid)
-            row = db.execute("SELECT record FROM claims WHERE uid = ?", (uid,)).fetchone()
-            if row is None:
-                return None
-            record = ClaimRecord.model_validate_json(row[0]).model_copy(update={"phase": "releasing"})
-            db.execute(
-                "UPDATE claims SET phase = ?, record = ? WHERE uid = ?", (record.phase, record.model_dump_json(), uid)
-            )
-            return record
-
-        return await self._db.write(write)
-
-    async def forget_claim(self, uid: str, *, end_epoch: bool = False) -> None:
-        """Delete the record of a released claim; with ``end_epoch`` in one step with :meth:`begin_release`."""
+    async def begin_release(self, uid: str) -> None:
+        """Mark the claim's record as being released."""
 
         def write(db: sqlite3.Connection) -> None:
-            if end_epoch:
-                _end_epoch(db, uid)
-            db.execute("DELETE FROM claims WHERE uid = ?", (uid,))
-            db.execute("DELETE FROM claim_devices WHERE uid = ?", (uid,))
+            row = db.execute("SELECT record FROM claims WHERE uid = ?", (uid,)).fetchone()
+            if row is not None:
+                record = _claim(row[0]).model_copy(update={"phase": "releasing"})
+                db.execute(
+                    "UPDATE claims SET phase = ?, record = ? WHERE uid = ?",
+                    (record.phase, record.model_dump_json(), uid),
+                )
 
         await self._db.write(write)
 
-    # -- epochs
+    async def forget_claim(self, record: ClaimRecord, *, first: Callable[[ClaimRecord], None]) -> None:
+        """Remove the files of a released claim, then its record: a crash between leaves it to be released again."""
 
-    def epoch(self, uid: str) -> int:
-        """How often the claim was released; work begun in an older epoch is never committed."""
-        rows = self._db.read("SELECT epoch FROM epochs WHERE uid = ?", uid)
+        def write(db: sqlite3.Connection) -> None:
+            first(record)
+            db.execute("DELETE FROM claims WHERE uid = ?", (record.uid,))
+            db.execute("DELETE FROM claim_devices WHERE uid = ?", (record.uid,))
+
+        await self._db.write(write)
+
+    # -- epochs: numbers that rise over all claims and never come again
+
+    def epoch(self) -> int:
+        """The epoch of work that begins now; of two releases, the later one ends more of them."""
+        rows = self._db.read("SELECT seq FROM sqlite_sequence WHERE name = 'epochs'")
         return int(rows[0][0]) if rows else 0
 
     def epochs(self) -> dict[str, int]:
-        """All epochs that are remembered, by claim UID."""
+        """For each claim that was released while it was being prepared, the epoch that this began."""
         return dict(self._db.read("SELECT uid, epoch FROM epochs ORDER BY uid"))
 
     async def end_epoch(self, uid: str) -> None:
         """Work for this claim that is under way now shall not be committed."""
-        await self._db.write(lambda db: _end_epoch(db, uid))
+        await self._db.write(lambda db: db.execute("INSERT OR REPLACE INTO epochs (uid) VALUES (?)", (uid,)))
 
-    async def forget_epochs(self, uids: Sequence[str]) -> None:
-        """Drop epochs that no running work can belong to."""
-        await self._db.write(lambda db: db.executemany("DELETE FROM epochs WHERE uid = ?", [(uid,) for uid in uids]))
+    async def forget_epoch(self, uid: str) -> None:
+        """No older work for this claim is left that could be committed."""
+        await self._db.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = ?", (uid,)))
 
     # -- effects
 
@@ -152,16 +151,16 @@ class Store:
                 "ON CONFLICT (effect, spec) DO NOTHING",
                 (effect, spec, json.dumps(list(keys)), boot_id),
             )
-            row = db.execute(
-                f"SELECT {_EFFECT_COLUMNS} FROM effects WHERE effect = ? AND spec = ?",  # noqa: S608 - a constant
-                (effect, spec),
-            ).fetchone()
+            row = db.execute("SELECT number FROM effects WHERE effect = ? AND spec = ?", (effect, spec)).fetchone()
+            number = int(row[0])
             db.execute(
                 "INSERT OR IGNORE INTO effect_claims VALUES (?, ?, ?, ?)",
-                (row[0], claim.uid, claim.namespace, claim.name),
+                (number, claim.uid, claim.namespace, claim.name),
             )
-            claims = db.execute(f"SELECT {_CLAIM_COLUMNS} FROM effect_claims WHERE effect = ?", (row[0],))  # noqa: S608 - a constant
-            return _effect(row, claims.fetchall())
+            found = _find_effect(db, number)
+            if found is None:
+                raise InternalError(f"effect {effect} {spec} is not stored although it was written")
+            return found
 
         return await self._db.write(write)
 
@@ -174,18 +173,18 @@ class Store:
             )
         )
 
-    async def release_effect(self, number: int, uid: str) -> bool:
-        """A claim no longer needs an effect; True when no other does, so that it is to be undone now."""
+    async def release_effect(self, number: int, uid: str) -> EffectRecord | None:
+        """A claim no longer needs an effect; the effect when no other claim does, so that it is to be undone now."""
 
-        def write(db: sqlite3.Connection) -> bool:
+        def write(db: sqlite3.Connection) -> EffectRecord | None:
             others = db.execute(
                 "SELECT count(*) FROM effect_claims WHERE effect = ? AND uid <> ?", (number, uid)
             ).fetchone()[0]
             if others:
                 db.execute("DELETE FROM effect_claims WHERE effect = ? AND uid = ?", (number, uid))
-                return False
+                return None
             db.execute("UPDATE effects SET phase = 'reverting' WHERE number = ?", (number,))
-            return True
+            return _find_effect(db, number)
 
         return await self._db.write(write)
 
@@ -203,17 +202,29 @@ class Store:
         await self._db.write(lambda db: db.execute("UPDATE effects SET error = ? WHERE number = ?", (error, number)))
 
 
+def _claim(text: str) -> ClaimRecord:
+    try:
+        return ClaimRecord.model_validate_json(text)
+    except ValidationError as error:
+        raise StoreError(
+            f"the record of a claim is not understood: {error.errors(include_url=False)[0]['msg']} in {text:.200}; "
+            "run the release that wrote it"
+        ) from error
+
+
 def _exclusive(device: DeviceRecord) -> int:
     return int(not device.admin_access and device.share_id is None)
 
 
-def _epoch(db: sqlite3.Connection, uid: str) -> int:
+def _ended(db: sqlite3.Connection, uid: str) -> int:
     row = db.execute("SELECT epoch FROM epochs WHERE uid = ?", (uid,)).fetchone()
     return int(row[0]) if row else 0
 
 
-def _end_epoch(db: sqlite3.Connection, uid: str) -> None:
-    db.execute("INSERT INTO epochs VALUES (?, 1) ON CONFLICT (uid) DO UPDATE SET epoch = epoch + 1", (uid,))
+def _find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | None:
+    row = db.execute(f"SELECT {_EFFECT_COLUMNS} FROM effects WHERE number = ?", (number,)).fetchone()  # noqa: S608 - a constant
+    claims = db.execute(f"SELECT {_CLAIM_COLUMNS} FROM effect_claims WHERE effect = ?", (number,))  # noqa: S608 - a constant
+    return _effect(row, claims.fetchall()) if row is not None else None
 
 
 def _effect(row: tuple[Any, ...], claims: Sequence[tuple[Any, ...]]) -> EffectRecord:

@@ -12,8 +12,9 @@ from typing import TypeVar
 
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.plugin.messages import device_message
-from dra_kit.plugin.service import ClaimRef, NodeService, PreparedDevice
+from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.proto import dra_v1_pb2 as v1
+from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +23,12 @@ T = TypeVar("T")
 _BUG = "this is a bug in dra-kit, please report it"
 
 
-async def prepare(service: NodeService, claims: Sequence[ClaimRef]) -> dict[str, list[v1.Device] | str]:
+async def prepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, list[v1.Device] | str]:
     """Answers NodePrepareResources: by claim UID, the prepared devices or the text of an error."""
     return await _answer("prepare", service.prepare, claims, _devices)
 
 
-async def unprepare(service: NodeService, claims: Sequence[ClaimRef]) -> dict[str, str | None]:
+async def unprepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, str | None]:
     """Answers NodeUnprepareResources: by claim UID, None or the text of an error."""
     return await _answer("unprepare", service.unprepare, claims, _nothing)
 
@@ -51,8 +52,8 @@ def error_text(error: Exception, doing: str) -> str:
 
 async def _answer(
     verb: str,
-    call: Callable[[Sequence[ClaimRef]], Awaitable[Mapping[str, object]]],
-    claims: Sequence[ClaimRef],
+    call: Callable[[Sequence[ClaimReference]], Awaitable[Mapping[str, object]]],
+    claims: Sequence[ClaimReference],
     check: Callable[[object], T],
 ) -> dict[str, T | str]:
     asked, answers = _well_formed(claims)
@@ -75,9 +76,9 @@ async def _answer(
     return answered
 
 
-def _well_formed(claims: Sequence[ClaimRef]) -> tuple[dict[str, ClaimRef], dict[str, str]]:
+def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimReference], dict[str, str]]:
     """Claims to hand to the service, by UID and once each, and the errors of the others."""
-    asked: dict[str, ClaimRef] = {}
+    asked: dict[str, ClaimReference] = {}
     errors: dict[str, str] = {}
     for claim in claims:
         missing = [field for field in ("namespace", "name", "uid") if not getattr(claim, field)]
@@ -110,5 +111,5 @@ def _nothing(result: object) -> None:
         raise InternalError(f"the node service answered {result!r} instead of None")
 
 
-def _doing(verb: str, asked: Mapping[str, ClaimRef]) -> str:
+def _doing(verb: str, asked: Mapping[str, ClaimReference]) -> str:
     return f"{verb} of ResourceClaim {next(iter(asked.values()))}"

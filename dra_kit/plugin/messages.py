@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dra_kit.plugin.service import ClaimRef, PreparedDevice
+from dra_kit.plugin.service import PreparedDevice
 from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.proto import dra_v1beta1_pb2 as v1beta1
+from dra_kit.resource.reference import ClaimReference
 
 
 def claim_refs(
@@ -17,9 +18,9 @@ def claim_refs(
     | v1.NodeUnprepareResourcesRequest
     | v1beta1.NodePrepareResourcesRequest
     | v1beta1.NodeUnprepareResourcesRequest,
-) -> list[ClaimRef]:
+) -> list[ClaimReference]:
     """The claims that a request of either version names, in its order."""
-    return [ClaimRef(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in request.claims]
+    return [ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in request.claims]
 
 
 def device_message(device: PreparedDevice) -> v1.Device:

@@ -6,17 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
-    """A ResourceClaim as the kubelet names it; when it is released the object may be gone already."""
-
-    namespace: str
-    name: str
-    uid: str
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+from dra_kit.resource.reference import ClaimReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +37,14 @@ class NodeService(Protocol):
     all, reaches the kubelet as text: a ``DraKitError`` word for word, anything else as a bug in dra-kit.
     """
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         """Makes the devices of each claim usable; by claim UID, one entry per claim, in any order.
 
         The same claim may come again, and must give the same answer.
         """
         ...
 
-    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Exception | None]:
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         """Releases each claim; by claim UID, one entry per claim, None for done.
 
         A claim that is not known is done.

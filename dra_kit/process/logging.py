@@ -33,6 +33,8 @@ LogFormat = Literal["text", "json"]
 
 _PACKAGE: Final = "dra_kit."
 _STANDARD: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
+# What kopf adds to its own records: the whole of its settings, among others.
+_KOPFS: Final = frozenset({"settings", "k8s_ref", "k8s_skip"})
 # Chatty below WARNING: kopf reports every handler call, aiohttp every request, asyncio its selector.
 _THIRD_PARTY: Final = ("aiohttp", "asyncio", "grpc", "kopf", "kubernetes_asyncio")
 
@@ -139,7 +141,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    given = {str(key): value for key, value in vars(record).items() if key not in _STANDARD}
+    given = {str(key): value for key, value in vars(record).items() if key not in _STANDARD | _KOPFS}
     return {**_context.get(), **given}
 
 

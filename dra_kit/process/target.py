@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
+import sysconfig
 import tomllib
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import dra_kit
 from dra_kit.author.driver import Driver
-from dra_kit.errors import ConfigurationError, DraKitError, TargetError
+from dra_kit.errors import ConfigurationError, TargetError
 
 DEFAULT_ATTRIBUTE = "driver"
+_FORMS = "write module:attr, ./file.py or a project folder"
 
 
 def load_driver(target: str) -> Driver[Any, Any]:
     """The driver that a TARGET names.
+
+    The folder of the file or project is the first place of imports while the driver is loaded, and the last one
+    afterwards, so that a file of the author's never takes the place of somebody else's module.
 
     Args:
         target: ``module:attr``; ``./file.py`` or ``./file.py:attr``; or a folder whose ``pyproject.toml`` has
@@ -28,44 +38,56 @@ def load_driver(target: str) -> Driver[Any, Any]:
     Raises:
         TargetError: naming what cannot be found, or where the author's code failed.
     """
-    path_text, colon, attribute = target.rpartition(":")
+    named, colon, attribute = target.rpartition(":")
     if not colon or "/" in attribute:
-        path_text, attribute = target, ""
-    path = Path(path_text)
-    if path.is_dir():
-        return _from_project(target, path)
-    looks_like_file = path_text.endswith(".py") or "/" in path_text
-    if looks_like_file and not path.is_file():
+        named, attribute = target, ""
+    path = Path(named)
+    if named.endswith(".py") or ("/" in named and path.is_file()):
+        path = path.resolve()
+        with _import_places([path.parent]):
+            return _driver(target, _import_file(target, path), attribute)
+    if _is_project(named, path):
+        if attribute:
+            raise TargetError(
+                f"TARGET {target}: a project folder takes no :{attribute}; its pyproject.toml names the driver"
+            )
+        named, _, attribute = _named_by_project(target, path).partition(":")
+        places = [place.resolve() for place in (path / "src", path) if place.is_dir()]
+    elif "/" in named:
         raise TargetError(f"TARGET {target}: {path.resolve()} does not exist; give the path of the driver's file")
-    module = _import_file(target, path) if looks_like_file else _import_module(target, path_text)
-    return _driver(target, module, attribute or DEFAULT_ATTRIBUTE)
+    else:
+        places = [Path.cwd()]
+    with _import_places(places):
+        return _driver(target, _import_module(target, named), attribute)
 
 
-def _from_project(target: str, folder: Path) -> Driver[Any, Any]:
+def _is_project(named: str, path: Path) -> bool:
+    """A folder; one that is named as a module, and is a package of the working directory, is a module."""
+    if not named or not path.is_dir():
+        return False
+    return not named.isidentifier() or (path / "pyproject.toml").exists() or not (path / "__init__.py").exists()
+
+
+def _named_by_project(target: str, folder: Path) -> str:
     project = folder / "pyproject.toml"
     try:
-        table = tomllib.loads(project.read_text()).get("tool", {}).get("dra-kit", {})
+        table: Any = tomllib.loads(project.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TargetError(
             f'TARGET {target}: {project} does not exist; add it with [tool.dra-kit] driver = "module:attr"'
         ) from None
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise TargetError(f"TARGET {target}: {project} cannot be read: {error}") from None
-    named = table.get("driver")
-    if not isinstance(named, str):
+    for key in ("tool", "dra-kit", "driver"):
+        table = table.get(key) if isinstance(table, dict) else None
+    if not isinstance(table, str):
         raise TargetError(f'TARGET {target}: {project} has no [tool.dra-kit] driver; add driver = "module:attr"')
-    for place in (folder / "src", folder):
-        if place.is_dir() and str(place.resolve()) not in sys.path:
-            sys.path.insert(0, str(place.resolve()))
-    name, _, attribute = named.partition(":")
-    return _driver(target, _import_module(target, name), attribute or DEFAULT_ATTRIBUTE)
+    return table
 
 
 def _import_module(target: str, name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise TargetError(f"TARGET {target}: {name!r} is no module; write module:attr, ./file.py or a project folder")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+        raise TargetError(f"TARGET {target}: {name!r} is no module; {_FORMS}")
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -74,51 +96,100 @@ def _import_module(target: str, name: str) -> ModuleType:
                 f"TARGET {target}: there is no module {name}; install it, or run from the folder that holds it"
             ) from None
         raise _author_failed(target, error) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _author_failed(target, error) from error
 
 
 def _import_file(target: str, path: Path) -> ModuleType:
-    path = path.resolve()
-    name = path.stem.replace("-", "_")
+    if not path.is_file():
+        raise TargetError(f"TARGET {target}: {path} does not exist; give the path of the driver's file")
+    name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise TargetError(f"TARGET {target}: {path} is no Python file")
+        raise TargetError(f"TARGET {target}: {path} is no Python file; {_FORMS}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # pydantic looks annotations up there
-    sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
         raise _author_failed(target, error) from error
     return module
 
 
-def _author_failed(target: str, error: Exception) -> DraKitError:
+def _module_name(path: Path) -> str:
+    """The name of the file, unless that is the name of another module: ``logging.py`` must not become logging."""
+    name = path.stem
+    if name.isidentifier():
+        loaded = sys.modules.get(name)
+        taken = getattr(loaded, "__spec__", None) if loaded is not None else importlib.util.find_spec(name)
+        if (loaded is None and taken is None) or getattr(taken, "origin", None) == str(path):
+            return name
+    return f"{name}-{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+
+
+@contextmanager
+def _import_places(places: list[Path]) -> Iterator[None]:
+    """Import from these folders first; afterwards last, and only if that went well: authors import late, too."""
+    added = [text for text in map(str, places) if text not in sys.path]
+    sys.path[:0] = added
+    loaded = False
+    try:
+        yield
+        loaded = True
+    finally:
+        for text in added:
+            sys.path.remove(text)
+        if loaded:
+            sys.path += added
+
+
+def _author_failed(target: str, error: BaseException, doing: str = "does not import") -> TargetError:
+    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    place = _place(error)
     if isinstance(error, ConfigurationError):
-        return error
-    where = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
-    place = f" at {where.filename}:{where.lineno}" if where else ""
-    if isinstance(error, SyntaxError):
-        place = f" at {error.filename}:{error.lineno}"
-    return TargetError(f"TARGET {target} does not import: {type(error).__name__}: {error}{place}")
+        return TargetError(f"TARGET {target}: {text}{place}", code=error.code)
+    if isinstance(error, SystemExit):
+        return TargetError(f"TARGET {target} {doing}: it ends the process{place}; do that only under __main__")
+    remedy = "; install it beside dra-kit" if isinstance(error, ModuleNotFoundError) else ""
+    return TargetError(f"TARGET {target} {doing}: {type(error).__name__}: {text}{place}{remedy}")
+
+
+def _place(error: BaseException) -> str:
+    """The author's own line: the last frame that is neither a library's nor ours."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {error.filename}:{error.lineno}"
+    paths = sysconfig.get_paths()
+    libraries = (
+        "<frozen",
+        str(Path(dra_kit.__file__).parent),
+        *(paths[key] for key in ("stdlib", "purelib", "platlib")),
+    )
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames[-1:]
+    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def _driver(target: str, module: ModuleType, attribute: str) -> Driver[Any, Any]:
+    attribute = attribute or DEFAULT_ATTRIBUTE
     try:
         found = getattr(module, attribute)
     except AttributeError:
         drivers = [name for name, value in vars(module).items() if isinstance(value, Driver)]
-        hint = f"; did you mean :{drivers[0]}?" if drivers else "; write driver = dra_kit.Driver(…) there"
-        raise TargetError(f"TARGET {target}: module {module.__name__} has no attribute {attribute!r}{hint}") from None
+        hint = f"did you mean :{drivers[0]}?" if drivers else f"write {attribute} = dra_kit.Driver(…) there"
+        raise TargetError(f"TARGET {target}: module {module.__name__} has no attribute {attribute!r}; {hint}") from None
+    what = f"{attribute} is"
     if not isinstance(found, Driver) and callable(found):
+        what = f"{attribute}() returned"
         try:
             found = found()
-        except Exception as error:
-            raise _author_failed(target, error) from error
+        except (Exception, SystemExit) as error:
+            raise _author_failed(target, error, f"failed in {attribute}()") from error
+    if inspect.iscoroutine(found):
+        found.close()
+        raise TargetError(f"TARGET {target}: {attribute} is async def; write a plain def that returns a dra_kit.Driver")
     if not isinstance(found, Driver):
         raise TargetError(
-            f"TARGET {target}: {attribute} is {type(found).__name__}, neither a dra_kit.Driver nor a function that "
-            "returns one"
+            f"TARGET {target}: {what} {type(found).__name__}, neither a dra_kit.Driver nor a function that returns one"
         )
     return found

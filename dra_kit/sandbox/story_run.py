@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound
+from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kube.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.facts import ClaimFacts, Cluster, Facts, PodFacts, gather
 from dra_kit.sandbox.manifests import Manifest
@@ -186,19 +186,20 @@ class _Run:
         metadata = {**manifest.body["metadata"], **({"namespace": self.namespace} if namespaced else {})}
         body = {**manifest.body, "metadata": metadata}
         problem: KubeError | None = None
+        # noted first: whatever interrupts the request, the object may exist then
+        self.created.append(manifest)
         async for _ in self._until_deadline():
             try:
                 await self.client.create(manifest.resource, body)
-            except Forbidden as error:
-                problem = error
-                if "serviceaccount" in error.message:  # that of a new namespace comes a moment later than the namespace
-                    continue
-                break
             except KubeError as error:
                 problem = error
-                break
-            self.created.append(manifest)
-            return
+                # the service account of a new namespace comes a moment later than the namespace
+                if not (isinstance(error, Forbidden) and "serviceaccount" in error.message):
+                    break
+            else:
+                return
+        if not isinstance(problem, Unavailable):
+            self.created.remove(manifest)
         raise _Refused(Mismatch(f"{manifest} of {manifest.file}", "the API server takes it", str(problem), final=True))
 
     async def _delete(self, reference: str) -> None:

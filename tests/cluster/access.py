@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -56,7 +57,8 @@ class Access:
 @contextmanager
 def granted(plane: Plane, *, release: str, driver: str) -> Iterator[Access]:
     """The chart's RBAC for a driver, in a namespace of its own."""
-    namespace = f"{release}-system"
+    # a name of its own: without a controller manager a deleted namespace stays for ever
+    namespace = f"{release}-{secrets.token_hex(3)}"
     manifests = render(plane, release=release, namespace=namespace, driver=driver)
     plane.kubectl("create", "namespace", namespace)
     try:
@@ -64,7 +66,7 @@ def granted(plane: Plane, *, release: str, driver: str) -> Iterator[Access]:
         yield Access(plane, release, namespace)
     finally:
         plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=manifests)
-        plane.kubectl("delete", "namespace", namespace)
+        plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
 
 def render(plane: Plane, *, release: str, namespace: str, driver: str) -> str:

@@ -42,3 +42,89 @@ subjects:
     name: {{ include "dra-driver.fullname" .root }}-{{ .role }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
+
+{{- /* What a role's workload finds its pods by; never changes. Call like dra-driver.labels. */ -}}
+{{- define "dra-driver.selector" -}}
+app.kubernetes.io/name: {{ include "dra-driver.driverName" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .role }}
+{{- end }}
+
+{{- define "dra-driver.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ required "image.tag or image.digest is required with image.repository" $image.tag }}
+{{- end -}}
+{{- end }}
+
+{{- define "dra-driver.podMetadata" -}}
+labels:
+  {{- include "dra-driver.selector" . | nindent 2 }}
+  {{- with (index .root.Values .role).podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with (index .root.Values .role).podAnnotations }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The fields of a pod that are alike in all roles. */ -}}
+{{- define "dra-driver.pod" -}}
+{{- $values := index .root.Values .role -}}
+serviceAccountName: {{ include "dra-driver.fullname" .root }}-{{ .role }}
+terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The fields of a role's container that are alike in all roles. */ -}}
+{{- define "dra-driver.container" -}}
+{{- $values := index .root.Values .role -}}
+name: {{ .role }}
+image: {{ include "dra-driver.image" .root }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+args:
+  - {{ .role }}
+  - {{ required "target is required with an image: the TARGET of dra-kit, such as my_driver:driver" .root.Values.target | quote }}
+  {{- with $values.extraArgs }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $values.resources }}
+resources: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "dra-driver.loggingEnv" -}}
+- name: DRA_LOG_LEVEL
+  value: {{ .Values.logging.level }}
+- name: DRA_LOG_FORMAT
+  value: {{ .Values.logging.format }}
+{{- end }}
+
+{{- /* Roles that touch nothing but the API server and their own port. */ -}}
+{{- define "dra-driver.ordinaryUser" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}

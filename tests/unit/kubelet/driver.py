@@ -9,8 +9,9 @@ from typing import Self
 from dra_kit.errors import PermanentError
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import DRA_VERSIONS, PluginServer
-from dra_kit.plugin.service import ClaimRef, PreparedDevice
+from dra_kit.plugin.service import PreparedDevice
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
+from dra_kit.resource.reference import ClaimReference
 
 DRIVER = "dra.pizza"
 
@@ -43,7 +44,7 @@ class Driver:
             socket=registration_socket(kubelet_dir, DRIVER, pod_uid),
         )
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         return {
             claim.uid: PermanentError("burnt")
             if claim.name == "burnt"
@@ -51,7 +52,7 @@ class Driver:
             for claim in claims
         }
 
-    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Exception | None]:
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         return {claim.uid: PermanentError("stuck") if claim.name == "burnt" else None for claim in claims}
 
     async def __aenter__(self) -> Self:

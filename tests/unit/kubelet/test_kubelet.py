@@ -9,14 +9,14 @@ import pytest
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.kubelet import Kubelet
-from dra_kit.kubelet.plugin import ClaimRef
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.sockets import plugin_socket
+from dra_kit.resource.reference import ClaimReference
 from tests.unit.kubelet.driver import DRIVER, Driver
 from tests.unit.kubelet.polling import until
 
-OVEN = ClaimRef("default", "oven", "uid-1")
-BURNT = ClaimRef("default", "burnt", "uid-3")
+OVEN = ClaimReference("default", "oven", "uid-1")
+BURNT = ClaimReference("default", "burnt", "uid-3")
 GENEROUS = 60.0
 
 

@@ -10,18 +10,18 @@ from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin import (
-    ClaimRef,
     Device,
     PluginClient,
     PreparedClaim,
     check_prepared,
     check_unprepared,
 )
+from dra_kit.resource.reference import ClaimReference
 from tests.unit.kubelet.driver import Driver
 
-OVEN = ClaimRef("default", "oven", "uid-1")
-STOVE = ClaimRef("default", "stove", "uid-2")
-BURNT = ClaimRef("default", "burnt", "uid-3")
+OVEN = ClaimReference("default", "oven", "uid-1")
+STOVE = ClaimReference("default", "stove", "uid-2")
+BURNT = ClaimReference("default", "burnt", "uid-3")
 DEVICE = Device(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1",), None)
 
 uids = st.sampled_from(["uid-1", "uid-2", "uid-3"])
@@ -29,7 +29,7 @@ uids = st.sampled_from(["uid-1", "uid-2", "uid-3"])
 
 @given(st.sets(uids), st.dictionaries(uids, st.sampled_from(["", "burnt"])))
 def test_only_a_clean_answer_for_every_claim_passes(asked: set[str], answers: dict[str, str]) -> None:
-    claims = [ClaimRef("default", f"claim-{uid}", uid) for uid in sorted(asked)]
+    claims = [ClaimReference("default", f"claim-{uid}", uid) for uid in sorted(asked)]
     clean = asked == answers.keys() and not any(answers.values())
 
     try:

@@ -12,40 +12,41 @@ from hypothesis import strategies as st
 
 from dra_kit.errors import InternalError, PermanentError, TransientError
 from dra_kit.plugin import answers
-from dra_kit.plugin.service import ClaimRef, PreparedDevice
+from dra_kit.plugin.service import PreparedDevice
+from dra_kit.resource.reference import ClaimReference
 
 Prepared = Mapping[str, Sequence[PreparedDevice] | Exception]
 Unprepared = Mapping[str, Exception | None]
 
-OVEN = ClaimRef("default", "oven", "uid-1")
+OVEN = ClaimReference("default", "oven", "uid-1")
 DEVICE = PreparedDevice(("pizza",), "node-a", "pizza-0", ("dra.pizza/claim=uid-1",))
 
 
 class Service:
     """A node service whose calls return what they are told, and remember what they were asked."""
 
-    def __init__(self, result: Callable[[Sequence[ClaimRef]], object]) -> None:
+    def __init__(self, result: Callable[[Sequence[ClaimReference]], object]) -> None:
         self.result = result
-        self.asked: list[ClaimRef] = []
+        self.asked: list[ClaimReference] = []
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Prepared:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Prepared:
         self.asked += claims
         return cast("Prepared", self.result(claims))
 
-    async def unprepare(self, claims: Sequence[ClaimRef]) -> Unprepared:
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Unprepared:
         self.asked += claims
         return cast("Unprepared", self.result(claims))
 
 
 def raising(error: Exception) -> Service:
-    def result(claims: Sequence[ClaimRef]) -> object:
+    def result(claims: Sequence[ClaimReference]) -> object:
         raise error
 
     return Service(result)
 
 
 names = st.sampled_from(["", "a", "b", "c"])
-claim_refs = st.builds(ClaimRef, namespace=names, name=names, uid=names)
+claim_refs = st.builds(ClaimReference, namespace=names, name=names, uid=names)
 errors = st.builds(
     lambda kind, text: kind(text),
     st.sampled_from([PermanentError, TransientError, InternalError, ValueError, KeyError]),
@@ -57,7 +58,7 @@ outcomes = st.one_of(
 
 
 @given(st.lists(claim_refs), st.one_of(errors, st.none(), st.dictionaries(names, outcomes)))
-def test_one_answer_per_claim_and_none_besides(claims: list[ClaimRef], outcome: object) -> None:
+def test_one_answer_per_claim_and_none_besides(claims: list[ClaimReference], outcome: object) -> None:
     service = raising(outcome) if isinstance(outcome, Exception) else Service(lambda _: outcome)
 
     prepared = asyncio.run(answers.prepare(service, claims))
@@ -83,7 +84,7 @@ async def test_a_claim_named_twice_is_asked_for_once() -> None:
 async def test_one_uid_under_two_names_is_an_error_that_tells_both() -> None:
     service = Service(lambda claims: {})
 
-    answered = await answers.unprepare(service, [OVEN, ClaimRef("default", "stove", "uid-1")])
+    answered = await answers.unprepare(service, [OVEN, ClaimReference("default", "stove", "uid-1")])
 
     assert answered == {"uid-1": "the request names UID uid-1 twice, as default/oven and as default/stove"}
     assert service.asked == []
@@ -92,7 +93,7 @@ async def test_one_uid_under_two_names_is_an_error_that_tells_both() -> None:
 async def test_a_claim_without_uid_does_not_disturb_the_others() -> None:
     service = Service(lambda claims: {claim.uid: None for claim in claims})
 
-    answered = await answers.unprepare(service, [OVEN, ClaimRef("default", "stove", "")])
+    answered = await answers.unprepare(service, [OVEN, ClaimReference("default", "stove", "")])
 
     assert answered == {"uid-1": None, "": "the request names ResourceClaim 'default/stove' without uid"}
 
@@ -139,7 +140,7 @@ async def test_a_missing_answer_is_called_a_bug_and_an_extra_one_is_dropped() ->
 
 
 async def test_a_device_that_does_not_fit_the_wire_fails_its_own_claim_only() -> None:
-    stove = ClaimRef("default", "stove", "uid-2")
+    stove = ClaimReference("default", "stove", "uid-2")
     undecodable = PreparedDevice((), "node-a", "pizza-\udcff")
     service = Service(lambda _: {"uid-1": [undecodable], "uid-2": [DEVICE]})
 
@@ -151,7 +152,7 @@ async def test_a_device_that_does_not_fit_the_wire_fails_its_own_claim_only() ->
 
 async def test_a_cancelled_call_stays_cancelled() -> None:
     class Hanging(Service):
-        async def prepare(self, claims: Sequence[ClaimRef]) -> Prepared:
+        async def prepare(self, claims: Sequence[ClaimReference]) -> Prepared:
             raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):

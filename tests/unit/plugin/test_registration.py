@@ -13,10 +13,11 @@ import pytest
 from dra_kit.errors import ConfigurationError
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.service import ClaimRef, PreparedDevice
+from dra_kit.plugin.service import PreparedDevice
 from dra_kit.proto import dra_v1_pb2, dra_v1_pb2_grpc
 from dra_kit.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.resource.reference import ClaimReference
 from tests.unit.plugin.wire import Service, until
 
 ENDPOINT = Path("/var/lib/kubelet/plugins/dra.pizza/dra.sock")
@@ -138,7 +139,7 @@ class Busy(Service):
         super().__init__()
         self.begun, self.go_on = threading.Event(), threading.Event()
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         self.begun.set()
         while not self.go_on.is_set():
             pass

@@ -13,11 +13,12 @@ import pytest
 
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.service import ClaimRef, PreparedDevice
+from dra_kit.plugin.service import PreparedDevice
+from dra_kit.resource.reference import ClaimReference
 from tests.unit.plugin.wire import Service, connect, until
 
-OVEN = ClaimRef("default", "oven", "uid-1")
-STOVE = ClaimRef("kitchen", "stove", "uid-2")
+OVEN = ClaimReference("default", "oven", "uid-1")
+STOVE = ClaimReference("kitchen", "stove", "uid-2")
 
 
 def files(directory: Path) -> list[Path]:
@@ -89,10 +90,10 @@ async def test_unprepare_answers_every_claim_of_the_batch(service: Service, sock
 class Broken(Service):
     """Fails for one claim when preparing and for all when releasing."""
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         return {**await super().prepare(claims), "uid-1": PermanentError("no basil;\nuse olives")}
 
-    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Exception | None]:
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         raise PermanentError("the oven is on fire")
 
 
@@ -121,7 +122,7 @@ async def test_an_error_of_the_whole_call_becomes_that_of_each_claim(socket: Pat
 
 
 async def test_messages_may_be_larger_than_the_default_of_grpc(service: Service, socket: Path) -> None:
-    claims = [ClaimRef("default", f"{i}-{'n' * 50_000}", f"uid-{i}") for i in range(100)]
+    claims = [ClaimReference("default", f"{i}-{'n' * 50_000}", f"uid-{i}") for i in range(100)]
 
     async with connect(socket) as client:
         answers = await client.prepare(claims)
@@ -160,7 +161,7 @@ class Slow(Service):
         super().__init__()
         self.begun, self.go_on, self.cancelled = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         self.begun.set()
         try:
             await self.go_on.wait()

@@ -11,8 +11,9 @@ from typing import Any
 
 import grpc.aio
 
-from dra_kit.plugin.service import ClaimRef, PreparedDevice
+from dra_kit.plugin.service import PreparedDevice
 from dra_kit.proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
+from dra_kit.resource.reference import ClaimReference
 
 MESSAGES: Mapping[str, ModuleType] = {"v1": dra_v1_pb2, "v1beta1": dra_v1beta1_pb2}
 STUBS: Mapping[str, ModuleType] = {"v1": dra_v1_pb2_grpc, "v1beta1": dra_v1beta1_pb2_grpc}
@@ -25,7 +26,7 @@ class Service:
         self.prepared: list[str] = []
         self.unprepared: list[str] = []
 
-    async def prepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
+    async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         self.prepared += [claim.uid for claim in claims]
         return {
             claim.uid: [
@@ -40,7 +41,7 @@ class Service:
             for claim in claims
         }
 
-    async def unprepare(self, claims: Sequence[ClaimRef]) -> Mapping[str, Exception | None]:
+    async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         self.unprepared += [claim.uid for claim in claims]
         return dict.fromkeys((claim.uid for claim in claims), None)
 
@@ -52,16 +53,16 @@ class Client:
         self.messages = MESSAGES[version]
         self.stub: Any = STUBS[version].DRAPluginStub(channel)
 
-    async def prepare(self, claims: Iterable[ClaimRef]) -> dict[str, Any]:
+    async def prepare(self, claims: Iterable[ClaimReference]) -> dict[str, Any]:
         request = self.messages.NodePrepareResourcesRequest(claims=self._claims(claims))
         return dict((await self.stub.NodePrepareResources(request, timeout=60)).claims)
 
-    async def unprepare(self, claims: Iterable[ClaimRef]) -> dict[str, str]:
+    async def unprepare(self, claims: Iterable[ClaimReference]) -> dict[str, str]:
         request = self.messages.NodeUnprepareResourcesRequest(claims=self._claims(claims))
         answer = await self.stub.NodeUnprepareResources(request, timeout=60)
         return {uid: entry.error for uid, entry in answer.claims.items()}
 
-    def _claims(self, claims: Iterable[ClaimRef]) -> list[Any]:
+    def _claims(self, claims: Iterable[ClaimReference]) -> list[Any]:
         return [self.messages.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
 
 

@@ -1,0 +1,46 @@
+"""JSON that an author hands over to be stored or published."""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import JsonValue
+
+from dra_kit.author.model import shown
+
+_DEEPEST = 100
+"""Levels of lists and objects; the API server refuses far fewer bytes than this needs, parsers far fewer levels."""
+
+
+def json_value(value: object) -> JsonValue:
+    """A copy of the value, so that it cannot change after it was handed over.
+
+    Raises:
+        ValueError: naming the place inside it that is no JSON: null, bool, int, finite float, str, list, or dict with
+            str keys.
+    """
+    return _copy(value, "", 0)
+
+
+def _copy(value: object, path: str, depth: int) -> JsonValue:
+    if depth > _DEEPEST:
+        msg = f"it is nested deeper than {_DEEPEST} levels"
+        raise ValueError(msg)
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                msg = f"{_at(path)}the key {shown(key)} is no str"
+                raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
+        return {key: _copy(item, f"{path}[{key}]", depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_copy(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    msg = f"{_at(path)}{shown(value)} is no JSON: use None, bool, int, finite float, str, list, or dict"
+    raise ValueError(msg)
+
+
+def _at(path: str) -> str:
+    return f"at {path}: " if path else ""

@@ -1,0 +1,103 @@
+"""Devices that a claim has to itself: never prepared for two live claims."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from dra_kit.errors import KubeError, NotFound, TransientError
+from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.node.claims import AllocatedClaim, Getter, still_holds
+from dra_kit.node.locks import Locks
+from dra_kit.node.records import ClaimRecord
+from dra_kit.node.store import Store
+from dra_kit.resource.reference import ClaimReference
+
+logger = logging.getLogger(__name__)
+
+Device = tuple[str, str]
+
+
+class ExclusiveDevices:
+    """Who has which device, by the records and by the work under way.
+
+    Force-deleted pods and dead nodes can leave a claim behind that the control plane has forgotten: it is released
+    when its device is wanted for another one.
+
+    Args:
+        driver: the driver's name.
+        api: tells whether a claim is still there.
+        store: the durable records.
+        claims: the locks of all claims.
+        release: releases a claim whose lock is held.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        api: Getter,
+        store: Store,
+        claims: Locks,
+        release: Callable[[ClaimRecord], Awaitable[None]],
+    ) -> None:
+        self._driver = driver
+        self._api = api
+        self._store = store
+        self._claims = claims
+        self._release = release
+        self._taken: dict[Device, ClaimReference] = {}
+
+    @asynccontextmanager
+    async def kept_for(self, claim: AllocatedClaim) -> AsyncIterator[None]:
+        """Keeps the claim's devices for it while it is being prepared; its lock is held by the caller.
+
+        Raises:
+            TransientError: when another claim has one of them, naming both claims.
+        """
+        devices = {(item.pool, item.device) for item in claim.results if not item.admin_access and not item.share_id}
+        for device in devices:
+            if (other := self._taken.get(device)) is not None:
+                raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
+        self._taken.update(dict.fromkeys(devices, claim.reference))
+        try:
+            for device in sorted(devices):
+                for holder in self._store.holders(*device):
+                    if holder.uid != claim.reference.uid:
+                        await self._free(device, holder, claim.reference)
+            yield
+        finally:
+            for device in devices:
+                del self._taken[device]
+
+    async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
+        stale = not await self._is_live(holder, device, claim)
+        # a lock that is held is not waited for: its owner may be waiting for this claim's
+        if not stale or self._claims.held(holder.uid):
+            raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+        async with self._claims.hold(holder.uid):
+            if self._store.claim(holder.uid) == holder:
+                logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
+                await self._release(holder)
+
+    async def _is_live(self, holder: ClaimRecord, device: Device, claim: ClaimReference) -> bool:
+        try:
+            raw = await self._api.get(RESOURCE_CLAIMS, holder.name, holder.namespace)
+        except NotFound:
+            return False
+        except KubeError as error:
+            raise TransientError(
+                f"device {'/'.join(device)} of claim {claim} is prepared for claim {holder.reference}, and whether "
+                f"that one still exists cannot be asked: {error}",
+                code=error.code,
+            ) from error
+        return still_holds(raw, holder.uid, self._driver, *device)
+
+
+def _double_allocation(device: Device, claim: ClaimReference, state: str) -> TransientError:
+    return TransientError(
+        f"device {'/'.join(device)} of claim {claim} is still {state}, which is allocated too; delete the pods of one "
+        "of the two claims",
+        code="double-allocation",
+    )

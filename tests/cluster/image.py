@@ -1,0 +1,112 @@
+"""The example driver's image, built by its Dockerfile on a base image of Debian's packages, without any registry."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.find import REPOSITORY, Found
+
+IMAGE = "localhost/pizza-driver"
+TAG = "cluster-tests"
+BASE_IMAGE = "localhost/python:3.11-bookworm"
+BASE_PYTHON = "3.11"
+BUILD_TOOLS = ("buildah", "debootstrap")
+PROJECT = Path("examples", "pizza-driver")
+CONTEXT = (".dockerignore", "LICENSE", "README.md", "pyproject.toml", "dra_kit", PROJECT)
+
+
+class CannotBuild(Exception):
+    """This machine lacks what an image build needs; the text tells what."""
+
+
+def load_image(found: Found, state: Path, directory: Path) -> str:
+    """Build the image of the sources as they are and load it into the node.
+
+    Args:
+        found: has a ``cluster`` tool.
+        state: folder of the cluster that the tool started.
+        directory: for the files of the build.
+
+    Returns:
+        The image's name with its tag.
+
+    Raises:
+        CannotBuild: naming the packages or the tool that are missing.
+    """
+    missing = [name for name in BUILD_TOOLS if not shutil.which(name)]
+    if missing:
+        raise CannotBuild(f"no image can be built here: install {' and '.join(missing)}")
+    if found.tool is None or not (python_image := found.tool.with_name("python-image")).exists():
+        raise CannotBuild(f"there is no python-image, which makes the base image, beside a cluster tool: {found.why}")
+    _run(python_image, BASE_IMAGE)
+    context, archive, image = directory / "context", directory / "image.tar", f"{IMAGE}:{TAG}"
+    _lay_out(context)
+    _download(context / "wheelhouse")
+    _run(
+        "buildah", "bud", "--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}",
+        "--file", context / PROJECT / "Dockerfile", "--tag", image, context,
+    )  # fmt: skip
+    try:
+        _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
+    finally:
+        _run("buildah", "rmi", image)
+    _run(found.tool, "--dir", state, "load", archive)
+    archive.unlink()
+    shutil.rmtree(context)
+    return image
+
+
+def _lay_out(context: Path) -> None:
+    """The part of the repository that a build uses, where a wheelhouse can be added to it."""
+    for name in CONTEXT:
+        source = REPOSITORY / name
+        if source.is_dir():
+            shutil.copytree(source, context / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            (context / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, context / name)
+
+
+def _download(wheelhouse: Path) -> None:
+    """Everything that the build would download, for the base image's Python, in the versions that are installed here."""
+    projects = [_project(Path()), _project(PROJECT)]
+    own = {project["project"]["name"] for project in projects}
+    requirements = {
+        requirement
+        for project in projects
+        # what pip of Debian 12 takes where a project names no build system
+        for requirement in (
+            *project["project"]["dependencies"],
+            *project.get("build-system", {}).get("requires", ("setuptools", "wheel")),
+        )
+        if requirement not in own
+    }
+    wheelhouse.mkdir()
+    constraints = wheelhouse.with_name("constraints.txt")
+    installed = {item.metadata["Name"]: item.version for item in metadata.distributions()}
+    pins = [f"{name}=={version}\n" for name, version in sorted(installed.items()) if name not in own]
+    constraints.write_text("".join(pins), encoding="utf-8")
+    _run(
+        sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--constraint", constraints,
+        "--only-binary", ":all:", "--python-version", BASE_PYTHON, *sorted(requirements),
+    )  # fmt: skip
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((REPOSITORY / folder / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def _run(*command: object) -> None:
+    words = [str(word) for word in command]
+    environment = {"STORAGE_DRIVER": "overlay", **os.environ}
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    if result.returncode:
+        raise RuntimeError(f"{shlex.join(words)} ended with {result.returncode}:\n{result.stdout}\n{result.stderr}")

@@ -1,0 +1,56 @@
+"""``startup`` and what it is given."""
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import assert_type
+
+from pydantic import BaseModel
+
+import dra_kit as dra
+
+
+class Settings(BaseModel):
+    root: Path = Path("/dev")
+
+
+class Provider(dra.DeviceProvider):
+    context: dra.Context[Settings]
+
+    def startup(self, context: dra.Context[Settings]) -> None:
+        self.context = context
+        assert_type(context.settings, Settings)
+        assert_type(context.settings.root, Path)
+        print(context.settings.rot)  # error: attr-defined reportAttributeAccessIssue
+        assert_type(context.node.name, str)
+        assert_type(context.stopping, bool)
+        assert_type(context.prepared(), Mapping[str, dra.PreparedClaim])
+
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        while not self.context.stopping:
+            yield []
+
+
+class AsyncProvider(dra.DeviceProvider):
+    async def startup(self, context: dra.Context) -> None:
+        assert_type(context.settings, None)
+        context.rescan()
+
+    async def discover(self) -> AsyncIterator[dra.Inventory]:
+        yield dra.Inventory()
+
+
+class Preparer(dra.Preparer):
+    async def startup(self, context: dra.Context[Settings]) -> None:
+        assert_type(context.state_dir, Path)
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared()
+
+
+name, provider, preparer = "x.example", Provider(), Preparer()
+dra.Driver(name, provider=provider, preparer=preparer, settings=Settings, rescan_every=5)
+dra.Driver(name, provider=AsyncProvider(), preparer=preparer, concurrency="device")
+dra.Driver(name, provider=provider, preparer=preparer, concurrency="node")  # error: arg-type reportArgumentType
+dra.Driver(name, provider=provider, preparer=preparer, settings=Settings())  # error: arg-type reportArgumentType
+dra.Driver(name, provider=Provider, preparer=preparer)  # error: arg-type reportArgumentType
+dra.Driver(name, provider=provider)  # error: call-arg reportCallIssue

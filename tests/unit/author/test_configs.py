@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import pytest
+from pydantic import BaseModel, Field, field_validator
+
+import dra_kit as dra
+from dra_kit.author.decoding import ConfigDecoder
+from dra_kit.values.json import loads
+
+
+class Limit(BaseModel):
+    """Not strict by itself: the decoder is."""
+
+    pods: int = 1
+
+
+class Mode(Enum):
+    FAST = "fast"
+    SAFE = "safe"
+
+
+class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+    toppings: list[Literal["mushrooms", "olives", "basil"]] = []
+    extra_cheese: bool = False
+    slices: int = Field(default=8, ge=1)
+    level: Literal[1, 2] = 1
+    mode: Mode = Mode.SAFE
+    menu: Path = Path("/menu")
+    since: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    limits: list[Limit] = []
+    by_name: dict[str, Limit] = {}
+    either: Limit | int | None = None
+    size: dra.Quantity = dra.Quantity("1Gi")
+    served_by: str = Field(default="", alias="servedBy")
+
+    @field_validator("served_by")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value == "nobody":
+            msg = "somebody\nmust serve"
+            raise ValueError(msg)
+        if value == "crash":
+            raise KeyError(value)
+        return value
+
+
+PIZZA = {"apiVersion": "kitchen.example/v1", "kind": "PizzaConfig"}
+
+
+def problems(parameters: Any, *kinds: type[dra.OpaqueConfig]) -> list[tuple[str, str]]:
+    with pytest.raises(dra.InvalidConfig) as caught:
+        ConfigDecoder(kinds or (PizzaConfig,)).decode(parameters)
+    error = caught.value
+    assert "\n" not in str(error)
+    assert all(text in str(error) for _, text in error.problems)
+    assert error.code == "invalid-config"
+    return list(error.problems)
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    assert ConfigDecoder([PizzaConfig]).decode(PIZZA) == PizzaConfig()
+
+
+def test_values_are_read_from_their_json_form() -> None:
+    config = ConfigDecoder([PizzaConfig]).decode(
+        {
+            **PIZZA,
+            "toppings": ["olives"],
+            "mode": "fast",
+            "menu": "/other",
+            "since": "2026-02-01T00:00:00Z",
+            "limits": [{"pods": 2}],
+            "either": {"pods": 3},
+            "size": "2Gi",
+            "servedBy": "waiter",
+        }
+    )
+    assert config == PizzaConfig(
+        toppings=["olives"],
+        mode=Mode.FAST,
+        menu=Path("/other"),
+        since=datetime(2026, 2, 1, tzinfo=UTC),
+        limits=[Limit(pods=2)],
+        either=Limit(pods=3),
+        size=dra.Quantity("2Gi"),
+        servedBy="waiter",
+    )
+
+
+TOPPINGS = 'use one of "basil", "mushrooms", "olives"'
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ({"extra_chese": True}, ("extra_chese", 'unknown field; did you mean "extra_cheese"?')),
+        ({"extraCheese": True}, ("extraCheese", 'unknown field; did you mean "extra_cheese"?')),
+        ({"Extra_Cheese": True}, ("Extra_Cheese", 'unknown field; did you mean "extra_cheese"?')),
+        ({"served_by": "x"}, ("served_by", 'unknown field; did you mean "servedBy"?')),
+        ({"zzz": 1}, ("zzz", "unknown field")),
+        ({"extra_cheese": "true"}, ("extra_cheese", 'must be a valid boolean, not "true"')),
+        ({"extra_cheese": 1}, ("extra_cheese", "must be a valid boolean, not 1")),
+        ({"extra_cheese": None}, ("extra_cheese", "must be a valid boolean, not null")),
+        ({"slices": "8"}, ("slices", 'must be a valid integer, not "8"')),
+        ({"slices": 0}, ("slices", "must be greater than or equal to 1, not 0")),
+        ({"toppings": ["basil", "ham"]}, ("toppings[1]", f'"ham" is not supported; {TOPPINGS}')),
+        ({"toppings": ["Olives"]}, ("toppings[0]", f'"Olives" is not supported; {TOPPINGS}; did you mean "olives"?')),
+        ({"level": 3}, ("level", "3 is not supported; use one of 1, 2")),
+        ({"mode": "slow"}, ("mode", '"slow" is not supported; use one of "fast", "safe"')),
+        ({"limits": [{"pods": 1}, {"pods": "2"}]}, ("limits[1].pods", 'must be a valid integer, not "2"')),
+        ({"limits": [{"Pods": 1}]}, ("limits[0].Pods", 'unknown field; did you mean "pods"?')),
+        ({"by_name": {"a.b": {"pod": 1}}}, ('by_name["a.b"].pod', 'unknown field; did you mean "pods"?')),
+        ({"either": {"pods": "1"}}, ("either.pods", 'must be a valid integer, not "1"')),
+        ({"servedBy": "nobody"}, ("servedBy", "somebody must serve")),
+        ({"servedBy": "\ud800"}, ("", "is no JSON: ")),
+        ({"slices": float("inf")}, ("", "has a number too large, or too many levels")),
+    ],
+)  # fmt: skip
+def test_a_problem_is_told_with_its_place(body: dict[str, Any], problem: tuple[str, str]) -> None:
+    path, text = problem
+    assert any(where == path and what.startswith(text) for where, what in problems({**PIZZA, **body}))
+
+
+def test_all_problems_are_told_at_once() -> None:
+    found = problems({**PIZZA, "slices": "8", "zzz": 1, "toppings": ["ham", "eggs"]})
+    assert {path for path, _ in found} == {"slices", "zzz", "toppings[0]", "toppings[1]"}
+
+
+def test_keys_that_stand_twice_are_refused() -> None:
+    text = '{"apiVersion": "kitchen.example/v1", "kind": "PizzaConfig", "slices": 1, "slices": 2, "limits": [{"pods": 1, "pods": 1}]}'  # noqa: E501 - as a manifest has it
+    assert problems(loads(text)) == [
+        ("slices", "stands twice in the same object; remove one"),
+        ("limits[0].pods", "stands twice in the same object; remove one"),
+    ]
+
+
+def test_a_crash_of_the_authors_validator_is_told_as_a_problem() -> None:
+    assert problems({**PIZZA, "servedBy": "crash"}) == [("", "validator of PizzaConfig raised KeyError: 'crash'")]
+
+
+@pytest.mark.parametrize("parameters", [None, [], "x", 1, [PIZZA]])
+def test_parameters_are_an_object(parameters: Any) -> None:
+    assert problems(parameters)[0][1].startswith("must be an object, not ")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [("apiVersion", 'is missing; use "kitchen.example/v1"'), ("kind", 'is missing; use "PizzaConfig"')]),
+        ({**PIZZA, "kind": "pizzaConfig"}, [("kind", '"pizzaConfig" is not known; use "PizzaConfig"')]),
+        ({**PIZZA, "apiVersion": 1}, [("apiVersion", '1 is not known; use "kitchen.example/v1"')]),
+    ],
+)
+def test_version_and_kind_must_be_known(parameters: Any, expected: list[tuple[str, str]]) -> None:
+    assert problems(parameters) == expected
+
+
+def test_without_config_parameters_are_refused() -> None:
+    with pytest.raises(dra.InvalidConfig, match="this driver takes no configuration; remove the config entry"):
+        ConfigDecoder([]).decode(PIZZA)
+
+
+class PastaConfig(dra.OpaqueConfig, api_version="kitchen.example/v2"):
+    shape: str = "penne"
+
+
+def test_several_kinds_are_told_apart() -> None:
+    decoder = ConfigDecoder[PizzaConfig | PastaConfig]([PizzaConfig, PastaConfig])
+    assert decoder.decode(PIZZA) == PizzaConfig()
+    assert decoder.decode({"apiVersion": "kitchen.example/v2", "kind": "PastaConfig"}) == PastaConfig()
+
+
+def test_a_kind_in_the_version_of_another_is_told() -> None:
+    parameters = {"apiVersion": "kitchen.example/v1", "kind": "PastaConfig"}
+    text = '"kitchen.example/v1" has no kind PastaConfig; use "kitchen.example/v2"'
+    assert problems(parameters, PizzaConfig, PastaConfig) == [("apiVersion", text)]
+
+
+class CakeV1(dra.OpaqueConfig, api_version="kitchen.example/v1", kind="Cake"):
+    layers: int = 1
+
+    def upgrade(self) -> CakeV2:
+        return CakeV2(tiers=self.layers)
+
+
+class CakeV2(dra.OpaqueConfig, api_version="kitchen.example/v2", kind="Cake", upgrades_from=[CakeV1]):
+    tiers: int = Field(default=1, le=9)
+
+    def upgrade(self) -> Cake:
+        return Cake(levels=self.tiers)
+
+
+class Cake(dra.OpaqueConfig, api_version="kitchen.example/v3", upgrades_from=[CakeV2]):
+    levels: int = 1
+
+
+@pytest.mark.parametrize(("version", "field"), [("v1", "layers"), ("v2", "tiers"), ("v3", "levels")])
+def test_old_versions_are_upgraded_step_by_step(version: str, field: str) -> None:
+    parameters = {"apiVersion": f"kitchen.example/{version}", "kind": "Cake", field: 3}
+    assert ConfigDecoder([Cake]).decode(parameters) == Cake(levels=3)
+
+
+def test_an_upgrade_that_fails_is_told_as_a_problem() -> None:
+    found = problems({"apiVersion": "kitchen.example/v1", "kind": "Cake", "layers": 10}, Cake)
+    assert found[0][1].startswith("CakeV1.upgrade raised ValidationError: ")
+
+
+def test_an_upgrade_that_leads_nowhere_is_told_as_a_problem() -> None:
+    class OldTart(dra.OpaqueConfig, api_version="kitchen.example/v1", kind="Tart"):
+        def upgrade(self) -> OldTart:
+            return self
+
+    class Tart(dra.OpaqueConfig, api_version="kitchen.example/v2", upgrades_from=[OldTart]):
+        pass
+
+    found = problems({"apiVersion": "kitchen.example/v1", "kind": "Tart"}, Tart)
+    assert found == [("", "OldTart.upgrade gave a OldTart, which is no newer version of it")]
+
+
+def test_an_old_version_may_be_derived_from_the_new_one() -> None:
+    class Soup(dra.OpaqueConfig, api_version="kitchen.example/v2"):
+        salt: int = 1
+
+    class SoupV1(Soup, api_version="kitchen.example/v1", kind="Soup"):
+        def upgrade(self) -> Soup:
+            return Soup(salt=self.salt + 1)
+
+    Soup.upgrades_from_ = (SoupV1,)
+    config = ConfigDecoder([Soup]).decode({"apiVersion": "kitchen.example/v1", "kind": "Soup"})
+    assert (type(config), config.salt) == (Soup, 2)
+
+
+def test_the_version_is_inherited_and_the_kind_is_not() -> None:
+    class Base(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+        salt: int = 1
+
+    class Stew(Base):
+        pass
+
+    assert (Stew.api_version_, Stew.kind_) == ("kitchen.example/v1", "Stew")
+
+
+def test_a_generic_config_has_one_kind() -> None:
+    T = TypeVar("T")
+
+    class Box(dra.OpaqueConfig, Generic[T], api_version="kitchen.example/v1"):
+        content: T | None = None
+
+    config = ConfigDecoder([Box[int]]).decode({"apiVersion": "kitchen.example/v1", "kind": "Box", "content": 1})
+    assert config == Box[int](content=1)
+
+
+@pytest.mark.parametrize("version", ["v1", "kitchen.example/", "/v1", "a/b/c", ""])
+def test_an_api_version_is_group_and_version(version: str) -> None:
+    with pytest.raises(
+        dra.ConfigurationError, match=r"^config Broken: api_version .* is not of the form group/version"
+    ):
+        type("Broken", (dra.OpaqueConfig,), {}, api_version=version)
+
+
+@pytest.mark.parametrize("arguments", [{"kind": "Other"}, {"upgrades_from": [CakeV1]}])
+def test_other_class_arguments_need_an_api_version(arguments: dict[str, Any]) -> None:
+    with pytest.raises(dra.ConfigurationError, match="need api_version= beside them"):
+        type("Broken", (dra.OpaqueConfig,), {}, **arguments)
+
+
+def test_an_old_version_must_say_how_it_is_upgraded() -> None:
+    with pytest.raises(dra.ConfigurationError, match=r"^config New: PastaConfig in upgrades_from has no plain upgrade"):
+        type("New", (dra.OpaqueConfig,), {}, api_version="g/v2", upgrades_from=[PastaConfig])
+
+
+def test_a_field_cannot_take_the_place_of_the_kind() -> None:
+    with pytest.raises(
+        dra.ConfigurationError, match=r"^config Broken: field kind would stand in the manifest as 'kind'"
+    ):
+
+        class Broken(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+            kind: str = ""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "problem"),
+    [
+        ([dra.OpaqueConfig], "config OpaqueConfig has no api_version; write class OpaqueConfig"),
+        ([CakeV1, type("Cake", (dra.OpaqueConfig,), {}, api_version="kitchen.example/v1")], "are both"),
+    ],
+)
+def test_kinds_that_cannot_be_told_apart_are_refused(kinds: Sequence[type[dra.OpaqueConfig]], problem: str) -> None:
+    with pytest.raises(dra.ConfigurationError, match=problem.replace("(", r"\(")):
+        ConfigDecoder(kinds)

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field, model_validator
+
+import dra_kit as dra
+from dra_kit.author.preparer import config_without_claim
+
+
+class GpuConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):
+    sharing: str = "none"
+
+
+class MigConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):
+    profile: str = "1g"
+
+
+class Provider(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield []
+
+
+class Preparer(dra.Preparer[GpuConfig]):
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[GpuConfig]) -> dra.Prepared:
+        return dra.Prepared()
+
+
+class Settings(BaseModel):
+    root: str = "/"
+
+
+def refusal(name: str = "gpu.example", **arguments: Any) -> str:
+    with pytest.raises(dra.ConfigurationError) as caught:
+        dra.Driver(name, **{"provider": Provider(), "preparer": Preparer(), **arguments})
+    text = str(caught.value)
+    assert "\n" not in text
+    assert caught.value.code == "configuration"
+    return text
+
+
+def test_a_driver_holds_what_it_was_given() -> None:
+    provider, preparer = Provider(), Preparer()
+    driver = dra.Driver(
+        "gpu.example", provider=provider, preparer=preparer, settings=Settings, concurrency="device", rescan_every=60
+    )
+    assert (driver.name, driver.provider, driver.preparer) == ("gpu.example", provider, preparer)
+    assert (driver.settings, driver.concurrency, driver.rescan_every) == (Settings, "device", 60)
+    assert driver.configs.kinds == (GpuConfig,)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 63, "gpu.example.com"])
+def test_the_name_is_a_dns_subdomain(name: str) -> None:
+    assert dra.Driver(name, provider=Provider(), preparer=Preparer()).name == name
+
+
+@pytest.mark.parametrize("name", ["", "a" * 64, "gpu_example", "gpu..example", "-gpu", "GPU.example"])
+def test_another_name_is_told(name: str) -> None:
+    text = refusal(name)
+    assert text.startswith(f"driver '{name}': name: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"provider": None}, "provider None is no dra_kit.DeviceProvider; derive its class from that"),
+        ({"provider": Provider}, "provider Provider is a class; write Provider()"),
+        ({"preparer": Preparer}, "preparer Preparer is a class; write Preparer()"),
+        ({"preparer": 1}, "preparer 1 is no dra_kit.Preparer; derive its class from that"),
+        ({"concurrency": "node"}, "concurrency 'node' is none of 'claim', 'device', 'driver'"),
+        ({"invalid_devices": "keep"}, "invalid_devices 'keep' is none of 'refuse', 'drop'"),
+        (
+            {"settings": Settings()},
+            "settings Settings(root='/') is no pydantic model class; give the class, not an instance",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_told(arguments: dict[str, Any], expected: str) -> None:
+    assert refusal(**arguments) == f"driver gpu.example: {expected}"
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5"])
+def test_a_rescan_needs_a_positive_number_of_seconds(seconds: Any) -> None:
+    assert refusal(rescan_every=seconds).startswith(f"driver gpu.example: rescan_every {seconds!r} is no positive")
+
+
+def test_a_preparer_that_prepares_nothing_is_told() -> None:
+    class Idle(dra.Preparer):
+        pass
+
+    expected = "preparer Idle prepares nothing; write 'async def prepare(self, claim, device)'"
+    assert refusal(preparer=Idle()) == expected
+
+
+def test_a_preparer_of_whole_claims_is_enough() -> None:
+    class Whole(dra.Preparer):
+        def prepare_claim(self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice]) -> Sequence[dra.Prepared]:
+            return [dra.Prepared() for _ in devices]
+
+    assert dra.Driver("gpu.example", provider=Provider(), preparer=Whole()).configs.kinds == ()
+
+
+class Required(dra.OpaqueConfig, api_version="gpu.example/v1"):
+    uuid: str
+    profile: str
+    extra: int = 0
+
+
+class RequiredPreparer(dra.Preparer[Required]):
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[Required]) -> dra.Prepared:
+        return dra.Prepared()
+
+
+def test_a_config_without_defaults_is_told() -> None:
+    assert refusal(preparer=RequiredPreparer()) == (
+        "config Required: uuid, profile has no default, so a claim without config could not be prepared; give a "
+        "default, or override RequiredPreparer.default_config(device)"
+    )
+
+
+def test_a_default_config_of_the_authors_makes_defaults_needless() -> None:
+    class WithDefault(RequiredPreparer):
+        def default_config(self, device: dra.Device) -> Required:
+            return Required(uuid=device.name, profile="1g")
+
+    driver = dra.Driver("gpu.example", provider=Provider(), preparer=WithDefault())
+    assert driver.configs.kinds == (Required,)
+
+
+def test_defaults_that_break_a_rule_are_told() -> None:
+    class Broken(dra.OpaqueConfig, api_version="gpu.example/v1"):
+        count: int = Field(default=0, ge=1)
+
+    class BrokenPreparer(dra.Preparer[Broken]):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[Broken]) -> dra.Prepared:
+            return dra.Prepared()
+
+    text = refusal(preparer=BrokenPreparer())
+    assert text.startswith("config Broken: its defaults break its own rules: count: Input should be greater than or")
+
+
+def test_defaults_that_break_a_rule_of_the_whole_are_told() -> None:
+    class Broken(dra.OpaqueConfig, api_version="gpu.example/v1"):
+        low: int = 2
+        high: int = 1
+
+        @model_validator(mode="after")
+        def _ordered(self) -> Broken:
+            if self.low > self.high:
+                msg = "low is above high"
+                raise ValueError(msg)
+            return self
+
+    class BrokenPreparer(dra.Preparer[Broken]):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[Broken]) -> dra.Prepared:
+            return dra.Prepared()
+
+    assert "its defaults break its own rules: " in refusal(preparer=BrokenPreparer())
+
+
+async def test_without_config_a_claim_gets_the_defaults_of_the_first_kind() -> None:
+    class Two(dra.Preparer[MigConfig | GpuConfig]):
+        pass
+
+    assert await config_without_claim(Two(), dra.Device(name="gpu-0")) == MigConfig()
+
+
+async def test_without_config_a_preparer_without_kinds_gets_no_config() -> None:
+    assert await config_without_claim(dra.Preparer(), dra.Device(name="gpu-0")) == dra.NoConfig()
+
+
+class PlainDefault(dra.Preparer[GpuConfig]):
+    def default_config(self, device: dra.Device) -> GpuConfig:
+        return GpuConfig(sharing=device.name)
+
+
+class AsyncDefault(dra.Preparer[GpuConfig]):
+    async def default_config(self, device: dra.Device) -> GpuConfig:
+        return GpuConfig(sharing=device.name)
+
+
+@pytest.mark.parametrize("preparer", [PlainDefault(), AsyncDefault()])
+async def test_a_default_config_may_be_def_or_async_def(preparer: dra.Preparer[GpuConfig]) -> None:
+    assert await config_without_claim(preparer, dra.Device(name="gpu-0")) == GpuConfig(sharing="gpu-0")
+
+
+async def test_a_default_config_of_another_kind_is_told() -> None:
+    class Wrong(dra.Preparer[GpuConfig]):
+        def default_config(self, device: dra.Device) -> Any:
+            return MigConfig()
+
+    with pytest.raises(
+        dra.PermanentError, match=r"^Wrong.default_config returned MigConfig\(.*\); return a GpuConfig$"
+    ):
+        await config_without_claim(Wrong(), dra.Device(name="gpu-0"))

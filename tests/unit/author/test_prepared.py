@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dra_kit as dra
+from dra_kit.author.claim import AllocatedDevice
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def refusal(**fields: Any) -> str:
+    with pytest.raises(dra.InvalidPrepared) as caught:
+        dra.Prepared(**fields)
+    error = caught.value
+    assert isinstance(error, dra.PermanentError)
+    assert isinstance(error, ValueError)
+    assert error.code == "invalid-prepared"
+    assert "\n" not in str(error)
+    return str(error)
+
+
+def test_everything_is_optional() -> None:
+    prepared = dra.Prepared()
+    assert (prepared.env, prepared.state, prepared.claim_edits) == ({}, None, None)
+
+
+def test_all_that_can_be_said() -> None:
+    prepared = dra.Prepared(
+        env={"GPU": "0"},
+        mounts=[dra.Mount(host_path="/run/gpu", container_path="/run/gpu", options=["ro", "bind"])],
+        device_nodes=[dra.DeviceNode(path="/dev/gpu0", permissions="rw", file_mode=0o660)],
+        hooks=[dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook"])],
+        net_devices=[dra.NetDevice(host_interface_name="eth1", name="net1")],
+        additional_gids=[44],
+        cdi_devices=["vendor.example/gpu=all"],
+        claim_edits=dra.ContainerEdits(env={"GPUS": "1"}),
+        status=dra.DeviceStatus(
+            conditions=[dra.Condition(type="Ready", status="True", reason="Prepared")],
+            data={"driver": "1.0"},
+            network_data=dra.NetworkDeviceData(interface_name="net1", ips=["192.0.2.1/24"]),
+        ),
+        metadata=dra.DeviceMetadata(attributes={"uuid": "GPU-0"}),
+        state={"uuid": "GPU-0"},
+    )
+    again = dra.Prepared.model_validate_json(prepared.model_dump_json())
+    assert again.model_dump_json() == prepared.model_dump_json()
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "A\0"])
+def test_a_name_that_no_environment_can_hold_is_told(name: str) -> None:
+    assert refusal(env={name: "x"}).startswith(f"Prepared: env: {name!r} is no name of a variable")
+
+
+def test_a_value_that_no_environment_can_hold_is_told() -> None:
+    assert refusal(env={"A": "x\0"}) == "Prepared: env: the value of A has NUL in it, which no environment can hold"
+
+
+@given(st.text().filter(lambda text: "\0" not in text))
+def test_a_value_may_be_any_text_without_nul(value: str) -> None:
+    assert dra.Prepared(env={"A": value}).env == {"A": value}
+
+
+@pytest.mark.parametrize("value", [1, True, None, b"x"])
+def test_a_value_that_is_no_text_is_told(value: Any) -> None:
+    assert refusal(env={"A": value}) == f"Prepared: env[A]: must be a valid string, not {value!r}"
+
+
+@pytest.mark.parametrize("gid", [True, "44", 4.0])
+def test_a_gid_is_an_int(gid: Any) -> None:
+    assert refusal(additional_gids=[gid]).startswith("Prepared: additional_gids[0]: must be a valid integer")
+
+
+def test_an_argument_that_does_not_exist_is_told() -> None:
+    assert refusal(envs={}) == "Prepared: envs: no such argument; did you mean 'env'?"
+
+
+def test_a_part_that_breaks_a_rule_is_told_by_its_own_name() -> None:
+    with pytest.raises(dra.InvalidPrepared, match=r"^Hook: hook_name: must be 'prestart', 'createRuntime', "):
+        dra.Hook(hook_name="before", path="/bin/hook")  # type: ignore[arg-type]
+
+
+@given(JSON)
+def test_the_state_is_kept_as_it_was_given(state: Any) -> None:
+    assert dra.Prepared(state=state).state == state
+
+
+def test_the_state_does_not_change_with_what_it_was_made_of() -> None:
+    state: Any = {"uuids": ["GPU-0"]}
+    prepared = dra.Prepared(state=state)
+    state["uuids"].append("GPU-1")
+    assert prepared.state == {"uuids": ["GPU-0"]}
+
+
+@pytest.mark.parametrize("value", [object(), math.nan, math.inf, {1}, (1,), b"x", {1: 2}])
+def test_a_state_that_is_no_json_is_told_with_its_place(value: Any) -> None:
+    assert refusal(state={"a": [0, value]}).startswith("Prepared: state: at [a][1]: ")
+
+
+def test_a_state_without_end_is_told() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert refusal(state=endless) == "Prepared: state: it is nested deeper than 100 levels"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"), [("pizza-0", "PIZZA_0"), ("0000-3b-00-0", "_0000_3B_00_0"), ("gpu", "GPU")]
+)
+def test_a_device_has_a_name_for_environment_variables(name: str, variable: str) -> None:
+    device = AllocatedDevice(
+        name=name, pool="node", request="r", config=dra.NoConfig(), advertised=dra.Device(name=name)
+    )
+    assert device.env_name == variable

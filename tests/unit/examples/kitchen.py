@@ -1,0 +1,84 @@
+"""The example project pizza-driver, loaded as ``dra-kit node`` loads it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import dra_kit as dra
+from dra_kit.author.claim import Effects
+from dra_kit.process.target import load_driver
+
+PROJECT = Path(__file__).resolve().parents[3] / "examples" / "pizza-driver"
+STORIES = PROJECT / "stories"
+ResultT = TypeVar("ResultT")
+
+driver = load_driver(str(PROJECT))
+# loaded by path, so type checkers do not know the project's modules
+pizza: Any = importlib.import_module("pizza_driver")
+bake: Any = importlib.import_module("pizza_driver.kitchen").bake
+kitchen: Any = importlib.import_module("pizza_driver.kitchen")
+
+
+class KitchenContext(dra.Context[Any]):
+    """What the framework would tell the driver."""
+
+    def __init__(self, menu: Path, hardware_dir: Path) -> None:
+        self.driver = "kitchen.pizza.example"
+        self.node = dra.NodeInfo("node-a")
+        self.state_dir = hardware_dir
+        self.settings = pizza.KitchenSettings(menu=menu, hardware_dir=hardware_dir)
+
+    @property
+    def stopping(self) -> bool:
+        return False
+
+    def rescan(self) -> None: ...
+
+    def prepared(self) -> Mapping[str, dra.PreparedClaim]:
+        return {}
+
+    def update(
+        self,
+        pool: str,
+        device: str,
+        *,
+        status: dra.DeviceStatus | None = None,
+        metadata: dra.DeviceMetadata | None = None,
+    ) -> None: ...
+
+
+class ApplyAtOnce:
+    """An effect scope that applies, and remembers."""
+
+    def __init__(self) -> None:
+        self.ensured: list[Any] = []
+
+    def ensure(self, effect: dra.Effect[ResultT]) -> Coroutine[Any, Any, ResultT]:
+        async def apply() -> ResultT:
+            self.ensured.append(effect)
+            return effect.apply(None)  # type: ignore[return-value]
+
+        return apply()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+
+def allocated(name: str, scope: ApplyAtOnce, *, admin_access: bool = False, **config: object) -> Any:
+    """A pizza of the default menu, allocated with this config."""
+    menu = pizza.read_menu((PROJECT / "menu.yaml").read_text())
+    (advertised,) = [device for device in bake(menu) if device.name == name]
+    return dra.AllocatedDevice(
+        name=name,
+        pool="node-a",
+        request="pizza",
+        config=pizza.PizzaConfig(**config),
+        advertised=advertised,
+        admin_access=admin_access,
+        effects=Effects(scope),
+    )

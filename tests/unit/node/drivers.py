@@ -1,0 +1,58 @@
+"""Drivers for the tests of the node role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import dra_kit as dra
+from tests.unit.node.role import DRIVER
+
+PIZZAS = tuple(f"pizza-{number}" for number in range(4))
+
+
+class Oven(dra.DeviceProvider):
+    """Yields these devices once."""
+
+    def __init__(self, *devices: dra.Device | str) -> None:
+        self.devices = devices or PIZZAS
+        self.context: dra.Context[Any] | None = None
+
+    def startup(self, context: dra.Context[Any]) -> None:
+        self.context = context
+
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name=item) if isinstance(item, str) else item for item in self.devices]
+
+
+class Waiter(dra.Preparer):
+    """One variable per device; remembers its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.context: dra.Context[Any] | None = None
+
+    def startup(self, context: dra.Context[Any]) -> None:
+        self.context = context
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        self.calls.append(f"{claim.name} {device.name}")
+        return dra.Prepared(env={device.env_name: "served"})
+
+
+class Doing(dra.Preparer):
+    """Does what a test says for each device."""
+
+    def __init__(self, do: Callable[[dra.Claim, dra.AllocatedDevice], Any]) -> None:
+        self._do = do
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        outcome = self._do(claim, device)
+        prepared: dra.Prepared = await outcome if hasattr(outcome, "__await__") else outcome
+        return prepared
+
+
+def driver(
+    preparer: dra.Preparer[Any, Any] | None = None, provider: dra.DeviceProvider[Any] | None = None, **options: Any
+) -> dra.Driver[Any, Any]:
+    return dra.Driver(DRIVER, provider=provider or Oven(), preparer=preparer or Waiter(), **options)

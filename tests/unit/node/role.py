@@ -1,0 +1,208 @@
+"""One node for the tests of its role: an API server, a kubelet, and the driver's node process on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import dra_kit as dra
+from dra_kit.errors import KubeletError
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kubelet.kubelet import Kubelet
+from dra_kit.kubelet.plugin import Device
+from dra_kit.node.agent import Agent
+from dra_kit.node.dump import dump_state
+from dra_kit.node.settings import NodeSettings
+from dra_kit.resource.reference import ClaimReference
+from tests.support.api import Api, eventually
+
+DRIVER = "dra.pizza"
+NODE = "node-1"
+AGENT = "dra-kit"  # in the User-Agent of everything but kopf
+
+
+class Node:
+    """An asynchronous context manager; agents come and go on it.
+
+    Attributes:
+        api: the API server.
+        kubelet: the kubelet.
+        root: the kubelet's directory.
+        cdi: the directory of CDI files.
+        boot_id: the file that tells one boot from another.
+    """
+
+    def __init__(self, directory: Path, *, services: Sequence[str] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")) -> None:
+        self.root = directory / "k"
+        self.cdi = directory / "cdi"
+        self.boot_id = directory / "boot_id"
+        self.boot_id.write_text("boot-1\n")
+        self.root.mkdir()
+        self.directory = directory
+        self.api = Api()
+        self.kubelet = Kubelet(self.root, supported_services=services, get_info_timeout=60, call_timeout=60)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._stack.enter_context(self.api)
+        self.api.put("nodes", {"metadata": {"name": NODE, "labels": {"oven": "hot"}}})
+        self.kubeconfig = self.api.kubeconfig(self.directory / "kubeconfig")
+        await self._stack.enter_async_context(self.kubelet)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    def settings(self, **changes: Any) -> NodeSettings:
+        given: dict[str, Any] = {
+            "node_name": NODE, "kubeconfig": self.kubeconfig, "kubelet_dir": self.root, "cdi_dir": self.cdi,
+            "boot_id": self.boot_id, "state_dir": self.root / "state",
+        }  # fmt: skip
+        return NodeSettings(**{**given, **changes})
+
+    async def agent(self, driver: dra.Driver[Any, Any], **settings: Any) -> Agent:
+        """An agent that does not run yet."""
+        made = self.settings(**settings)
+        return Agent(driver, made, await load_credentials(made.kubeconfig))
+
+    @asynccontextmanager
+    async def running(self, driver: dra.Driver[Any, Any], **settings: Any) -> AsyncIterator[Agent]:
+        """An agent that is registered with the kubelet; stopped in order at the end."""
+        agent = await self.agent(driver, **settings)
+        task = asyncio.create_task(agent.run())
+        try:
+            before = len(self.kubelet.plugins(driver.name))
+            await eventually(lambda: len(self.kubelet.plugins(driver.name)) > before or task.done())
+            if task.done():
+                await task
+                raise AssertionError("the agent ended by itself")
+            yield agent
+        finally:
+            agent.stop()
+            assert await task == 0
+            await eventually(lambda: not self.kubelet.plugins(driver.name))
+
+    # -- the cluster's side
+
+    def claim(
+        self,
+        name: str = "lunch",
+        devices: Sequence[str | Mapping[str, Any]] = ("pizza-0",),
+        *,
+        uid: str = "",
+        config: Sequence[Mapping[str, Any]] = (),
+        annotations: Mapping[str, str] | None = None,
+    ) -> ClaimReference:
+        """A claim that is allocated these devices, each a name or a whole result; none is not allocated.
+
+        ``config`` are opaque parameters of the claim, or whole entries when they have a ``source``.
+        """
+        uid = uid or f"uid-{name}"
+        results = [
+            {"request": "pizza", "driver": DRIVER, "pool": NODE}
+            | ({"device": item} if isinstance(item, str) else dict(item))
+            for item in devices
+        ]
+        entries = [
+            dict(item)
+            if "source" in item
+            else {"source": "FromClaim", "requests": [], "opaque": {"driver": DRIVER, "parameters": dict(item)}}
+            for item in config
+        ]
+        status = {"allocation": {"devices": {"results": results, "config": entries}}} if results else {}
+        metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": uid}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        self.api.put("resourceclaims", {"metadata": metadata, "spec": {}, "status": status})
+        return ClaimReference("default", name, uid)
+
+    def slices(self) -> list[dict[str, Any]]:
+        """The specs of the published slices."""
+        return [item["spec"] for item in self.api.objects("resourceslices")]
+
+    def published(self) -> list[str]:
+        """The names of all published devices."""
+        return [device["name"] for spec in self.slices() for device in spec.get("devices", [])]
+
+    def events(self) -> list[dict[str, Any]]:
+        return self.api.objects("events")
+
+    def gets(self, claim: ClaimReference) -> int:
+        """How often the node asked for a claim."""
+        return self.api.asked("GET", f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/{claim.name}")
+
+    # -- the kubelet's side
+
+    async def prepare(self, *claims: ClaimReference) -> list[Device]:
+        """The devices of one prepare of a pod's claims; a refusal is raised."""
+        answers = await self.kubelet.prepare(DRIVER, claims)
+        return [device for claim in claims for device in answers[claim.uid]]
+
+    async def error(self, claim: ClaimReference) -> str:
+        """Why a claim cannot be prepared."""
+        answer = (await self.kubelet.plugin(DRIVER).prepare([claim]))[claim.uid]
+        assert answer.error, f"{claim} was prepared: {answer.devices}"
+        return answer.error
+
+    async def unprepare(self, *claims: ClaimReference) -> None:
+        """One unprepare of a pod's claims; a refusal is raised."""
+        await self.kubelet.unprepare(DRIVER, claims)
+
+    async def unprepare_error(self, claim: ClaimReference) -> str:
+        """Why a claim cannot be released."""
+        try:
+            await self.unprepare(claim)
+        except KubeletError as error:
+            return str(error)
+        raise AssertionError(f"{claim} was released")
+
+    # -- what is left on the node
+
+    def spec(self, claim: ClaimReference) -> dict[str, Any]:
+        """The CDI spec of a claim."""
+        [path] = [path for path in self.specs() if claim.uid in path.name]
+        loaded: dict[str, Any] = json.loads(path.read_text())
+        return loaded
+
+    def env(self, claim: ClaimReference) -> list[str]:
+        """The environment variables that a container of the claim gets from all its devices."""
+        spec = self.spec(claim)
+        edits = [spec.get("containerEdits", {}), *(device["containerEdits"] for device in spec["devices"])]
+        return [entry for item in edits for entry in item.get("env", [])]
+
+    def specs(self) -> list[Path]:
+        """All files in the CDI directory, temporary ones too."""
+        return sorted(self.cdi.iterdir()) if self.cdi.is_dir() else []
+
+    def state(self, **settings: Any) -> dict[str, Any]:
+        """What ``--dump-state`` shows."""
+        return dump_state(self.settings(**settings).database(DRIVER))
+
+    def records(self) -> list[str]:
+        """The names of the claims that are recorded."""
+        return [record["name"] for record in self.state()["claims"]]
+
+    def effects(self) -> list[tuple[str, str, list[str]]]:
+        """Effects with their phase and the names of the claims that need them."""
+        return [
+            (item["effect"], item["phase"], [claim["name"] for claim in item["claims"]])
+            for item in self.state()["effects"]
+        ]
+
+    def is_clean(self) -> bool:
+        """Whether nothing is left of any claim."""
+        state = self.state()
+        return not self.specs() and state == {"claims": [], "effects": [], "epochs": {}}
+
+
+@asynccontextmanager
+async def node(**options: Any) -> AsyncIterator[Node]:
+    """A node in a directory whose path is short enough for sockets, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="n") as directory:
+        async with Node(Path(directory), **options) as made:
+            yield made

@@ -1,0 +1,325 @@
+"""What an author's preparer may do wrong, and what becomes of the claim, of its neighbours, and of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.role import Node
+
+
+def raising(error: BaseException) -> Doing:
+    def fail(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        raise error
+
+    return Doing(fail)
+
+
+def records(caplog: pytest.LogCaptureFixture, message: str) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.getMessage() == message]
+
+
+@pytest.mark.parametrize("error", [dra.PermanentError("no cheese"), dra.TransientError("oven is cold")])
+async def test_an_error_for_the_user_passes_as_it_is(
+    node: Node, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    lunch = node.claim()
+    async with node.running(driver(raising(error))):
+        assert await node.error(lunch) == str(error)
+        [record] = records(caplog, "claim not prepared")
+        assert record.exc_info is None
+        assert node.is_clean()
+
+
+async def test_any_other_exception_is_readable_and_its_traceback_is_in_the_log(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    lunch = node.claim()
+    async with node.running(driver(raising(ValueError("no\ncheese")))):
+        error = await node.error(lunch)
+        assert error == "Doing.prepare raised ValueError: no; cheese; the driver's log has the traceback"
+        [record] = records(caplog, "claim not prepared")
+        assert record.exc_info is not None
+        assert isinstance(record.exc_info[1], ValueError)
+        assert node.is_clean()
+
+
+async def test_a_failed_prepare_becomes_an_event_of_the_claim(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver(raising(dra.PermanentError("no cheese")))):
+        await node.error(lunch)
+        await eventually(node.events)
+    [event] = node.events()
+    assert (event["type"], event["reason"], event["note"]) == (
+        "Warning", "FailedPrepareDevices", "on node node-1: no cheese",
+    )  # fmt: skip
+    assert (event["regarding"]["kind"], event["regarding"]["name"], event["regarding"]["uid"]) == (
+        "ResourceClaim", "lunch", "uid-lunch",
+    )  # fmt: skip
+
+
+async def test_a_preparer_that_cancels_itself_fails_its_claim_only(node: Node) -> None:
+    def cancel(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        if claim.name == "bad":
+            raise asyncio.CancelledError
+        return dra.Prepared()
+
+    bad, good = node.claim("bad", ["pizza-0"]), node.claim("good", ["pizza-1"])
+    async with node.running(driver(Doing(cancel))):
+        answers = await node.kubelet.plugin("dra.pizza").prepare([bad, good])
+        assert answers["uid-good"].error == ""
+        assert answers["uid-bad"].error.startswith("Doing.prepare raised CancelledError")
+
+
+class Whole(dra.Preparer):
+    """Returns the same whatever it is asked for."""
+
+    def __init__(self, outcome: Any) -> None:
+        self._outcome = outcome
+
+    def prepare_claim(self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice]) -> Any:
+        return self._outcome
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [None, [], [dra.Prepared()] * 3, [dra.Prepared(), None], dra.Prepared(), [{"env": {}}] * 2],
+    ids=["None", "none", "too many", "one None", "not a list", "dicts"],
+)
+async def test_the_wrong_number_or_type_is_refused(node: Node, outcome: Any) -> None:
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver(Whole(outcome))):
+        error = await node.error(lunch)
+        assert error.startswith("Whole returned ")
+        assert error.endswith(" for 2 devices; return one dra_kit.Prepared for each")
+        assert node.is_clean()
+
+
+async def test_forgetting_to_return_is_told(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: None))):
+        assert await node.error(lunch) == "Doing returned [None] for 1 devices; return one dra_kit.Prepared for each"
+
+
+INVALID: dict[str, tuple[Callable[[], dra.Prepared], str]] = {
+    "relative mount": (
+        lambda: dra.Prepared(mounts=[dra.Mount(host_path="/tmp/x", container_path="inside")]),
+        "inside",
+    ),
+    "empty variable": (lambda: dra.Prepared(env={"": "x"}), "variable"),
+    "NUL": (lambda: dra.Prepared(env={"A": "x\0"}), "NUL"),
+    "no device node": (lambda: dra.Prepared(device_nodes=[dra.DeviceNode(path="")]), "deviceNodes"),
+    "no CDI name": (lambda: dra.Prepared(cdi_devices=["gpu-0"]), "vendor/class=name"),
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+async def test_edits_that_no_container_can_have_are_refused(node: Node, name: str) -> None:
+    make, told = INVALID[name]
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: make()))):
+        assert told in await node.error(lunch)
+        assert node.is_clean()
+
+
+def conflict(name: str, one: dict[str, Any], other: dict[str, Any]) -> Any:
+    return pytest.param(name, [dra.Prepared(**one), dra.Prepared(**other)], id=name)
+
+
+@pytest.mark.parametrize(
+    ("what", "outcome"),
+    [
+        conflict("variable OVEN", {"env": {"OVEN": "1"}}, {"env": {"OVEN": "2"}}),
+        conflict(
+            "mount /oven",
+            {"mounts": [dra.Mount(host_path="/a", container_path="/oven")]},
+            {"mounts": [dra.Mount(host_path="/b", container_path="/oven")]},
+        ),
+        conflict(
+            "variable OVEN",
+            {"env": {"OVEN": "1"}},
+            {"claim_edits": dra.ContainerEdits(env={"OVEN": "2"})},
+        ),
+        conflict(
+            "network interface eth1",
+            {"net_devices": [dra.NetDevice(host_interface_name="vf0", name="eth1")]},
+            {"net_devices": [dra.NetDevice(host_interface_name="vf1", name="eth1")]},
+        ),
+    ],
+)
+async def test_two_devices_that_contradict_each_other(node: Node, what: str, outcome: list[dra.Prepared]) -> None:
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver(Whole(outcome))):
+        error = await node.error(lunch)
+        assert error.startswith(f"devices node-1/pizza-0 and node-1/pizza-1 set {what} differently")
+        assert node.is_clean()
+
+
+async def test_a_device_that_contradicts_itself(node: Node) -> None:
+    lunch = node.claim()
+    outcome = [dra.Prepared(env={"OVEN": "1"}, claim_edits=dra.ContainerEdits(env={"OVEN": "2"}))]
+    async with node.running(driver(Whole(outcome))):
+        assert (await node.error(lunch)).startswith("device node-1/pizza-0 and its claim_edits set variable OVEN")
+
+
+async def test_edits_of_the_claim_stand_once_and_reach_containers_of_any_device(node: Node) -> None:
+    common = dra.ContainerEdits(env={"KITCHEN": "open"})
+    lunch = node.claim(devices=["pizza-0", "pizza-1", "pizza-2"])
+    outcome = [dra.Prepared(claim_edits=common), dra.Prepared(claim_edits=common), dra.Prepared()]
+    async with node.running(driver(Whole(outcome))):
+        devices = await node.prepare(lunch)
+        assert all(len(device.cdi_device_ids) == 1 for device in devices)
+        assert node.spec(lunch)["containerEdits"] == {"env": ["KITCHEN=open"]}
+        assert node.env(lunch).count("KITCHEN=open") == 1
+
+
+async def test_cdi_devices_that_exist_already_are_handed_on(node: Node) -> None:
+    lunch = node.claim()
+    outcome = [dra.Prepared(cdi_devices=["vendor.example/gpu=0"])]
+    async with node.running(driver(Whole(outcome))):
+        [device] = await node.prepare(lunch)
+        assert device.cdi_device_ids == ("vendor.example/gpu=0",)
+        assert node.specs() == []
+
+
+async def test_the_same_edit_of_two_devices_is_no_contradiction(node: Node) -> None:
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver(Whole([dra.Prepared(env={"OVEN": "1"})] * 2))):
+        assert len(await node.prepare(lunch)) == 2
+
+
+class Hanging(dra.Preparer):
+    """Blocks in a thread for claims called ``slow``, until it is let go."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.entered = 0
+        self.left = 0
+
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        if claim.name == "slow":
+            self.entered += 1
+            self.go_on.wait()
+            self.left += 1
+        return dra.Prepared(env={"A": "1"})
+
+
+async def test_a_call_that_hangs_holds_up_only_its_own_claim(node: Node) -> None:
+    hanging = Hanging()
+    slow, quick = node.claim("slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
+    async with node.running(driver(hanging), deadline=1.0):
+        answers = await node.kubelet.plugin("dra.pizza").prepare([slow, quick])
+        assert answers["uid-quick"].error == ""
+        assert answers["uid-slow"].error == (
+            "not prepared within 1 s: what is still running is rolled back when it ends; the kubelet tries again"
+        )
+        await node.error(slow)
+        assert hanging.entered == 1, "prepare is never called twice at once for a claim"
+        other = node.claim("other", ["pizza-0"])
+        assert "device node-1/pizza-0 of claim default/other is still being prepared for claim default/slow" in (
+            await node.error(other)
+        )
+        hanging.go_on.set()
+        await eventually(lambda: hanging.left)
+        await node.prepare(slow)
+        assert hanging.left == 2, "the late result was thrown away"
+        await node.unprepare(slow)
+        await node.prepare(other)
+
+
+async def test_a_late_result_is_not_committed(node: Node) -> None:
+    hanging = Hanging()
+    slow = node.claim("slow")
+    async with node.running(driver(hanging), deadline=1.0):
+        await node.error(slow)
+        hanging.go_on.set()
+        await eventually(lambda: hanging.left)
+        await node.unprepare(slow)
+        assert node.is_clean()
+
+
+async def test_an_async_call_that_hangs_is_cancelled_at_the_deadline(node: Node) -> None:
+    cancelled = []
+
+    async def hang(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(claim.name)
+        raise AssertionError
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(hang)), deadline=1.0):
+        await node.error(lunch)
+        assert cancelled == ["lunch"]
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_a_call_that_nobody_waits_for_any_more_ends_at_its_deadline_all_the_same(node: Node) -> None:
+    entered = asyncio.Event()
+    ended = asyncio.Event()
+
+    async def hang(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(hang)), deadline=1.0):
+        call = asyncio.create_task(node.kubelet.plugin("dra.pizza").prepare([lunch]))
+        await entered.wait()
+        call.cancel()
+        async with asyncio.timeout(60):
+            await ended.wait()
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+@pytest.mark.parametrize(("concurrency", "overlap"), [("claim", True), ("device", True), ("driver", False)])
+async def test_concurrency_says_which_prepares_overlap(node: Node, concurrency: Any, overlap: bool) -> None:
+    both = asyncio.Barrier(2)
+    met = []
+
+    async def meet(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        try:
+            async with asyncio.timeout(0.2 if not overlap else 60):
+                await both.wait()
+            met.append(claim.name)
+        except (TimeoutError, asyncio.BrokenBarrierError):
+            await both.reset()
+        return dra.Prepared()
+
+    one, other = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(driver(Doing(meet), concurrency=concurrency)):
+        await node.prepare(one, other)
+        assert len(met) == (2 if overlap else 0)
+
+
+async def test_shares_of_one_device_do_not_overlap_with_concurrency_device(node: Node) -> None:
+    inside = 0
+    most = 0
+
+    async def count(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+        return dra.Prepared()
+
+    shares = [node.claim(f"c{number}", [{"device": "pizza-0", "shareID": f"s{number}"}]) for number in range(4)]
+    async with node.running(driver(Doing(count), concurrency="device")):
+        await node.prepare(*shares)
+        assert most == 1

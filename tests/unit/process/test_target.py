@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import TargetError
+from dra_kit.process.target import load_driver
+
+DRIVER = """
+import dra_kit as dra
+
+class Provider(dra.DeviceProvider):
+    def discover(self):
+        yield []
+
+class Preparer(dra.Preparer):
+    def prepare(self, claim, device):
+        return dra.Prepared()
+
+def make(name="test.example"):
+    return dra.Driver(name, provider=Provider(), preparer=Preparer())
+
+driver = make()
+other = make("other.example")
+"""
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture(autouse=True)
+def _imports() -> Iterator[None]:
+    """Every test begins with the modules and the path of the process, and leaves them."""
+    modules, path = dict(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - set(modules):
+        del sys.modules[name]
+    sys.modules.update(modules)
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes a file below the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def refusal(target: str, code: str = "invalid-target") -> str:
+    before = list(sys.path)
+    with pytest.raises(TargetError) as caught:
+        load_driver(target)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith(f"TARGET {target}")
+    assert caught.value.code == code
+    assert sys.path == before
+    return text
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        ("targetmod:driver", "test.example"),
+        ("targetmod:other", "other.example"),
+        ("targetmod:make", "test.example"),
+        ("targetmod", "test.example"),
+        ("./targetmod.py", "test.example"),
+        ("targetmod.py", "test.example"),
+        ("targetmod.py:other", "other.example"),
+    ],
+)
+def test_a_driver_is_found_by_module_and_by_file(write: Write, target: str, name: str) -> None:
+    write("targetmod.py", DRIVER)
+    assert load_driver(target).name == name
+
+
+def test_a_file_is_found_by_its_whole_path(write: Write, tmp_path: Path) -> None:
+    path = write("deep/down/my-driver.py", DRIVER)
+    assert load_driver(f"{path}:other").name == "other.example"
+
+
+def test_a_file_may_import_its_neighbours_also_late(write: Write) -> None:
+    write("drivers/neighbour_of_target.py", "name = 'test.example'")
+    late = "def late():\n    import late_neighbour_of_target as late\n    return late.name\n"
+    write("drivers/late_neighbour_of_target.py", "name = 'late'")
+    write("drivers/targetfile.py", f"import neighbour_of_target\n{DRIVER}\n{late}driver.late = late\n")
+    driver = load_driver("drivers/targetfile.py")
+    assert driver.late() == "late"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("place", ["src/", ""])
+def test_a_project_names_its_driver(write: Write, place: str) -> None:
+    write("project/pyproject.toml", '[tool.dra-kit]\ndriver = "targetpackage.main:other"\n')
+    write(f"project/{place}targetpackage/__init__.py", "")
+    write(f"project/{place}targetpackage/main.py", DRIVER)
+    for target in ("./project", "project", "project/"):
+        assert load_driver(target).name == "other.example"
+
+
+def test_the_working_directory_may_be_the_project(write: Write) -> None:
+    write("pyproject.toml", '[tool.dra-kit]\ndriver = "targetmod"\n')
+    write("targetmod.py", DRIVER)
+    assert load_driver(".").name == "test.example"
+
+
+def test_a_package_of_the_working_directory_is_a_module(write: Write) -> None:
+    write("targetpackage/__init__.py", DRIVER)
+    assert load_driver("targetpackage").name == "test.example"
+    assert load_driver("targetpackage:other").name == "other.example"
+
+
+def test_a_file_never_takes_the_place_of_another_module(write: Write) -> None:
+    import logging
+
+    write("drivers/logging.py", DRIVER)
+    write("drivers/queue.py", "raise RuntimeError")
+    assert load_driver("drivers/logging.py").name == "test.example"
+    assert sys.modules["logging"] is logging
+    assert sys.path[-1].endswith("/drivers")  # behind everybody else's
+
+
+def test_two_files_of_one_name_are_two_drivers(write: Write) -> None:
+    write("one/targetmod.py", DRIVER)
+    write("two/targetmod.py", DRIVER.replace("test.example", "two.example"))
+    assert [load_driver(f"{name}/targetmod.py").name for name in ("one", "two")] == ["test.example", "two.example"]
+
+
+def test_a_function_makes_a_driver_each_time(write: Write) -> None:
+    write("targetmod.py", DRIVER)
+    assert load_driver("targetmod:make") is not load_driver("targetmod:make")
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("nowhere_at_all:driver", ": there is no module nowhere_at_all; install it, or run from the folder that holds"),
+        ("nowhere_at_all.sub", ": there is no module nowhere_at_all.sub; install it, or run from the folder"),
+        ("sys.nothing:driver", ": there is no module sys.nothing; install it, or run from the folder"),
+        ("", ": '' is no module; write module:attr, ./file.py or a project folder"),
+        (":driver", ": '' is no module; write"),
+        ("not-a-module:driver", ": 'not-a-module' is no module; write"),
+    ],
+)
+def test_a_module_that_is_missing_is_told(write: Write, target: str, problem: str) -> None:
+    assert refusal(target).startswith(f"TARGET {target}{problem}")
+
+
+@pytest.mark.parametrize("name", ["./missing.py", "missing.py", "./missing/driver"])
+def test_a_file_that_is_missing_is_told_with_its_whole_path(write: Write, tmp_path: Path, name: str) -> None:
+    path = (tmp_path / name).resolve()
+    assert refusal(name) == f"TARGET {name}: {path} does not exist; give the path of the driver's file"
+
+
+def test_an_attribute_that_is_missing_is_told_with_the_one_there_is(write: Write) -> None:
+    write("targetmod.py", DRIVER.replace("driver = make()", ""))
+    assert refusal("targetmod.py") == (
+        "TARGET targetmod.py: module targetmod has no attribute 'driver'; did you mean :other?"
+    )
+
+
+def test_a_module_without_a_driver_is_told(write: Write) -> None:
+    write("targetmod.py", "")
+    assert refusal("targetmod:found") == (
+        "TARGET targetmod:found: module targetmod has no attribute 'found'; write found = dra_kit.Driver(…) there"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("driver = 1", "driver is int, neither a dra_kit.Driver nor a function that returns one"),
+        ("def driver(): return 1", "driver() returned int, neither a dra_kit.Driver nor a function that returns one"),
+        ("async def driver(): return 1", "driver is async def; write a plain def that returns a dra_kit.Driver"),
+    ],
+)
+def test_what_is_no_driver_is_told(write: Write, text: str, problem: str) -> None:
+    write("targetmod.py", text)
+    assert refusal("targetmod.py") == f"TARGET targetmod.py: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("\nx = 1 / 0", "does not import: ZeroDivisionError: division by zero at {path}:2"),
+        ("\n\nx = = 1", "does not import: SyntaxError: invalid syntax at {path}:3"),
+        ("raise ValueError('one\\ntwo')", "does not import: ValueError: one two at {path}:1"),
+        ("import re\nre.compile('(')", "does not import: error: missing ), unterminated subpattern at position 0 at {path}:2"),
+        ("import nolib", "does not import: ModuleNotFoundError: No module named 'nolib' at {path}:1; install it beside dra-kit"),
+        ("\nimport sys\nsys.exit(3)", "does not import: it ends the process at {path}:3; do that only under __main__"),
+        ("def driver():\n    return [][1]", "failed in driver(): IndexError: list index out of range at {path}:2"),
+        ("def driver(node): ...", "failed in driver(): TypeError: driver() missing 1 required positional argument"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("by_file", [True, False])
+def test_a_failure_of_the_authors_code_is_told_with_its_place(
+    write: Write, text: str, problem: str, by_file: bool
+) -> None:
+    path = write("brokentarget.py", text)
+    target = "./brokentarget.py" if by_file else "brokentarget"
+    assert refusal(target).startswith(f"TARGET {target} {problem.format(path=path)}")
+    assert "brokentarget" not in sys.modules or "def driver" in text
+
+
+def test_a_mistake_in_the_drivers_declaration_is_told_with_its_place(write: Write) -> None:
+    path = write("brokentarget.py", "import dra_kit as dra\ndra.Device(\n    name='A B')\n")
+    text = refusal("brokentarget.py", code="invalid-device")
+    assert text.startswith("TARGET brokentarget.py: Device 'A B': name: Invalid value")
+    assert text.endswith(f" at {path}:2")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (None, 'project/pyproject.toml does not exist; add it with [tool.dra-kit] driver = "module:attr"'),
+        ("", 'project/pyproject.toml has no [tool.dra-kit] driver; add driver = "module:attr"'),
+        ("tool = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
+        ("[tool.dra-kit]\ndriver = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
+        ("[tool.dra-kit", "project/pyproject.toml cannot be read: Expected ']'"),
+        ('[tool.dra-kit]\ndriver = "a b"', "'a b' is no module; write module:attr, ./file.py or a project folder"),
+        ('[tool.dra-kit]\ndriver = "not_there_at_all"', "there is no module not_there_at_all; install it"),
+    ],
+)
+def test_a_project_that_names_no_driver_is_told(write: Write, text: str | None, problem: str) -> None:
+    write("project/README.md", "")
+    if text is not None:
+        write("project/pyproject.toml", text)
+    assert refusal("./project").startswith(f"TARGET ./project: {problem}")
+
+
+def test_a_project_takes_no_attribute(write: Write) -> None:
+    write("project/pyproject.toml", "")
+    expected = "a project folder takes no :driver; its pyproject.toml names the driver"
+    assert refusal("./project:driver") == f"TARGET ./project:driver: {expected}"

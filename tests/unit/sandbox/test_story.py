@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.story import Story, find_stories, load_story
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: guest
+spec:
+  containers: []
+"""
+
+
+def write(directory: Path, expect: str, **manifests: str) -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / "expect.yaml").write_text(expect)
+    for name, text in manifests.items():
+        (directory / f"{name}.yaml").write_text(text)
+    return directory
+
+
+def names(story: Story) -> list[list[str]]:
+    return [[manifest.file for manifest in step.manifests] for step in story.steps]
+
+
+def test_without_steps_everything_is_applied_at_once(tmp_path: Path) -> None:
+    story = load_story(write(tmp_path / "lunch", "pods: {guest: {phase: Running}}", b=POD, a=POD))
+
+    assert story.name == "lunch"
+    assert names(story) == [["a.yaml", "b.yaml"]]
+    assert story.steps[0].expectation.pods["guest"].phase == "Running"
+    assert story.leftovers == ()
+
+
+def test_the_first_step_takes_what_no_step_names(tmp_path: Path) -> None:
+    expect = """
+steps:
+  - pods: {guest: {phase: Pending}}
+  - edit: {menu: new-menu.yaml}
+  - apply: [late.yaml]
+    delete: [Pod/guest]
+"""
+    directory = write(tmp_path / "lunch", expect, order=POD, late=POD)
+    (directory / "new-menu.yaml").write_text("pizzas: []")
+
+    story = load_story(directory)
+
+    assert names(story) == [["order.yaml"], [], ["late.yaml"]]
+    assert story.steps[1].edits == {"menu": "pizzas: []"}
+    assert story.steps[2].deletes == ("Pod/guest",)
+
+
+def test_an_environment_value_says_what_it_must_be(tmp_path: Path) -> None:
+    expect = """
+pods:
+  guest:
+    phase: Running
+    message: one text
+    containers:
+      eater:
+        environment: {A: "1", B: null, C: {pattern: "[0-9]+"}, D: {same_as: guest/eater/A}}
+"""
+    container = load_story(write(tmp_path, expect)).steps[0].expectation.pods["guest"].containers["eater"]
+
+    values = {name: value.model_dump(exclude_defaults=True) for name, value in container.environment.items()}
+    assert values == {
+        "A": {"equals": "1"},
+        "B": {"absent": True},
+        "C": {"pattern": "[0-9]+"},
+        "D": {"same_as": "guest/eater/A"},
+    }
+
+
+def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
+    write(tmp_path / "b", "pods: {}")
+    write(tmp_path / "a", "pods: {}")
+    (tmp_path / "notes").mkdir()
+
+    assert [path.name for path in find_stories(tmp_path)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("expect", "text"),
+    [
+        ("pods: {guest: {phase: Runing}}", "pods.guest.phase: Input should be 'Pending', 'Running'"),
+        ("pods: {guest: {phase: Running, exit_code: 0}}", "pods.guest.exit_code: Extra inputs are not permitted"),
+        (
+            "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: 8}}}}}",
+            "pods.guest.containers.eater.environment.SLICES: must be a text (numbers and booleans in quotes)",
+        ),
+        (
+            "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: {pattern: '('}}}}}}",
+            "'(' is no regular expression",
+        ),
+        ("steps: [{delete: [guest]}]", "steps[0].delete[0]: 'guest' must be <kind>/<name>"),
+        ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
+        ("namespace: {}", "there is nothing to expect"),
+        ("- a", "the file: Input should be an object"),
+        ("pods: {", "is no YAML"),
+        ("steps: [{apply: [nothing.yaml]}]", "nothing.yaml: No such file or directory"),
+        ("steps: [{edit: {menu: nothing.yaml}}]", "nothing.yaml: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, expect: str, text: str) -> None:
+    directory = write(tmp_path, expect)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_story(directory)
+
+    assert text in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
+    directory = write(tmp_path, "steps: [{apply: [a.yaml]}]", a=POD, forgotten=POD)
+
+    with pytest.raises(ConfigurationError, match=r"no step applies forgotten\.yaml"):
+        load_story(directory)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        ("kind: Job\napiVersion: batch/v1", "document 1 is of kind Job (batch/v1); use one of Pod (v1)"),
+        ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1beta1", "(resource.k8s.io/v1beta1); use one of"),
+        ("kind: Pod\napiVersion: v1", "(Pod) has no metadata.name"),
+        ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),
+        ("--- 1\n--- 2", "document 1 is no object"),
+        ("a: [", "is no YAML"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, text: str) -> None:
+    directory = write(tmp_path, "pods: {a: {phase: Running}}", order=manifest)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_story(directory)
+
+    assert text in str(caught.value)
+    assert "order.yaml" in str(caught.value)

@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from dra_kit.sandbox.facts import Facts
+from dra_kit.sandbox.story import Step, Story, load_story
+from dra_kit.sandbox.story_run import StoryResult, namespace_for, run_story
+from tests.unit.sandbox.cluster import Cluster, Object, allocated, runs
+
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: lunch}
+spec: {devices: {requests: [{name: pizza, exactly: {deviceClassName: pizza}}]}}
+"""
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: guest}
+spec:
+  containers: [{name: eater, image: busybox}]
+"""
+CLASS = """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: pizza-of-the-day}
+spec: {}
+"""
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster().serving() as cluster:
+        cluster.on_create = lambda item: _serve(cluster, item)
+        cluster.on_delete = lambda item: cluster.node.discard(f"record of {item['metadata']['name']}")
+        yield cluster
+
+
+def _serve(cluster: Cluster, item: Object) -> None:
+    name = item["metadata"]["name"]
+    if item["kind"] == "Pod":
+        runs(item)
+        cluster.containers[name, "eater"] = ({"DOUGH": "pan"}, "enjoying")
+    if item["kind"] == "ResourceClaim":
+        allocated(item, "margherita-0")
+        cluster.node.add(f"record of {name}")
+
+
+def story(directory: Path, expect: str, **manifests: str) -> Story:
+    (directory / "expect.yaml").write_text(expect)
+    for name, text in manifests.items():
+        (directory / f"{name}.yaml").write_text(text)
+    return load_story(directory)
+
+
+RUNNING = """
+pods: {guest: {phase: Running, containers: {eater: {environment: {DOUGH: pan}, output: enjoying}}}}
+claims: {lunch: {devices: [margherita-0], reserved_for: [guest]}}
+"""
+
+
+async def test_a_story_that_is_true_passes_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster)
+
+    assert result.report().startswith(f"story {tmp_path.name} passed in ")
+    assert result.passed
+    assert result.pods["guest"].containers["eater"].environment == {"DOUGH": "pan"}
+    assert not cluster.objects
+    assert not cluster.node
+
+
+async def test_everything_runs_in_a_labelled_namespace_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+    made: list[Object] = []
+
+    def serve(item: Object) -> None:
+        made.append(item)
+        _serve(cluster, item)
+
+    cluster.on_create = serve
+    expect = f"namespace: {{labels: {{kitchen: open}}}}{RUNNING}"
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD, type=CLASS), cluster)
+
+    assert [item["kind"] for item in made] == ["Namespace", "ResourceClaim", "Pod", "DeviceClass"]
+    assert made[0]["metadata"]["name"] == result.namespace
+    assert made[0]["metadata"]["labels"] == {"kitchen": "open"}
+    assert [item["metadata"].get("namespace") for item in made[1:]] == [result.namespace, result.namespace, None]
+
+
+async def test_a_failure_tells_expected_got_and_the_events(cluster: Cluster, tmp_path: Path) -> None:
+    def pending(item: Object) -> None:
+        if item["kind"] == "Pod":
+            runs(item, phase="Pending", message="cannot allocate all claims", started=False)
+            event = {
+                "metadata": {"name": "e"},
+                "type": "Warning",
+                "reason": "FailedScheduling",
+                "note": "0/1 nodes",
+                "regarding": {"kind": "Pod", "name": "guest"},
+            }
+            cluster.add("events", event, item["metadata"]["namespace"])
+
+    cluster.on_create = pending
+
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=0.1)
+
+    assert not result.passed
+    assert result.report().splitlines()[1:] == [
+        "step 1 of 1:",
+        "  pod guest",
+        "    expected: Running",
+        "    got:      Pending",
+        "  events and conditions:",
+        "    guest: condition PodScheduled=False Unschedulable: cannot allocate all claims",
+        "    guest: event Warning FailedScheduling: 0/1 nodes",
+    ]
+    assert not cluster.of("pods")
+    assert not cluster.of("namespaces")
+
+
+async def test_a_hopeless_story_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.on_create = lambda item: runs(item, phase="Failed", exit_code=1) if item["kind"] == "Pod" else None
+
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=3600)
+
+    assert [str(item.got) for item in result.failures[0].mismatches] == ["Failed"]
+
+
+async def test_what_stays_on_the_node_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.node.add("CDI file of somebody else")
+    cluster.on_delete = lambda _: None
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    (failure,) = result.failures
+    assert failure.where == "clean-up"
+    assert failure.mismatches[0].got == "record of lunch"
+
+
+async def test_expected_leftovers_may_stay(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.on_delete = lambda _: None
+    expect = f"leftovers: [record of l.*]{RUNNING}"
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    assert result.passed, result.report()
+
+
+async def test_a_claim_that_nobody_deleted_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+    def make_claim(item: Object) -> None:
+        _serve(cluster, item)
+        if item["kind"] == "Pod":
+            claim: Object = {"metadata": {"name": "guest-pizza-x7"}}
+            cluster.add("resourceclaims", claim, item["metadata"]["namespace"])
+
+    cluster.on_create = make_claim
+
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=0.1)
+
+    assert "ResourceClaim/guest-pizza-x7" in result.report()
+
+
+async def test_an_object_that_ignores_its_deletion_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.stuck.add("pizza-of-the-day")
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster, timeout=0.1)
+
+    assert result.failures[0].mismatches[0].got == "DeviceClass/pizza-of-the-day"
+
+
+async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
+    pool = {"name": "node-a", "generation": 1}
+    spec: Object = {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "a"}, {"name": "b"}]}
+    cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+
+    def new_generation(item: Object) -> None:
+        _serve(cluster, item)
+        pool["generation"] = 2
+
+    def lost_device(item: Object) -> None:
+        _serve(cluster, item)
+        spec["devices"] = [{"name": "a"}, {"name": "c"}]
+
+    cluster.on_create = new_generation
+    unchanged = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+    cluster.on_create = lost_device
+    changed = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    assert unchanged.passed, unchanged.report()
+    assert 'device node-a/b as {"name": "b"} is gone' in changed.report()
+    assert 'device node-a/c as {"name": "c"} is published' in changed.report()
+
+
+async def test_steps_come_one_after_the_other_and_edits_are_undone(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.files["menu"] = "old"
+    (tmp_path / "new-menu.yaml").write_text("new")
+    expect = """
+steps:
+  - apply: [pod.yaml]
+    pods: {guest: {phase: Running}}
+  - edit: {menu: new-menu.yaml}
+    pods: {guest: {phase: Running}}
+  - delete: [Pod/guest]
+    apply: [claim.yaml]
+    claims: {lunch: {devices: [margherita-0]}}
+"""
+    observer = Recorder(cluster)
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, observer=observer)
+
+    assert result.passed, result.report()
+    assert observer.seen == ["begun", ["guest"], ["guest"], [], "cleaned []"]
+    assert cluster.replaced == [("menu", "new"), ("menu", "old")]
+
+
+async def test_an_object_that_the_api_server_refuses_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.refusals.append((422, "spec.devices: bad dough"))
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=3600)
+
+    (mismatch,) = result.failures[0].mismatches
+    assert mismatch.subject == "ResourceClaim/lunch of claim.yaml"
+    assert "bad dough" in mismatch.got
+
+
+async def test_an_object_of_somebody_else_is_refused_and_stays(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add("deviceclasses", {"metadata": {"name": "pizza-of-the-day"}})
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster)
+
+    assert result.failures[0].mismatches[0].subject == "DeviceClass/pizza-of-the-day of type.yaml"
+    assert len(cluster.of("deviceclasses")) == 1
+
+
+async def test_a_namespace_without_its_service_account_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.refusals += [(403, 'error looking up service account ns/default: serviceaccount "default" not found')] * 2
+
+    result = await run_story(story(tmp_path, RUNNING, pod=POD, claim=CLAIM), cluster)
+
+    assert result.passed, result.report()
+
+
+async def test_a_step_cannot_delete_what_none_created(cluster: Cluster, tmp_path: Path) -> None:
+    result = await run_story(story(tmp_path, "steps: [{delete: [Pod/waiter]}]"), cluster)
+
+    assert result.failures[0].mismatches[0].expected == "a step before created it"
+
+
+async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path) -> None:
+    created = asyncio.Event()
+
+    def serve(item: Object) -> None:
+        _serve(cluster, item)
+        if item["kind"] == "Pod":
+            created.set()
+
+    cluster.on_create = serve
+    tale = story(tmp_path, RUNNING.replace("pan", "thin"), claim=CLAIM, pod=POD)
+    task: asyncio.Task[StoryResult] = asyncio.create_task(run_story(tale, cluster))
+    await created.wait()
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not cluster.objects
+
+
+@pytest.mark.parametrize("name", ["order-by-claim", "Two_pizzas!", "x" * 200, "--a--"])
+def test_a_namespace_is_a_dns_label(name: str) -> None:
+    namespace = namespace_for(name)
+
+    assert len(namespace) <= 63
+    assert namespace.replace("-", "").isalnum()
+    assert namespace == namespace.lower()
+    assert namespace_for(name) != namespace
+
+
+class Recorder:
+    def __init__(self, cluster: Cluster) -> None:
+        self.seen: list[object] = []
+        self._cluster = cluster
+
+    async def begun(self, story: Story, namespace: str) -> None:
+        assert [item["metadata"]["name"] for item in self._cluster.of("namespaces")] == [namespace]
+        self.seen.append("begun")
+
+    async def done(self, step: Step, facts: Facts) -> None:
+        self.seen.append(sorted(facts.pods))
+
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        self.seen.append(f"cleaned {list(leftovers)}")
