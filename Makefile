@@ -26,7 +26,8 @@ test: install ## unit, property, golden and role tests (no cluster, no network)
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
-	$(BIN)/python -m pytest tests/cluster $(if $(STORY),-k "$(STORY)") $(if $(REPORT),--junit-xml="$(REPORT)")
+	$(BIN)/python -m pytest -rs $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
+	  $(if $(REPORT),--junit-xml="$(REPORT)")
 
 .PHONY: demo
 demo: install ## watch a pizza being ordered on a real Kubernetes node
@@ -45,7 +46,7 @@ lint: install ## ruff, formatting and the layers of the architecture
 .PHONY: types
 types: install ## mypy strict and pyright
 	$(BIN)/mypy
-	$(BIN)/mypy examples/pizza-driver/pizza_driver
+	MYPYPATH=examples/pizza-driver $(BIN)/mypy -p pizza_driver
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: format

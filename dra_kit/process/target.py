@@ -44,8 +44,9 @@ def load_driver(target: str) -> Driver[Any, Any]:
     path = Path(named)
     if named.endswith(".py") or ("/" in named and path.is_file()):
         path = path.resolve()
+        name = _module_name(path)
         with _import_places([path.parent]):
-            return _driver(target, _import_file(target, path), attribute)
+            return _driver(target, _import_file(target, path, name), attribute)
     if _is_project(named, path):
         if attribute:
             raise TargetError(
@@ -100,10 +101,9 @@ def _import_module(target: str, name: str) -> ModuleType:
         raise _author_failed(target, error) from error
 
 
-def _import_file(target: str, path: Path) -> ModuleType:
+def _import_file(target: str, path: Path, name: str) -> ModuleType:
     if not path.is_file():
         raise TargetError(f"TARGET {target}: {path} does not exist; give the path of the driver's file")
-    name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TargetError(f"TARGET {target}: {path} is no Python file; {_FORMS}")

@@ -14,7 +14,6 @@ from typing import Any
 from tests.cluster.access import CHART
 from tests.cluster.plane import Plane, PlaneError
 
-ROLLOUT_SECONDS = 180
 CLUSTER_SCOPED = (
     "clusterroles",
     "clusterrolebindings",
@@ -31,9 +30,9 @@ class Release:
 
     Attributes:
         plane: where it is.
-        name: of the release; the objects are called ``<name>-<role>``.
+        name: of the release; its objects are called ``<name>-<role>``.
         namespace: of its namespaced objects.
-        values: that it was installed with.
+        values: what it is installed with.
     """
 
     plane: Plane
@@ -41,32 +40,51 @@ class Release:
     namespace: str
     values: Mapping[str, Any]
 
-    def helm(self, *arguments: str, stdin: str | None = None) -> str:
+    def helm(self, *arguments: str, stdin: str | None = None) -> None:
         """Run helm; its own words are in the error when it fails."""
-        command = [
-            str(self.plane.binaries / "helm"), *arguments,
-            "--kubeconfig", str(self.plane.kubeconfig), "--namespace", self.namespace,
-        ]  # fmt: skip
+        place = ("--kubeconfig", str(self.plane.kubeconfig), "--namespace", self.namespace)
+        command = [str(self.plane.binaries / "helm"), *arguments, *place]
         result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=300)
         if result.returncode:
             raise PlaneError(f"{shlex.join(command)}: {result.stderr.strip()}")
-        return result.stdout
 
     def apply(self, changes: Mapping[str, Any] | None = None) -> None:
-        """Install it, or change its values; does not wait for pods."""
-        values = json.dumps(_merged(self.values, changes or {}))
+        """Install it, or upgrade it to other values; waits for no pod."""
+        values = json.dumps({**self.values, **(changes or {})})
         self.helm("upgrade", "--install", self.name, str(CHART), "--values", "-", stdin=values)
 
-    def rolled_out(self, workload: str) -> None:
-        """Wait until a workload, such as ``daemonset/pizza-node``, runs as it was applied last."""
-        timeout = f"--timeout={ROLLOUT_SECONDS}s"
-        arguments = ("rollout", "status", workload, "--namespace", self.namespace, timeout)
-        result = self.plane.kubectl_slow(*arguments) if False else self._kubectl(*arguments)
+    def rolled_out(self, kind: str, role: str) -> None:
+        """Wait until a role's workload runs as it was applied last."""
+        workload = f"{kind}/{self.name}-{role}"
+        place = ("--namespace", self.namespace)
+        result = self.plane.kubectl("rollout", "status", workload, *place, "--timeout=110s", check=False)
         if result.returncode:
-            raise PlaneError(f"{workload} did not roll out: {result.stderr.strip()}\n{self.situation()}")
+            pods = self.plane.kubectl("describe", "pods", *place, check=False).stdout
+            log = self.plane.kubectl("logs", workload, *place, "--tail=30", check=False).stdout
+            raise PlaneError(f"{workload} does not roll out: {result.stderr.strip()}\n{pods}\n{log}")
 
     def pods(self, role: str) -> list[Any]:
-        """The role's pods, oldest first."""
+        """The role's pods, also those that are on their way out."""
         selector = f"app.kubernetes.io/instance={self.name},app.kubernetes.io/component={role}"
-        found = self.plane.get("pods", "--namespace", self.namespace, "--selector", selector)["items"]
-        return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+        items: list[Any] = self.plane.get("pods", "--namespace", self.namespace, "--selector", selector)["items"]
+        return items
+
+    def uninstall(self) -> None:
+        """Remove it, and wait until its pods are gone."""
+        self.helm(
+            "uninstall", self.name, "--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s"
+        )
+
+
+@contextmanager
+def release(plane: Plane, name: str, values: Mapping[str, Any]) -> Iterator[Release]:
+    """A namespace for a release that is not installed yet; both are gone in the end."""
+    # a name of its own: the namespace of an interrupted run may still be going
+    namespace = f"{name}-{secrets.token_hex(3)}"
+    plane.kubectl("create", "namespace", namespace)
+    made = Release(plane, name, namespace, values)
+    try:
+        yield made
+    finally:
+        made.uninstall()
+        plane.kubectl("delete", "namespace", namespace)

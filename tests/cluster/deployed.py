@@ -1,0 +1,146 @@
+"""The example driver as it is deployed: image, chart and real node, under a name of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.access import Access
+from tests.cluster.node_driver import CDI_DIR, NodeDriver
+from tests.cluster.pizza import PROJECT
+from tests.cluster.plane import Plane
+from tests.cluster.processes import running
+from tests.cluster.release import Release, release
+from tests.cluster.renamed import renamed_manifests, renamed_text
+
+KUBELET_DIR = Path("/var/lib/kubelet")
+DEADLINE_SECONDS = 180
+_CODE_DIR = "/etc/kitchen"
+_CODE = Path(__file__).with_name("deployed_kitchen") / "kitchen.py"
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """A driver that the chart deployed.
+
+    Attributes:
+        name: of the driver.
+        release: of the chart.
+        directory: on the node, for its menu and its oven.
+    """
+
+    name: str
+    release: Release
+    directory: Path
+
+    @property
+    def plugin_dir(self) -> Path:
+        """Its sockets and its durable state."""
+        return KUBELET_DIR / "plugins" / self.name
+
+    def sockets(self) -> list[Path]:
+        """All its sockets that lie on the node."""
+        registry = (KUBELET_DIR / "plugins_registry").glob(f"{self.name}*")
+        return sorted([*self.plugin_dir.glob("*.sock"), *registry])
+
+    def cdi_files(self) -> list[Path]:
+        """Its CDI files."""
+        return sorted(path for path in CDI_DIR.rglob("*") if self.name in path.name)
+
+    def slices(self) -> list[Any]:
+        """Its ResourceSlices."""
+        plane = self.release.plane
+        items: list[Any] = plane.get("resourceslices", "--field-selector", f"spec.driver={self.name}")["items"]
+        return items
+
+    def devices(self) -> list[str]:
+        """Names of all devices that it publishes."""
+        return [device["name"] for item in self.slices() for device in item["spec"].get("devices", [])]
+
+    @contextmanager
+    def node_driver(self, log: Path) -> Iterator[NodeDriver]:
+        """What stories are told with, and the log of the node's pod as long as it lives."""
+        plane, place = self.release.plane, ("--namespace", self.release.namespace)
+        (pod,) = self.release.pods("node")
+        command = [
+            plane.binaries / "kubectl", "--kubeconfig", plane.kubeconfig, "logs", "--follow",
+            pod["metadata"]["name"], *place,
+        ]  # fmt: skip
+        access = Access(plane, self.release.name, self.release.namespace)
+        files = {"menu": self.directory / "menu" / "menu.yaml"}
+        with running(command, log=log) as process:
+            yield NodeDriver(plane, access, self.name, process, self.plugin_dir, self.directory / "oven", files)
+
+
+@contextmanager
+def deployed(plane: Plane, image: str, name: str) -> Iterator[Deployed]:
+    """Install the chart for the kitchen under another name, with its DeviceClasses, until its pizzas are published."""
+    assert plane.node is not None
+    directory = plane.directory / name
+    for part in ("menu", "oven"):
+        (directory / part).mkdir(parents=True)
+    shutil.copy(PROJECT / "menu.yaml", directory / "menu")
+    classes = renamed_manifests((PROJECT / "deviceclasses.yaml").read_text(encoding="utf-8"), name)
+    with release(plane, name.split(".", maxsplit=1)[0], _values(plane.node, image, name, directory)) as made:
+        driver = Deployed(name, made, directory)
+        plane.kubectl("apply", "-f", "-", stdin=classes)
+        try:
+            plane.kubectl("apply", "-f", "-", stdin=json.dumps(_code(name, made.namespace)))
+            made.apply()
+            made.rolled_out("daemonset", "node")
+            wait_until(f"pizzas of {name}", lambda: bool(driver.devices()))
+            yield driver
+        finally:
+            plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=classes)
+    shutil.rmtree(directory)
+    # by intention the chart leaves it: the state is for the driver that comes back
+    shutil.rmtree(driver.plugin_dir)
+
+
+def wait_until(what: str, ready: Callable[[], bool]) -> None:
+    """Wait until something is true.
+
+    Raises:
+        AssertionError: it is not, in the end.
+    """
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not ready():
+        assert time.monotonic() < end, f"{what}: not within {DEADLINE_SECONDS} s"
+        time.sleep(0.3)
+
+
+def _code(name: str, namespace: str) -> dict[str, Any]:
+    """The module with the driver's name in it; the image holds the original."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kitchen", "namespace": namespace},
+        "data": {_CODE.name: renamed_text(_CODE.read_text(encoding="utf-8"), name)},
+    }
+
+
+def _values(node: str, image: str, name: str, directory: Path) -> dict[str, Any]:
+    repository, _, tag = image.rpartition(":")
+    code = {"name": "code", "configMap": {"name": "kitchen"}}
+    code_mount = {"name": "code", "mountPath": _CODE_DIR}
+    here = {"kubernetes.io/hostname": node}
+    hardware = {"name": "hardware", "hostPath": {"path": str(directory), "type": "Directory"}}
+    return {
+        "driverName": name,
+        "image": {"repository": repository, "tag": tag},
+        "target": f"{_CODE_DIR}/{_CODE.name}",
+        "logging": {"format": "text"},
+        "node": {
+            "nodeSelector": here,
+            "settings": {"menu": str(directory / "menu" / "menu.yaml"), "hardware_dir": str(directory / "oven")},
+            "extraVolumes": [code, hardware],
+            "extraVolumeMounts": [code_mount, {"name": "hardware", "mountPath": str(directory)}],
+        },
+        "controller": {"nodeSelector": here, "extraVolumes": [code], "extraVolumeMounts": [code_mount]},
+    }
