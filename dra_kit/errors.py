@@ -41,7 +41,7 @@ class DraKitError(Exception):
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
-        self.code = code or self.default_code
+        self.code: str = code or self.default_code
 
     def __str__(self) -> str:
         return self.message
@@ -97,7 +97,7 @@ class InvalidConfig(PermanentError, ValueError):
 
     def __init__(self, message: str, *, problems: Sequence[tuple[str, str]] = (), code: str | None = None) -> None:
         super().__init__(message, code=code)
-        self.problems = tuple(problems)
+        self.problems: tuple[tuple[str, str], ...] = tuple(problems)
 
 
 class InvalidPrepared(PermanentError, ValueError):
@@ -175,7 +175,7 @@ class Invalid(KubeError):
         code: str | None = None,
     ) -> None:
         super().__init__(message, status=status, reason=reason, code=code)
-        self.causes = tuple(causes)
+        self.causes: tuple[tuple[str, str], ...] = tuple(causes)
 
 
 class KubeletError(DraKitError):
@@ -202,7 +202,7 @@ class UnresolvableDevices(DraKitError):
 
     def __init__(self, message: str, *, names: Sequence[str] = (), code: str | None = None) -> None:
         super().__init__(message, code=code)
-        self.names = tuple(names)
+        self.names: tuple[str, ...] = tuple(names)
 
 
 class InternalError(DraKitError):

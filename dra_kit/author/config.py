@@ -27,7 +27,7 @@ class OpaqueConfig(BaseModel):
         ConfigurationError: when the class is declared, naming what cannot work.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     api_version_: ClassVar[str] = ""
     kind_: ClassVar[str] = ""

@@ -74,10 +74,17 @@ class Context(ABC, Generic[SettingsT]):
     @abstractmethod
     def update(
         self,
-        pool: str,
         device: str,
         *,
+        pool: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
-        """Tell facts of a prepared device that became known after ``prepare``; written in the background."""
+        """Tell facts of a prepared device that became known after ``prepare``; written in the background.
+
+        Args:
+            device: the device's name.
+            pool: its pool; None means the pool that is named after the node.
+            status: replaces what the claim's ``status.devices`` says of it.
+            metadata: replaces what the container can read of it.
+        """

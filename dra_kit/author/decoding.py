@@ -26,7 +26,7 @@ class ConfigDecoder(Generic[ConfigT]):
     """
 
     def __init__(self, kinds: Sequence[type[ConfigT]]) -> None:
-        self.kinds = tuple(kinds)
+        self.kinds: tuple[type[ConfigT], ...] = tuple(kinds)
         self._models: dict[tuple[str, str], type[OpaqueConfig]] = {}
         for model in _with_older(kinds):
             if not model.api_version_:

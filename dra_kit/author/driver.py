@@ -82,7 +82,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.name = name
         self.provider = provider
         self.preparer = preparer
-        self.effects = _by_id(effects)
+        self.effects: dict[str, type[Effect[Any]]] = _by_id(effects)
         self.settings = settings
         self.concurrency: Concurrency = concurrency
         self.rescan_every = rescan_every

@@ -33,7 +33,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT]):
         id: a name that stays the same when the class is renamed; it is stored.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
     effect_id: ClassVar[str] = ""
 
     def __init_subclass__(cls, *, id: str | None = None, **kwargs: Any) -> None:  # noqa: A002 - the class argument

@@ -42,7 +42,9 @@ class AuthorModel(BaseModel):
         InvalidDevice: naming the object, the field, the value and the rule; what is prepared raises InvalidPrepared.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments

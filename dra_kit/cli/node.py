@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from dra_kit.author.driver import Driver
-from dra_kit.cli.options import RoleCommand, author_settings, common, path
+from dra_kit.cli.driver_settings import author_settings
+from dra_kit.cli.options import RoleCommand, common, path
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
 

@@ -8,10 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from dra_kit.cli.driver_settings import AUTHOR_PREFIX, author_settings, settings_options
+from dra_kit.cli.driver_settings import settings_options
 from dra_kit.process.target import load_driver
-
-__all__ = ["AUTHOR_PREFIX", "RoleCommand", "author_settings", "common", "path"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

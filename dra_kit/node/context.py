@@ -86,11 +86,11 @@ class NodeContext(Context[Any]):
 
     def update(
         self,
-        pool: str,
         device: str,
         *,
+        pool: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
         """See :class:`dra_kit.Context`."""
-        self._update(pool, device, status, metadata)
+        self._update(pool or self.node.name, device, status, metadata)

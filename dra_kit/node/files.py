@@ -28,9 +28,8 @@ class ClaimFiles:
             StoreError: when a directory cannot be written.
         """
         self._metadata.write(record)
-        spec = record.cdi_spec()
-        if spec is not None:
-            self._cdi.write(record.uid, spec)
+        if record.spec is not None:
+            self._cdi.write(record.uid, record.spec)
 
     def intact(self, record: ClaimRecord) -> bool:
         """Whether the files are as they were written, as far as a look at their attributes can tell."""

@@ -47,12 +47,12 @@ class Preparation:
 
     def lacking(self) -> str:
         """Why nothing can be prepared at all now, empty when that is not so."""
-        if self.inventory.latest is None:
-            problem = self.inventory.problem
-            name = type(self.driver.provider).__name__
-            return f"{name}.discover has not yielded an inventory yet{f' ({problem})' if problem else ''}"
+        provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
         if not self.started.is_set():
-            return f"{type(self.driver.preparer).__name__}.startup has not returned yet"
+            return f"{provider}.startup and {preparer}.startup have not both returned yet"
+        if self.inventory.latest is None:
+            problem = f" ({self.inventory.problem})" if self.inventory.problem else ""
+            return f"{provider}.discover has not yielded an inventory yet{problem}"
         return ""
 
     def is_current(self, record: ClaimRecord) -> bool:
@@ -102,7 +102,7 @@ class Preparation:
             allocation=claim.allocation,
             boot_id=self.boot_id,
             devices=records,
-            spec=spec.model_dump(mode="json", exclude_defaults=True) if spec else None,
+            spec=spec,
             pod_claim_name=for_author.pod_claim_name,
         )
 
@@ -208,7 +208,7 @@ def _author_error(where: str, error: BaseException) -> DraKitError:
         return error
     if isinstance(error, DraKitError):
         return PrepareError(f"{where}: {error}", code=error.code)
-    text = str(error)
+    text = " ".join(str(error).split())  # pydantic's errors have several lines
     return PrepareError(
         f"{where} raised {type(error).__name__}{f': {text}' if text else ''}; the driver's log has the traceback",
         code="author-error",

@@ -54,18 +54,18 @@ class ClaimRecord(BaseModel):
     boot_id: str
     phase: Literal["prepared", "releasing"] = "prepared"
     devices: tuple[DeviceRecord, ...] = ()
-    spec: dict[str, Any] | None = None
+    spec: Spec | None = None
     pod_claim_name: str | None = None
     metadata_generation: int = 1
+
+    def to_json(self) -> str:
+        """The record as it is stored; what has its default is left out."""
+        return self.model_dump_json(exclude_defaults=True)
 
     @property
     def reference(self) -> ClaimReference:
         """The claim by name and identity."""
         return ClaimReference(self.namespace, self.name, self.uid)
-
-    def cdi_spec(self) -> Spec | None:
-        """The spec that belongs into the CDI directory."""
-        return Spec.model_validate(self.spec, strict=False) if self.spec is not None else None
 
     def answer(self) -> list[PreparedDevice]:
         """What the kubelet is told, the same every time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Store:
         Raises:
             TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
         """
-        text = record.model_dump_json()
+        text = record.to_json()
 
         def write(db: sqlite3.Connection) -> None:
             if _ended(db, record.uid) > epoch:
@@ -94,7 +95,7 @@ class Store:
                 record = _claim(row[0]).model_copy(update={"phase": "releasing"})
                 db.execute(
                     "UPDATE claims SET phase = ?, record = ? WHERE uid = ?",
-                    (record.phase, record.model_dump_json(), uid),
+                    (record.phase, record.to_json(), uid),
                 )
 
         await self._db.write(write)
@@ -202,6 +203,7 @@ class Store:
         await self._db.write(lambda db: db.execute("UPDATE effects SET error = ? WHERE number = ?", (error, number)))
 
 
+@lru_cache(maxsize=256)  # a claim that is asked for again has the same text; records are immutable
 def _claim(text: str) -> ClaimRecord:
     try:
         return ClaimRecord.model_validate_json(text)

@@ -17,12 +17,17 @@ from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane
 from tests.cluster.processes import running
 from tests.cluster.release import Release, release
-from tests.cluster.renamed import renamed_manifests, renamed_text
+from tests.cluster.renamed import renamed_manifests
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 DEADLINE_SECONDS = 180
 _CODE_DIR = "/etc/kitchen"
-_CODE = Path(__file__).with_name("deployed_kitchen") / "kitchen.py"
+_CODE = """
+import dra_kit as dra
+from pizza_driver import HeatOven, Kitchen, KitchenSettings, Waiter
+
+driver = dra.Driver({name!r}, provider=Kitchen(), preparer=Waiter(), effects=[HeatOven], settings=KitchenSettings)
+"""
 
 
 @dataclass(frozen=True)
@@ -116,12 +121,12 @@ def wait_until(what: str, ready: Callable[[], bool]) -> None:
 
 
 def _code(name: str, namespace: str) -> dict[str, Any]:
-    """The module with the driver's name in it; the image holds the original."""
+    """The module with the driver's name in it; the image has that of the original."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": "kitchen", "namespace": namespace},
-        "data": {_CODE.name: renamed_text(_CODE.read_text(encoding="utf-8"), name)},
+        "data": {"kitchen.py": _CODE.format(name=name)},
     }
 
 
@@ -134,7 +139,7 @@ def _values(node: str, image: str, name: str, directory: Path) -> dict[str, Any]
     return {
         "driverName": name,
         "image": {"repository": repository, "tag": tag},
-        "target": f"{_CODE_DIR}/{_CODE.name}",
+        "target": f"{_CODE_DIR}/kitchen.py",
         "logging": {"format": "text"},
         "node": {
             "nodeSelector": here,

@@ -76,7 +76,7 @@ def _lay_out(context: Path) -> None:
 
 
 def _download(wheelhouse: Path) -> None:
-    """Everything that the build would download, for the base image's Python, in the versions that are installed here."""
+    """What the build would download otherwise, for the base image's Python, in the versions that are installed here."""
     projects = [_project(Path()), _project(PROJECT)]
     own = {project["project"]["name"] for project in projects}
     requirements = {

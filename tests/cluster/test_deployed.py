@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
-from dra_kit.errors import KubeError, NotFound
-from dra_kit.kube.client import Client
-from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.sandbox.story import find_stories, load_story
 from dra_kit.sandbox.story_run import run_story
-from tests.cluster.deployed import DEADLINE_SECONDS, Deployed, deployed, wait_until
+from tests.cluster.deployed import Deployed, deployed, wait_until
 from tests.cluster.find import find
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.node_driver import RealCluster
 from tests.cluster.pizza import STORIES
 from tests.cluster.plane import Plane
+from tests.cluster.pod_rights import PodRights, claim_of, empty_slice, pod_rights, release_of
 from tests.cluster.release import CLUSTER_SCOPED
 from tests.cluster.renamed import renamed_class, renamed_story
+from tests.cluster.restaurant import Restaurant
 
 CONTROLLER_STORY = Path(__file__).with_name("controller_events")
+ONE_STORY = STORIES / "order-by-claim"
 GUESTS = 20
 A_LOT = """pizzas:
-  - {name: calzone, count: 12, dough: thin, sauce: tomato, cheese: mozzarella, slices: 8}
-  - {name: marinara, count: 12, dough: thin, sauce: tomato, cheese: none, slices: 8}
+  - {name: calzone, count: 16, dough: thin, sauce: tomato, cheese: mozzarella, slices: 8}
+  - {name: marinara, count: 16, dough: thin, sauce: tomato, cheese: none, slices: 8}
 """
+HOW_A_ROLLOUT_FAILS: Mapping[str, Mapping[str, Any]] = {
+    "image-that-does-not-exist": {"image": {"repository": "localhost/pizza-driver", "tag": "of-tomorrow"}},
+    "driver-that-does-not-start": {"target": "pizza_driver:of_tomorrow"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,48 +60,233 @@ async def cluster(driver: Deployed, tmp_path: Path) -> AsyncIterator[RealCluster
             yield real
 
 
-async def tell(folder: Path, driver: str, cluster: RealCluster, directory: Path) -> None:
-    """Fail unless a story is true of the driver of that name."""
-    result = await run_story(load_story(renamed_story(folder, driver, directory)), cluster)
+async def tell(story: Path, cluster: RealCluster, directory: Path) -> None:
+    """Fail unless a story is true of the deployed driver."""
+    result = await run_story(load_story(renamed_story(story, cluster.driver, directory)), cluster)
     if not result.passed:
         log = "\n".join((await cluster.driver_log())[-30:])
         pytest.fail(f"{result.report()}\nnode role:\n{log}", pytrace=False)
 
 
-@pytest.mark.parametrize("folder", [*find_stories(STORIES), CONTROLLER_STORY], ids=lambda path: path.name)
-async def test_story(folder: Path, driver: Deployed, cluster: RealCluster, tmp_path: Path) -> None:
-    await tell(folder, driver.name, cluster, tmp_path)
+@pytest.mark.parametrize("story", [*find_stories(STORIES), CONTROLLER_STORY], ids=lambda path: path.name)
+async def test_story(story: Path, cluster: RealCluster, tmp_path: Path) -> None:
+    await tell(story, cluster, tmp_path)
 
 
 async def test_a_restart_with_claims_coming_and_going_loses_nothing(driver: Deployed, cluster: RealCluster) -> None:
+    node, place = f"daemonset/{driver.release.name}-node", ("--namespace", driver.release.namespace)
     (former,) = driver.release.pods("node")
-    menu = await cluster.replace_file("menu", A_LOT)
-    await asyncio.to_thread(wait_until, "a lot of pizzas", lambda: len(driver.devices()) == 24)
     before = set(await cluster.node_state())
+    menu = await cluster.replace_file("menu", A_LOT)
     try:
-        async with Restaurant.open(cluster.client, driver.name) as restaurant:
+        await asyncio.to_thread(wait_until, "a lot of pizzas", lambda: len(driver.devices()) > GUESTS)
+        async with Restaurant.open(cluster.client, renamed_class("pizza", driver.name)) as restaurant:
             await restaurant.seat("regular")
-            arrived = asyncio.Event()
-            guests = [asyncio.create_task(restaurant.come_and_go(f"guest-{i}")) for i in range(GUESTS)]
-            arrived.set()
-            await restaurant.served(GUESTS)
-            await asyncio.to_thread(
-                driver.release.plane.kubectl,
-                "rollout", "restart", f"daemonset/{driver.release.name}-node", "--namespace", driver.release.namespace,
-            )  # fmt: skip
-            await asyncio.to_thread(driver.release.rolled_out, "daemonset", "node")
-            await restaurant.served(GUESTS)
-            restaurant.last_orders.set()
-            await asyncio.gather(*guests)
-            (successor,) = driver.release.pods("node")
-            state_of_regular = set(await cluster.node_state()) - before
-            warnings = await restaurant.warnings()
+            async with asyncio.TaskGroup() as guests:
+                for number in range(GUESTS):
+                    guests.create_task(restaurant.come_and_go(f"guest-{number}"))
+                await restaurant.everybody_was_served_again(GUESTS)
+                await asyncio.to_thread(driver.release.plane.kubectl, "rollout", "restart", node, *place)
+                await asyncio.to_thread(driver.release.rolled_out, "daemonset", "node")
+                await restaurant.everybody_was_served_again(GUESTS)
+                restaurant.last_orders.set()
+            kept = set(await cluster.node_state()) - before
+            failures = [text for text in await restaurant.events(kind="Warning") if "FailedScheduling" not in text]
             await restaurant.leave("regular")
     finally:
         await cluster.replace_file("menu", menu)
 
+    (successor,) = driver.release.pods("node")
     assert successor["metadata"]["uid"] != former["metadata"]["uid"]
     assert restaurant.lost == []
-    assert warnings == []
-    assert len(state_of_regular) == 2, "the CDI file and the record of the regular, and nothing of those who left"
+    assert failures == []
+    assert len(kept) == 2, f"the CDI file and the record of the regular, and nothing of those who left: {kept}"
     assert set(await cluster.node_state()) == before
+
+
+@pytest.mark.parametrize("changes", HOW_A_ROLLOUT_FAILS.values(), ids=HOW_A_ROLLOUT_FAILS.keys())
+async def test_a_failed_rollout_leaves_the_old_one_serving_and_can_be_taken_back(
+    changes: Mapping[str, Any], driver: Deployed, cluster: RealCluster, tmp_path: Path
+) -> None:
+    (serving,) = driver.release.pods("node")
+
+    await asyncio.to_thread(driver.release.apply, changes)
+    try:
+        await asyncio.to_thread(
+            wait_until, "the new version fails", lambda: any(map(failed, driver.release.pods("node")))
+        )
+        during = {pod["metadata"]["uid"]: ready(pod) for pod in driver.release.pods("node")}
+        await tell(ONE_STORY, cluster, tmp_path / "during")
+    finally:
+        await asyncio.to_thread(driver.release.helm, "rollback", driver.release.name)
+    await asyncio.to_thread(driver.release.rolled_out, "daemonset", "node")
+    await asyncio.to_thread(wait_until, "one pod", lambda: len(driver.release.pods("node")) == 1)
+    (survivor,) = driver.release.pods("node")
+
+    assert len(during) == 2
+    assert during[serving["metadata"]["uid"]]
+    assert survivor["metadata"]["uid"] == serving["metadata"]["uid"]
+    await tell(ONE_STORY, cluster, tmp_path / "after")
+
+
+def ready(pod: Any) -> bool:
+    """The kubelet says so."""
+    conditions = pod["status"].get("conditions", [])
+    return any((item["type"], item["status"]) == ("Ready", "True") for item in conditions)
+
+
+def failed(pod: Any) -> bool:
+    """It waits for an image that is not there, or to be started once more."""
+    states = [item["state"] for item in pod["status"].get("containerStatuses", [])]
+    reasons = {state.get("waiting", {}).get("reason") for state in states}
+    return bool(reasons & {"ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff"})
+
+
+async def test_uninstalling_leaves_nothing(node_plane: Plane, image: str, tmp_path: Path) -> None:
+    with deployed(node_plane, image, "closing.pizza.example") as driver:
+        with driver.node_driver(tmp_path / "node.log") as node:
+            async with node.cluster() as cluster:
+                await tell(ONE_STORY, cluster, tmp_path / "story")
+        made = [item for item in CLUSTER_SCOPED if objects(driver, item)]
+
+        driver.release.uninstall()
+
+        wait_until("the kubelet withdraws the slices", lambda: not driver.slices())
+        assert made == [item for item in CLUSTER_SCOPED if item != "validatingwebhookconfigurations"]
+        assert [item for item in CLUSTER_SCOPED if objects(driver, item)] == []
+        assert driver.release.pods("node") == driver.release.pods("controller") == []
+        assert driver.sockets() == []
+        assert driver.cdi_files() == []
+
+
+def objects(driver: Deployed, resource: str) -> list[str]:
+    """Names of the release's objects of a kind in the whole cluster."""
+    selector = f"app.kubernetes.io/instance={driver.release.name}"
+    return driver.release.plane.kubectl("get", resource, "--selector", selector, "--output", "name").stdout.split()
+
+
+@pytest.fixture
+def rights(driver: Deployed) -> PodRights:
+    return pod_rights(driver)
+
+
+def test_the_pod_may_write_its_own_slices(driver: Deployed, rights: PodRights) -> None:
+    (own,) = driver.slices()
+
+    assert rights.update_slice(own) == ""
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_a_slice_of_another_node_is_refused(version: str, driver: Deployed, rights: PodRights) -> None:
+    answer = rights.create_slice(empty_slice(driver.name, "another-node", version=version))
+
+    assert "may write only slices with this spec.nodeName, not with another-node" in answer
+
+
+def test_a_slice_of_no_node_is_refused(driver: Deployed, rights: PodRights) -> None:
+    body = empty_slice(driver.name, "any")
+    del body["spec"]["nodeName"]
+    body["spec"]["allNodes"] = True
+
+    assert "may write only slices with this spec.nodeName, not with (none)" in rights.create_slice(body)
+
+
+@pytest.mark.parametrize(
+    ("of_driver", "of_node", "reason"),
+    [
+        ("deployed.pizza.example", "another-node", "not with another-node"),
+        ("another.pizza.example", None, "driver deployed.pizza.example may write only its own slices"),
+    ],
+    ids=["of-another-node", "of-another-driver"],
+)
+def test_slices_of_others_can_be_neither_changed_nor_deleted(
+    of_driver: str, of_node: str | None, reason: str, node_plane: Plane, rights: PodRights
+) -> None:
+    other = rights.created(empty_slice(of_driver, of_node or str(node_plane.node)))
+    changed = {**other, "spec": {**other["spec"], "pool": {**other["spec"]["pool"], "generation": 2}}}
+    try:
+        update, delete = rights.update_slice(changed), rights.delete_slice(other["metadata"]["name"])
+    finally:
+        node_plane.kubectl("delete", "resourceslice", other["metadata"]["name"])
+
+    assert reason in update
+    assert reason in delete
+
+
+def test_what_another_driver_says_of_its_devices_is_refused(driver: Deployed, rights: PodRights) -> None:
+    plane = driver.release.plane
+    if release_of(plane) < (1, 36):
+        pytest.skip("before Kubernetes 1.36 every driver may write the status of every driver")
+    with claim_of(plane, driver.release.namespace, [driver.name, "another.pizza.example"]) as claim:
+        own, other = (
+            {"driver": name, "pool": plane.node, "device": "device", "data": {"oven": "hot"}}
+            for name in (driver.name, "another.pizza.example")
+        )
+
+        refused = rights.report_devices(claim, [other])
+        taken = rights.report_devices(claim, [own])
+
+    assert 'requires resource="resourceclaims/driver"' in refused
+    assert taken == ""
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        ("get", "secrets"),
+        ("get", "pods"),
+        ("get", "resourceclaims"),
+        ("get", "nodes"),
+        ("create", "configmap", "refusals"),
+        ("delete", "resourceclaim", "refusals"),
+        ("create", "token", "default"),
+    ],
+    ids=" ".join,
+)
+def test_what_the_node_does_not_need_is_refused(attempt: tuple[str, ...], driver: Deployed, rights: PodRights) -> None:
+    answer = rights.request(*attempt, "--namespace", driver.release.namespace)
+
+    user = f"system:serviceaccount:{driver.release.namespace}:{driver.release.name}-node"
+    assert f'is forbidden: User "{user}" cannot' in answer
+
+
+def test_the_deployed_webhook_refuses_bad_config(driver: Deployed) -> None:
+    plane, release = driver.release.plane, driver.release
+    authority = trustme.CA()
+    server = authority.issue_cert(f"{release.name}-webhook.{release.namespace}.svc")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": "webhook", "namespace": release.namespace},
+        "stringData": {
+            "tls.crt": b"".join(part.bytes() for part in server.cert_chain_pems).decode(),
+            "tls.key": server.private_key_pem.bytes().decode(),
+        },
+    }
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    certificate = {"secretName": "webhook", "caBundle": authority.cert_pem.bytes().decode()}
+    release.apply({"webhook": {**release.values["controller"], "certificate": certificate, "replicas": 1}})
+    try:
+        release.rolled_out("deployment", "webhook")
+        # the address of the Service leads to the pod a moment after that
+        wait_until("the webhook takes good config", lambda: not refusal(plane, driver.name, "basil"))
+        told = refusal(plane, driver.name, "gravel")
+    finally:
+        release.apply()
+
+    assert 'extra_toppings[0]: "gravel"' in told
+
+
+def refusal(plane: Plane, driver: str, topping: str) -> str:
+    """What the API server says against a claim with a topping; empty when it would take it."""
+    parameters = {"apiVersion": "kitchen.pizza.example/v1", "kind": "PizzaConfig", "extra_toppings": [topping]}
+    requests = [{"name": "pizza", "exactly": {"deviceClassName": renamed_class("pizza", driver)}}]
+    devices = {"requests": requests, "config": [{"opaque": {"driver": driver, "parameters": parameters}}]}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "order", "namespace": "default"},
+        "spec": {"devices": devices},
+    }
+    return plane.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(claim), check=False).stderr

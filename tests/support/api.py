@@ -26,6 +26,7 @@ Object = dict[str, Any]
 Key = tuple[str, str, str]  # plural, namespace, name
 
 KINDS: dict[str, tuple[str, str, bool]] = {
+    "namespaces": ("v1", "Namespace", False),
     "nodes": ("v1", "Node", False),
     "events": ("events.k8s.io/v1", "Event", True),
     "resourceslices": ("resource.k8s.io/v1", "ResourceSlice", False),
@@ -313,7 +314,7 @@ class Api:
             self._changed.notify_all()
 
 
-async def eventually(condition: Callable[[], object], timeout: float = 60) -> None:
+async def eventually(condition: Callable[[], object], timeout: float = 15) -> None:
     """Waits until something is true that other tasks, threads or processes make so."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - threads and processes set no asyncio.Event

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Self, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -37,7 +37,7 @@ class APIModel(BaseModel, frozen=True):
     absent, and the zero value inside lists and maps, as in the API server's own decoder.
     """
 
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="allow", serialize_by_alias=True
     )
 

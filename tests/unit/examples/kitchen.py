@@ -43,9 +43,9 @@ class KitchenContext(dra.Context[Any]):
 
     def update(
         self,
-        pool: str,
         device: str,
         *,
+        pool: str | None = None,
         status: dra.DeviceStatus | None = None,
         metadata: dra.DeviceMetadata | None = None,
     ) -> None: ...

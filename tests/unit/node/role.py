@@ -76,8 +76,8 @@ class Node:
         agent = await self.agent(driver, **settings)
         task = asyncio.create_task(agent.run())
         try:
-            before = len(self.kubelet.plugins(driver.name))
-            await eventually(lambda: len(self.kubelet.plugins(driver.name)) > before or task.done())
+            before = set(self.kubelet.plugins(driver.name))  # a process that was killed may still be among them
+            await eventually(lambda: set(self.kubelet.plugins(driver.name)) - before or task.done())
             if task.done():
                 await task
                 raise AssertionError("the agent ended by itself")

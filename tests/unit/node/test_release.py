@@ -120,8 +120,7 @@ async def test_an_imperative_preparer_gets_its_states_back(node: Node) -> None:
         (dra.TransientError("in use"), "in use"),
         (
             ValueError("no such oven"),
-            "Imperative.unprepare raised ValueError: no such oven; the claim is kept and released when the kubelet "
-            "asks again",
+            "raised ValueError: no such oven; the claim is kept and released when the kubelet asks again",
         ),
     ],
 )

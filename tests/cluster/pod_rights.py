@@ -1,0 +1,140 @@
+"""Requests with the very token that is mounted in a driver's pod on the node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from dra_kit.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
+from tests.cluster.deployed import Deployed
+from tests.cluster.plane import Plane
+
+_TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+_SLICES = f"/apis/{RESOURCE_SLICES.group}/{{version}}/{RESOURCE_SLICES.plural}"
+
+
+@dataclass(frozen=True)
+class PodRights:
+    """What the node's pod may do; each request gives kubectl's own words, empty where the API server took it.
+
+    Attributes:
+        admin: somebody who may do everything.
+        pod: the pod.
+    """
+
+    admin: Plane
+    pod: Plane
+
+    def create_slice(self, body: dict[str, Any]) -> str:
+        """Create a ResourceSlice."""
+        path = _SLICES.format(version=body["apiVersion"].split("/")[1])
+        return self.request("create", "--raw", path, "--filename", "-", stdin=json.dumps(body))
+
+    def update_slice(self, body: dict[str, Any]) -> str:
+        """Replace a ResourceSlice."""
+        path = f"{_SLICES.format(version='v1')}/{body['metadata']['name']}"
+        return self.request("replace", "--raw", path, "--filename", "-", stdin=json.dumps(body))
+
+    def delete_slice(self, name: str) -> str:
+        """Delete a ResourceSlice."""
+        return self.request("delete", "--raw", f"{_SLICES.format(version='v1')}/{name}")
+
+    def report_devices(self, claim: dict[str, Any], devices: list[dict[str, Any]]) -> str:
+        """Say something of a claim's devices in its status, by server-side apply, as the node role does."""
+        metadata = {key: claim["metadata"][key] for key in ("name", "namespace", "uid")}
+        body = {key: claim[key] for key in ("apiVersion", "kind")} | {
+            "metadata": metadata,
+            "status": {"devices": devices},
+        }
+        return self.request(
+            "apply",
+            "--server-side",
+            "--subresource=status",
+            "--validate=false",
+            "--filename",
+            "-",
+            stdin=json.dumps(body),
+        )
+
+    def request(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl as the pod."""
+        result = self.pod.kubectl(*arguments, stdin=stdin, check=False)
+        return result.stderr.strip() if result.returncode else ""
+
+    def created(self, body: dict[str, Any]) -> Any:
+        """The admin creates an object; gives it as it is then."""
+        result = self.admin.kubectl("create", "--filename", "-", "--output", "json", stdin=json.dumps(body))
+        return json.loads(result.stdout)
+
+
+def pod_rights(driver: Deployed) -> PodRights:
+    """The rights of the driver's pod on the node."""
+    plane, place = driver.release.plane, ("--namespace", driver.release.namespace)
+    (pod,) = driver.release.pods("node")
+    token = plane.kubectl("exec", pod["metadata"]["name"], *place, "--", "cat", _TOKEN).stdout.strip()
+    config: dict[str, Any] = yaml.safe_load(plane.kubeconfig.read_text(encoding="utf-8"))
+    cluster = config["clusters"][0]["name"]
+    config |= {
+        "users": [{"name": "pod", "user": {"token": token}}],
+        "contexts": [{"name": "pod", "context": {"cluster": cluster, "user": "pod"}}],
+        "current-context": "pod",
+    }
+    path = driver.directory / "pod.kubeconfig"
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return PodRights(plane, replace(plane, kubeconfig=path))
+
+
+def empty_slice(driver: str, node: str, *, version: str = "v1", name: str = "refusals") -> dict[str, Any]:
+    """A slice without devices."""
+    return {
+        "apiVersion": f"{RESOURCE_SLICES.group}/{version}",
+        "kind": RESOURCE_SLICES.kind,
+        "metadata": {"name": f"{name}.{driver}"},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": f"{name}.{node}", "generation": 1, "resourceSliceCount": 1},
+        },
+    }
+
+
+@contextmanager
+def claim_of(plane: Plane, namespace: str, drivers: list[str]) -> Iterator[dict[str, Any]]:
+    """A claim that holds a device of each of these drivers on the plane's node, as the scheduler would write it."""
+    assert plane.node is not None
+    exactly = {"deviceClassName": "of-nobody", "allocationMode": "ExactCount", "count": 1}
+    requests = [{"name": f"from-{number}", "exactly": exactly} for number in range(len(drivers))]
+    body = {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {"name": "refusals", "namespace": namespace},
+        "spec": {"devices": {"requests": requests}},
+    }
+    results = [
+        {"request": request["name"], "driver": driver, "pool": plane.node, "device": "device"}
+        for request, driver in zip(requests, drivers, strict=True)
+    ]
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [plane.node]}]}
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [here]}}
+    plane.kubectl("create", "--filename", "-", stdin=json.dumps(body))
+    try:
+        patch = json.dumps({"status": {"allocation": allocation}})
+        plane.kubectl(
+            "patch", "resourceclaim", "refusals", "--namespace", namespace,
+            "--subresource=status", "--type=merge", "--patch", patch,
+        )  # fmt: skip
+        yield plane.get("resourceclaim", "refusals", "--namespace", namespace)
+    finally:
+        plane.kubectl("delete", "resourceclaim", "refusals", "--namespace", namespace)
+
+
+def release_of(plane: Plane) -> tuple[int, int]:
+    """Major and minor version of the API server."""
+    version = json.loads(plane.kubectl("version", "--output", "json").stdout)["serverVersion"]
+    return int(version["major"]), int(version["minor"].rstrip("+"))

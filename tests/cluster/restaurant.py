@@ -1,0 +1,160 @@
+"""Guests that come and go: pods with claims from a template, created and deleted over and over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+from dra_kit.errors import NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES
+from dra_kit.sandbox.story_run import namespace_for
+
+POLL_SECONDS = 0.3
+DEADLINE_SECONDS = 180
+
+
+class Lost(Exception):
+    """A guest did not get a pizza, or could not leave; the text tells what became of the pod."""
+
+
+class Restaurant:
+    """A namespace in which every guest orders one pizza.
+
+    Attributes:
+        lost: what became of guests who were not served.
+        last_orders: guests who leave after it do not come again.
+    """
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.lost: list[str] = []
+        self.last_orders = asyncio.Event()
+        self._client = client
+        self._namespace = namespace
+        self._visits: Counter[str] = Counter()
+        self._news = asyncio.Condition()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, client: Client, device_class: str) -> AsyncIterator[Self]:
+        """A restaurant in a new namespace, which is gone in the end."""
+        namespace = namespace_for("restaurant")
+        await client.create(NAMESPACES, {"metadata": {"name": namespace}, "apiVersion": "v1", "kind": "Namespace"})
+        try:
+            await client.create(RESOURCE_CLAIM_TEMPLATES, _template(namespace, device_class))
+            await _until(client, f"/api/v1/namespaces/{namespace}/serviceaccounts/default", there=True)
+            yield cls(client, namespace)
+        finally:
+            await client.delete(NAMESPACES, namespace)
+            await _until(client, f"/api/v1/namespaces/{namespace}", there=False)
+
+    async def come_and_go(self, guest: str) -> None:
+        """Be a guest again and again, until the last orders."""
+        self._visits[guest] = 0
+        while not self.last_orders.is_set() and not self.lost:
+            try:
+                await self.seat(guest)
+                await self.leave(guest)
+            except Lost as error:
+                self.lost.append(str(error))
+            self._visits[guest] += 1
+            async with self._news:
+                self._news.notify_all()
+
+    async def everybody_was_served_again(self, guests: int) -> None:
+        """Wait until each of so many guests came, was served and left once more from now on, or one was lost."""
+        before = self._visits.copy()
+
+        def so() -> bool:
+            # the visit that was under way when the wait began does not count
+            return len(self._visits) == guests and all(
+                self._visits[guest] > before[guest] + 1 for guest in self._visits
+            )
+
+        async with self._news:
+            await self._news.wait_for(lambda: bool(self.lost) or so())
+
+    async def seat(self, guest: str) -> None:
+        """A guest comes, and has a pizza when this returns.
+
+        Raises:
+            Lost: or has none.
+        """
+        await self._client.create(PODS, _pod(self._namespace, guest))
+        end = time.monotonic() + DEADLINE_SECONDS
+        while (phase := (await self._client.get(PODS, guest, self._namespace))["status"].get("phase")) != "Running":
+            if phase in {"Failed", "Succeeded"} or time.monotonic() > end:
+                raise Lost(f"{guest} came and is {phase}: {await self.events(guest)}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def leave(self, guest: str) -> None:
+        """A guest goes; the pod is gone when this returns.
+
+        Raises:
+            Lost: it is still there.
+        """
+        await self._client.delete(PODS, guest, self._namespace)
+        try:
+            await _until(self._client, PODS.path(self._namespace, guest), there=False)
+        except TimeoutError:
+            raise Lost(f"{guest} cannot go: {await self.events(guest)}") from None
+
+    async def events(self, guest: str = "", kind: str = "") -> Sequence[str]:
+        """Events of one type, or of any, on a guest, or on anybody."""
+        return [
+            f"{item.get('reason')}: {item.get('note')}"
+            for item in (await self._client.list(EVENTS, self._namespace)).items
+            if guest in {"", item.get("regarding", {}).get("name")} and kind in {"", item.get("type")}
+        ]
+
+
+def _template(namespace: str, device_class: str) -> dict[str, Any]:
+    requests = [{"name": "pizza", "exactly": {"deviceClassName": device_class}}]
+    return {
+        "apiVersion": RESOURCE_CLAIM_TEMPLATES.api_version,
+        "kind": RESOURCE_CLAIM_TEMPLATES.kind,
+        "metadata": {"name": "pizza", "namespace": namespace},
+        "spec": {"spec": {"devices": {"requests": requests}}},
+    }
+
+
+def _pod(namespace: str, name: str) -> dict[str, Any]:
+    eater = {
+        "name": "eater",
+        "image": "busybox:stable",
+        # who has no pizza fails
+        "command": ["sh", "-c", "env | grep -q _DOUGH= && exec sleep 3600"],
+        "resources": {"claims": [{"name": "pizza"}]},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "dnsPolicy": "Default",
+            "containers": [eater],
+            "resourceClaims": [{"name": "pizza", "resourceClaimTemplateName": "pizza"}],
+        },
+    }
+
+
+async def _until(client: Client, path: str, *, there: bool) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while True:
+            if await _exists(client, path) is there:
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def _exists(client: Client, path: str) -> bool:
+    try:
+        await client.get_path(path)
+    except NotFound:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""The chart, rendered by helm without any cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.find import NotFound, find
+
+CHART = Path(__file__).resolve().parents[3] / "charts" / "dra-driver"
+RELEASE = "pizza"
+NAMESPACE = "pizza-system"
+DRIVER = "kitchen.pizza.example"
+DEPLOYED: Mapping[str, Any] = {
+    "driverName": DRIVER,
+    "image": {"repository": "images.example/pizza-driver", "tag": "1.2.3"},
+    "target": "pizza_driver:driver",
+}
+"""What everybody has to say."""
+
+
+class Refused(Exception):
+    """Helm does not render these values; the text is what a person reads."""
+
+
+@dataclass(frozen=True)
+class Helm:
+    """A helm command."""
+
+    path: Path
+
+    def render(self, values: Mapping[str, Any]) -> Manifests:
+        """The chart's manifests for these values.
+
+        Raises:
+            Refused: by the schema or a template.
+        """
+        return Manifests([item for item in yaml.safe_load_all(self._run("template", values)) if item is not None])
+
+    def lint(self, values: Mapping[str, Any]) -> None:
+        """Look at the chart itself.
+
+        Raises:
+            Refused: it is not well formed.
+        """
+        self._run("lint", values, "--strict")
+
+    def _run(self, command: str, values: Mapping[str, Any], *flags: str) -> str:
+        names = [RELEASE, CHART] if command == "template" else [CHART]
+        words = [self.path, command, *names, "--namespace", NAMESPACE, "--values", "-", *flags]
+        result = subprocess.run(
+            list(map(str, words)), input=json.dumps(values), capture_output=True, text=True, check=False, timeout=60
+        )
+        if result.returncode:
+            raise Refused(result.stderr + result.stdout)
+        return result.stdout
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """Objects of a release."""
+
+    objects: Sequence[Any]
+
+    def kinds(self) -> set[str]:
+        """All kinds that there are."""
+        return {item["kind"] for item in self.objects}
+
+    def named(self, kind: str, name: str = "") -> Any:
+        """The only object of a kind, or the one with that name."""
+        found = [item for item in self.objects if item["kind"] == kind and name in {"", item["metadata"]["name"]}]
+        assert len(found) == 1, f"{len(found)} of {kind} {name}"
+        return found[0]
+
+    def pod(self, role: str) -> Any:
+        """The pod's spec of a role."""
+        kind = "DaemonSet" if role == "node" else "Deployment"
+        return self.named(kind, f"{RELEASE}-{role}")["spec"]["template"]["spec"]
+
+    def container(self, role: str) -> Any:
+        """The only container of a role."""
+        (container,) = self.pod(role)["containers"]
+        return container
+
+    def environment(self, role: str) -> dict[str, str]:
+        """The container's variables; the field's path of those that the kubelet fills in."""
+        return {
+            item["name"]: item["value"] if "value" in item else item["valueFrom"]["fieldRef"]["fieldPath"]
+            for item in self.container(role)["env"]
+        }
+
+
+def find_helm() -> Helm:
+    """Helm on the PATH, or among the binaries of the cluster tests.
+
+    Raises:
+        NotFound: it is in neither.
+    """
+    if on_path := shutil.which("helm"):
+        return Helm(Path(on_path))
+    found = find()
+    folder = found.assets
+    if found.tool is not None:
+        result = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=120)
+        folder = Path(result.stdout.strip().splitlines()[-1])
+    if folder is None or not os.access(folder / "helm", os.X_OK):
+        raise NotFound(f"there is no helm on the PATH, nor in {folder}")
+    return Helm(folder / "helm")

@@ -1,0 +1,151 @@
+"""The node role's DaemonSet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dra_kit.cli.app import cli
+from dra_kit.node.agent import DRAIN
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, Helm, Manifests
+
+
+@pytest.fixture
+def deployed(helm: Helm) -> Manifests:
+    return helm.render(DEPLOYED)
+
+
+def test_pods_of_two_versions_overlap_and_the_old_one_ends_last(deployed: Manifests) -> None:
+    spec = deployed.named("DaemonSet")["spec"]
+
+    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    assert spec["minReadySeconds"] > 0
+    assert deployed.environment("node")["DRA_POD_UID"] == "metadata.uid"
+
+
+def test_the_pod_has_time_to_drain(deployed: Manifests) -> None:
+    assert deployed.pod("node")["terminationGracePeriodSeconds"] > DRAIN
+
+
+def test_the_node_is_told_its_name(deployed: Manifests) -> None:
+    assert deployed.environment("node")["DRA_NODE_NAME"] == "spec.nodeName"
+
+
+def test_every_variable_is_one_that_the_command_reads(helm: Helm, tmp_path: Path) -> None:
+    target = tmp_path / "pizzeria.py"
+    target.write_text(
+        "import dra_kit as dra\nfrom pydantic import BaseModel\n"
+        "class Settings(BaseModel):\n    menu: str = ''\n"
+        "class Oven(dra.DeviceProvider):\n    def discover(self): yield []\n"
+        "class Waiter(dra.Preparer):\n    def prepare(self, claim, device): return dra.Prepared()\n"
+        "driver = dra.Driver('dra.pizza', provider=Oven(), preparer=Waiter(), settings=Settings)\n"
+    )
+    manifests = helm.render({**DEPLOYED, "node": {"stateDir": "/state", "settings": {"menu": "/menu"}}})
+
+    text = CliRunner().invoke(cli, ["node", str(target), "--help"]).output
+
+    assert [name for name in manifests.environment("node") if name not in text] == []
+
+
+@pytest.mark.parametrize("role", ["node", "controller"])
+def test_each_role_is_an_argument_of_the_image(role: str, deployed: Manifests) -> None:
+    assert deployed.container(role)["args"] == [role, "pizza_driver:driver"]
+
+
+def test_it_is_root_without_any_of_its_powers(deployed: Manifests) -> None:
+    context = deployed.container("node")["securityContext"]
+
+    assert context["runAsUser"] == 0
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert "privileged" not in context
+
+
+def test_hardware_may_need_a_capability(helm: Helm) -> None:
+    manifests = helm.render({**DEPLOYED, "node": {"capabilities": ["SYS_ADMIN"]}})
+
+    assert manifests.container("node")["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+
+
+def test_it_is_privileged_where_a_value_says_so(helm: Helm) -> None:
+    context = helm.render({**DEPLOYED, "node": {"privileged": True}}).container("node")["securityContext"]
+
+    assert context["privileged"] is True
+    # the API server refuses a privileged container that may not escalate
+    assert "allowPrivilegeEscalation" not in context
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, {f"/var/lib/kubelet/plugins/{DRIVER}", "/var/lib/kubelet/plugins_registry", "/var/run/cdi"}),
+        (
+            {"kubeletDir": "/k", "cdiDir": "/etc/cdi", "stateDir": "/state"},
+            {f"/k/plugins/{DRIVER}", "/k/plugins_registry", "/etc/cdi", "/state"},
+        ),
+    ],
+    ids=["defaults", "other-directories"],
+)
+def test_it_sees_no_more_of_the_host_than_it_needs_at_the_same_paths(
+    values: dict[str, str], expected: set[str], helm: Helm
+) -> None:
+    manifests = helm.render({**DEPLOYED, "node": values})
+    environment = manifests.environment("node")
+    paths = {item["name"]: item["hostPath"]["path"] for item in manifests.pod("node")["volumes"]}
+    mounts = {item["name"]: item["mountPath"] for item in manifests.container("node")["volumeMounts"]}
+
+    assert paths == mounts
+    assert set(mounts.values()) == expected
+    assert environment["DRA_CDI_DIR"] in expected
+    assert f"{environment['DRA_KUBELET_DIR']}/plugins_registry" in expected
+    assert environment.get("DRA_STATE_DIR") == values.get("stateDir")
+
+
+def test_settings_of_the_driver_become_the_variables_it_reads(helm: Helm) -> None:
+    settings = {"menu": "/etc/menu.yaml", "ovens": 1_000_000, "vegan": True, "heat": 0.5}
+
+    environment = helm.render({**DEPLOYED, "node": {"settings": settings}}).environment("node")
+
+    assert {name: value for name, value in environment.items() if name.startswith("DRIVER_")} == {
+        "DRIVER_MENU": "/etc/menu.yaml",
+        "DRIVER_OVENS": "1000000",
+        "DRIVER_VEGAN": "true",
+        "DRIVER_HEAT": "0.5",
+    }
+
+
+@pytest.mark.parametrize("role", ["node", "controller", "webhook"])
+def test_what_an_author_adds_is_there(role: str, helm: Helm) -> None:
+    more: dict[str, Any] = {
+        "extraArgs": ["--log-level=debug"],
+        "extraEnv": [{"name": "KITCHEN", "value": "hot"}],
+        "extraVolumes": [{"name": "hardware", "hostPath": {"path": "/dev/oven"}}],
+        "extraVolumeMounts": [{"name": "hardware", "mountPath": "/dev/oven"}],
+        "podLabels": {"kitchen": "hot"},
+        "podAnnotations": {"oven": "on"},
+        "nodeSelector": {"kitchen": "true"},
+    }
+    certificate = {"webhook": {"certificate": {"secretName": "webhook"}}}
+    values = {**DEPLOYED, **certificate, role: {**certificate.get(role, {}), **more}}
+
+    manifests = helm.render(values)
+
+    pod, container = manifests.pod(role), manifests.container(role)
+    template = manifests.named("DaemonSet" if role == "node" else "Deployment", f"pizza-{role}")["spec"]["template"]
+    assert container["args"][-1] == "--log-level=debug"
+    assert manifests.environment(role)["KITCHEN"] == "hot"
+    assert more["extraVolumes"][0] in pod["volumes"]
+    assert more["extraVolumeMounts"][0] in container["volumeMounts"]
+    assert template["metadata"]["labels"]["kitchen"] == "hot"
+    assert template["metadata"]["annotations"] == {"oven": "on"}
+    assert pod["nodeSelector"] == {"kitchen": "true"}
+
+
+def test_it_runs_before_and_after_everything_else_of_the_node(deployed: Manifests) -> None:
+    assert deployed.pod("node")["priorityClassName"] == "system-node-critical"
+    assert deployed.pod("node")["tolerations"] == [{"operator": "Exists"}]

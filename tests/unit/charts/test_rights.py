@@ -1,0 +1,94 @@
+"""Accounts, roles and the admission policy: all speak of the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, Helm, Manifests
+
+NAMES = [pytest.param({}, id="release-name"), pytest.param({"fullnameOverride": "oven"}, id="other-name")]
+EVERYTHING: dict[str, Any] = {**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}}
+
+
+@pytest.fixture(params=NAMES)
+def manifests(request: pytest.FixtureRequest, helm: Helm) -> Manifests:
+    return helm.render({**EVERYTHING, **request.param})
+
+
+def workloads(manifests: Manifests) -> Iterator[Any]:
+    return (item for item in manifests.objects if item["kind"] in {"DaemonSet", "Deployment"})
+
+
+def test_every_pod_has_an_account_of_its_own_that_exists(manifests: Manifests) -> None:
+    used = [item["spec"]["template"]["spec"]["serviceAccountName"] for item in workloads(manifests)]
+
+    accounts = [item["metadata"] for item in manifests.objects if item["kind"] == "ServiceAccount"]
+    assert len(used) == 3
+    assert sorted(used) == sorted(item["name"] for item in accounts)
+    assert {item["namespace"] for item in accounts} == {NAMESPACE}
+
+
+def test_every_workload_finds_its_own_pods_and_no_others(manifests: Manifests) -> None:
+    for workload in workloads(manifests):
+        selector = workload["spec"]["selector"]["matchLabels"].items()
+        matching = [
+            other["metadata"]["name"]
+            for other in workloads(manifests)
+            if selector <= other["spec"]["template"]["metadata"]["labels"].items()
+        ]
+        assert matching == [workload["metadata"]["name"]]
+
+
+def test_the_policy_is_about_the_account_that_the_nodes_pods_use(manifests: Manifests) -> None:
+    account = manifests.named("DaemonSet")["spec"]["template"]["spec"]["serviceAccountName"]
+    (condition,) = manifests.named("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+
+    user = f"system:serviceaccount:{NAMESPACE}:{account}"
+    assert condition["expression"] == f'request.userInfo.username == "{user}"'
+
+
+def test_the_policy_is_bound_and_denies(manifests: Manifests) -> None:
+    binding = manifests.named("ValidatingAdmissionPolicyBinding")["spec"]
+
+    assert binding["policyName"] == manifests.named("ValidatingAdmissionPolicy")["metadata"]["name"]
+    assert binding["validationActions"] == ["Deny"]
+    assert manifests.named("ValidatingAdmissionPolicy")["spec"]["failurePolicy"] == "Fail"
+
+
+def test_the_policy_covers_every_write_in_every_version(manifests: Manifests) -> None:
+    (rule,) = manifests.named("ValidatingAdmissionPolicy")["spec"]["matchConstraints"]["resourceRules"]
+
+    assert rule == {
+        "apiGroups": ["resource.k8s.io"],
+        "apiVersions": ["v1", "v1beta2", "v1beta1"],
+        "operations": ["CREATE", "UPDATE", "DELETE"],
+        "resources": ["resourceslices"],
+    }
+
+
+def test_the_policy_and_the_role_name_the_driver(manifests: Manifests) -> None:
+    policy = manifests.named("ValidatingAdmissionPolicy")
+    role = manifests.named("ClusterRole", policy["metadata"]["name"])
+
+    (driver,) = [item for item in role["rules"] if item["resources"] == ["resourceclaims/driver"]]
+    assert driver["resourceNames"] == [DRIVER]
+    assert f'slice.spec.driver == "{DRIVER}"' in policy["spec"]["validations"][1]["expression"]
+
+
+@pytest.mark.parametrize("role", ["controller", "webhook"])
+def test_the_other_roles_are_nobody_in_particular(role: str, helm: Helm) -> None:
+    context = helm.render(EVERYTHING).container(role)["securityContext"]
+
+    assert context["runAsNonRoot"] is True
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_one_controller_at_a_time(manifests: Manifests) -> None:
+    (spec,) = (item["spec"] for item in workloads(manifests) if item["metadata"]["name"].endswith("-controller"))
+
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})

@@ -1,0 +1,82 @@
+"""What the chart's values may be, and what is said where they may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, Helm, Refused
+
+
+def test_the_chart_is_well_formed(helm: Helm) -> None:
+    helm.lint({**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}})
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({}, "driverName is required"),
+        ({"driverName": "Kitchen_Pizza"}, "driverName"),
+        ({"driverName": "a" * 64}, "driverName"),
+        ({**DEPLOYED, "target": ""}, "target is required with an image"),
+        ({**DEPLOYED, "image": {"repository": "r"}}, "image.tag or image.digest is required"),
+        ({**DEPLOYED, "image": {"repository": "r", "digest": "sha256:1"}}, "digest"),
+        ({**DEPLOYED, "node": {"kubeletDir": "var/lib/kubelet"}}, "kubeletDir"),
+        ({**DEPLOYED, "node": {"cdiDir": "/etc/cdi/"}}, "cdiDir"),
+        ({**DEPLOYED, "node": {"settings": {"hardware-dir": "/x"}}}, "hardware-dir"),
+        ({**DEPLOYED, "node": {"settings": {"menu": ["a"]}}}, "menu"),
+        ({**DEPLOYED, "node": {"terminationGracePeriodSeconds": 20}}, "terminationGracePeriodSeconds"),
+        ({**DEPLOYED, "node": {"livenessProbe": {}}}, "livenessProbe"),
+        ({**DEPLOYED, "logging": {"level": "verbose"}}, "level"),
+        ({**DEPLOYED, "webhook": {"certificate": {"caBundle": "LS0tLS1CRUdJTg=="}}}, "caBundle"),
+        ({**DEPLOYED, "nodes": {}}, "nodes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_values_are_refused_by_name(values: dict[str, Any], told: str, helm: Helm) -> None:
+    with pytest.raises(Refused, match=told.replace(".", r"\.")):
+        helm.render(values)
+
+
+def test_every_value_that_the_schema_knows_is_in_the_file_of_values_and_the_other_way_round() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    del schema["properties"]["global"]  # helm's own
+
+    assert _paths(values, schema) == _properties(schema)
+
+
+def _properties(schema: Any, path: str = "") -> set[str]:
+    found = set()
+    for name, item in schema.get("properties", {}).items():
+        found |= _properties(item, f"{path}.{name}") if "properties" in item else {f"{path}.{name}"}
+    return found
+
+
+def _paths(values: Any, schema: Any, path: str = "") -> set[str]:
+    found = set()
+    for name, value in values.items():
+        below = schema["properties"].get(name, {})
+        found |= _paths(value, below, f"{path}.{name}") if "properties" in below else {f"{path}.{name}"}
+    return found
+
+
+def test_without_an_image_there_are_only_rights_and_their_limits(helm: Helm) -> None:
+    kinds = helm.render({"driverName": DRIVER}).kinds()
+
+    assert kinds == {
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+
+
+def test_an_image_by_digest_needs_no_tag(helm: Helm) -> None:
+    digest = f"sha256:{'0' * 64}"
+    manifests = helm.render({**DEPLOYED, "image": {"repository": "images.example/pizza", "digest": digest}})
+
+    assert manifests.container("node")["image"] == f"images.example/pizza@{digest}"

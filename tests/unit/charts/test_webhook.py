@@ -1,0 +1,87 @@
+"""The webhook in the chart: the same configuration as the webhook role itself writes down."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm
+
+PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+def values(**certificate: str) -> dict[str, Any]:
+    return {**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook-tls", **certificate}}}
+
+
+def test_without_a_certificate_there_is_none(helm: Helm) -> None:
+    kinds = helm.render(DEPLOYED).kinds()
+
+    assert not kinds & {"ValidatingWebhookConfiguration", "Service"}
+
+
+@pytest.mark.parametrize("ca_bundle", [PEM, ""], ids=["with-authority", "authority-comes-later"])
+def test_the_configuration_is_the_one_that_the_role_serves(ca_bundle: str, helm: Helm) -> None:
+    rendered = helm.render(values(caBundle=ca_bundle)).named("ValidatingWebhookConfiguration")
+
+    expected = validating_webhook_configuration(
+        DRIVER,
+        service=ServiceReference(NAMESPACE, f"{RELEASE}-webhook"),
+        ca_bundle=ca_bundle.encode() if ca_bundle else None,
+    )
+    assert rendered["webhooks"] == expected["webhooks"]
+    assert rendered["metadata"]["name"] == expected["metadata"]["name"]
+
+
+def test_the_authority_is_encoded_once(helm: Helm) -> None:
+    (first, *_) = helm.render(values(caBundle=PEM)).named("ValidatingWebhookConfiguration")["webhooks"]
+
+    assert base64.b64decode(first["clientConfig"]["caBundle"]).decode() == PEM
+
+
+def test_something_else_may_fill_in_the_authority(helm: Helm) -> None:
+    chart_values = values()
+    chart_values["webhook"]["configurationAnnotations"] = {"injector.example/from": "pizza-system/webhook"}
+
+    rendered = helm.render(chart_values).named("ValidatingWebhookConfiguration")
+
+    assert rendered["metadata"]["annotations"] == {"injector.example/from": "pizza-system/webhook"}
+
+
+def test_the_service_leads_to_the_port_where_the_role_listens(helm: Helm) -> None:
+    chart_values = values()
+    chart_values["webhook"]["port"] = 10443
+
+    manifests = helm.render(chart_values)
+
+    (port,) = manifests.named("Service")["spec"]["ports"]
+    (container_port,) = manifests.container("webhook")["ports"]
+    labels = manifests.named("Deployment", f"{RELEASE}-webhook")["spec"]["template"]["metadata"]["labels"]
+    assert (port["port"], port["targetPort"]) == (443, container_port["name"])
+    assert container_port["containerPort"] == 10443
+    assert manifests.environment("webhook")["DRA_WEBHOOK_PORT"] == "10443"
+    assert manifests.named("Service")["spec"]["selector"].items() <= labels.items()
+
+
+def test_certificate_and_key_are_where_the_role_looks_for_them(helm: Helm) -> None:
+    manifests = helm.render(values())
+    environment = manifests.environment("webhook")
+
+    (mount,) = manifests.container("webhook")["volumeMounts"]
+    (volume,) = manifests.pod("webhook")["volumes"]
+    assert volume["secret"]["secretName"] == "webhook-tls"
+    assert mount["name"] == volume["name"]
+    # the names of the keys of a Secret of type kubernetes.io/tls
+    assert environment["DRA_WEBHOOK_CERT"] == f"{mount['mountPath']}/tls.crt"
+    assert environment["DRA_WEBHOOK_KEY"] == f"{mount['mountPath']}/tls.key"
+
+
+def test_a_replica_is_asked_when_it_can_answer(helm: Helm) -> None:
+    container = helm.render(values()).container("webhook")
+
+    probe = container["readinessProbe"]["httpGet"]
+    assert (probe["scheme"], probe["path"]) == ("HTTPS", "/readyz")
+    assert probe["port"] == container["ports"][0]["name"]

@@ -1,0 +1,342 @@
+"""The node process as a whole: how it starts without its surroundings, what it survives, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import textwrap
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.kubelet.kubelet import Kubelet
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, Oven, Waiter, driver
+from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.role import DRIVER, NODE, Node, node
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+async def test_without_an_api_server_the_kubelet_is_answered_all_the_same(node: Node) -> None:
+    waiter = Waiter()
+    lunch = node.claim()
+    node.api.go_away()
+    async with node.running(driver(waiter)):
+        assert "claim default/lunch cannot be read" in await node.error(lunch)
+        assert "no connection to" in await node.error(lunch)
+        node.api.listen()
+        await node.prepare(lunch)
+        await eventually(node.slices)
+        assert waiter.context is not None
+        assert waiter.context.node.labels == {"oven": "hot"}, "learned when the API server came"
+
+
+async def test_prepared_claims_outlive_an_api_server_that_goes_away(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        node.api.go_away()
+        assert "no connection to" in await node.error(lunch)
+        assert node.records() == ["lunch"]
+        assert node.env(lunch) == ["PIZZA_0=served"]
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_an_author_that_never_gets_started_holds_up_no_registration(node: Node) -> None:
+    go_on = threading.Event()
+
+    class Slow(Waiter):
+        def startup(self, context: dra.Context[Any]) -> None:
+            go_on.wait()
+
+    lunch = node.claim()
+    async with node.running(driver(Slow()), deadline=0.5):
+        assert await node.error(lunch) == (
+            "not prepared within 0.5 s: Oven.startup and Slow.startup have not both returned yet; the kubelet tries "
+            "again"
+        )
+        go_on.set()
+        await eventually(node.published)
+    assert node.is_clean()
+
+
+async def test_a_startup_that_fails_ends_the_process(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(Waiter):
+        def startup(self, context: dra.Context[Any]) -> None:
+            raise RuntimeError("no licence")
+
+    agent = await node.agent(driver(Failing()))
+    assert await agent.run() == 1
+    [told] = [item for item in caplog.records if item.getMessage() == "part failed"]
+    assert (getattr(told, "part", ""), getattr(told, "error", "")) == ("startup", "no licence")
+
+
+async def test_answers_outlive_the_process(node: Node) -> None:
+    waiter = Waiter()
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver()):
+        answer = await node.prepare(lunch)
+    async with node.running(driver(waiter)):
+        assert await node.prepare(lunch) == answer
+        assert waiter.calls == []
+        await eventually(lambda: waiter.context)
+        assert waiter.context is not None
+        assert [claim.name for claim in waiter.context.prepared().values()] == ["lunch"]
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_a_start_makes_missing_files_again_and_removes_leftovers(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver()):
+        await node.prepare(lunch)
+    [path] = node.specs()
+    content = path.read_bytes()
+    path.rename(path.with_name(path.name.replace("uid-lunch", "uid-nobody")))
+    foreign = node.cdi / "vendor.json"
+    foreign.write_text("{}")
+    async with node.running(driver()):
+        await eventually(lambda: node.specs() == [path, foreign])
+        assert path.read_bytes() == content
+
+
+async def test_effects_of_a_prepare_that_was_cut_off_are_undone_by_the_next_process(node: Node) -> None:
+    entered = asyncio.Event()
+
+    async def cut_off(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        await device.ensure(Heat(oven="oven", temperature=200))
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            Heat.hardware.fail = _stuck
+        raise AssertionError
+
+    lunch = node.claim()
+    kitchen()
+    hardware = Heat.hardware
+    async with node.running(driver(Doing(cut_off), effects=[Heat]), deadline=1.0):
+        asking = asyncio.create_task(node.error(lunch))
+        await entered.wait()
+        await asking
+    assert node.effects() == [("heat", "reverting", ["lunch"])]
+    hardware.fail = lambda what, temperature: None
+    async with node.running(driver(effects=[Heat])):
+        await eventually(node.is_clean)
+    assert hardware.on == {}
+
+
+def _stuck(what: str, temperature: int) -> None:
+    raise RuntimeError("stuck")
+
+
+async def test_sigterm_drains_and_leaves_the_slices(node: Node) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        entered.set()
+        await go_on.wait()
+        return dra.Prepared(env={"A": "1"})
+
+    lunch = node.claim()
+    agent = await node.agent(driver(Doing(slowly)))
+    running = asyncio.create_task(agent.run())
+    client = await node.kubelet.wait_for_plugin(DRIVER)
+    await eventually(node.slices)
+    preparing = asyncio.create_task(client.prepare([lunch]))
+    await entered.wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await eventually(lambda: not node.kubelet.plugins(DRIVER) or preparing.done())
+    go_on.set()
+    assert await running == 0
+    assert node.published() == ["pizza-0", "pizza-1", "pizza-2", "pizza-3"]
+    assert node.records() == ["lunch"], "what was under way is finished"
+    preparing.cancel()
+    await asyncio.gather(preparing, return_exceptions=True)
+    assert sorted(path.name for path in node.root.rglob("*.sock")) == []
+
+
+async def test_stale_sockets_of_a_dead_process_are_replaced(node: Node) -> None:
+    stale = [
+        node.root / "plugins" / DRIVER / "dra-dead.sock",
+        node.root / "plugins_registry" / f"{DRIVER}-dead-reg.sock",
+        node.root / "plugins" / DRIVER / "dra.sock",
+        node.root / "plugins_registry" / f"{DRIVER}-reg.sock",
+    ]
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+    lunch = node.claim()
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        assert not stale[0].exists()
+        assert not stale[1].exists()
+
+
+async def test_paths_too_long_for_sockets_are_shortened(tmp_path: Path) -> None:
+    async with node() as made:
+        uid = "0f9c6c64-7dbf-4d6c-9bd1-2a4f1c8f6f0a"
+        made.root /= "d" * (49 - len(str(made.root)))
+        made.root.mkdir()
+        lunch = made.claim()
+        async with Kubelet(made.root, get_info_timeout=60, call_timeout=60) as kubelet:
+            made.kubelet = kubelet
+            async with made.running(driver(), pod_uid=uid):
+                assert uid not in kubelet.plugin(DRIVER).endpoint
+                await made.prepare(lunch)
+
+
+async def test_a_path_that_no_hash_makes_short_enough_is_refused(node: Node) -> None:
+    with pytest.raises(ConfigurationError, match="give a shorter --kubelet-dir"):
+        await node.agent(driver(), kubelet_dir=node.root / ("d" * 100))
+
+
+async def test_a_regular_file_in_the_way_of_the_socket(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    path = node.root / "plugins" / DRIVER / "dra.sock"
+    path.parent.mkdir(parents=True)
+    path.write_text("")
+    agent = await node.agent(driver())
+    assert await agent.run() == 2
+    assert any("is in the way of the driver's socket" in str(getattr(item, "error", "")) for item in caplog.records)
+
+
+async def test_a_kopf_that_is_refused_disturbs_nothing(node: Node) -> None:
+    lunch = node.claim()
+    with node.api.failing(403, agent="kopf"):
+        async with node.running(driver()):
+            await eventually(node.slices)
+            await eventually(lambda: any("kopf" in item.agent for item in node.api.requests))
+            await node.prepare(lunch)
+            await node.unprepare(lunch)
+            assert node.is_clean()
+
+
+async def test_state_that_cannot_be_opened_is_told(node: Node) -> None:
+    database = node.settings().database(DRIVER)
+    database.parent.mkdir()
+    database.write_text("no database, whatever it is called, has such a beginning " * 20)
+    with pytest.raises(StoreError, match="cannot be opened: file is not a database"):
+        await node.agent(driver())
+
+
+async def test_a_boot_id_that_cannot_be_read_is_told(node: Node) -> None:
+    node.boot_id.unlink()
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        await node.agent(driver())
+    assert not node.settings().database(DRIVER).exists()
+
+
+async def test_leftovers_that_cannot_be_removed_do_not_keep_it_from_serving(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.cdi.mkdir()
+    (node.directory / "elsewhere").write_text("")
+    lunch = node.claim()
+    async with node.running(driver(), cdi_dir=node.directory / "elsewhere"):
+        assert any("files of released claims" in item.getMessage() for item in caplog.records)
+        assert "cannot be written" in await node.error(lunch)
+        await node.unprepare(lunch)
+        assert node.records() == []
+
+
+# -- in a process of its own
+
+
+@asynccontextmanager
+async def process(node: Node, source: str, *flags: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """``dra-kit node`` with a driver; killed if the test does not end it."""
+    path = node.directory / "pizzeria.py"
+    path.write_text(textwrap.dedent(source))
+    command = [
+        str(Path(sys.executable).with_name("dra-kit")), "node", str(path), "--node-name", NODE,
+        "--kubeconfig", str(node.kubeconfig), "--kubelet-dir", str(node.root), "--cdi-dir", str(node.cdi),
+        "--state-dir", str(node.root / "state"), "--log-format", "json", *flags,
+    ]  # fmt: skip
+    log = (node.directory / "log").open("wb")
+    with log:
+        running = await asyncio.create_subprocess_exec(*command, stderr=log, stdout=log)
+        try:
+            yield running
+        finally:
+            if running.returncode is None:
+                running.kill()
+                await running.wait()
+
+
+def log(node: Node) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (node.directory / "log").read_text().splitlines()]
+
+
+PIZZERIA = """
+    import sys
+    from collections.abc import Iterator, Sequence
+
+    import dra_kit as dra
+
+
+    class Oven(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield [dra.Device(name=f"pizza-{i}") for i in range(128)]
+
+
+    class Waiter(dra.Preparer):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            models = [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.models")]
+            rss = int(open("/proc/self/statm").read().split()[1]) * 4096 // 2**20
+            return dra.Prepared(env={"MODELS": str(len(models)), "KOPF": str("kopf" in sys.modules), "RSS": str(rss)})
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
+"""
+
+
+async def test_the_process_serves_without_the_generated_models_and_ends_on_sigterm(node: Node) -> None:
+    lunch = node.claim()
+    async with process(node, PIZZERIA) as running:
+        await node.kubelet.wait_for_plugin(DRIVER)
+        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        assert len(node.published()) == 128
+        await node.prepare(lunch)
+        env = dict(entry.split("=") for entry in node.env(lunch))
+        assert (env["MODELS"], env["KOPF"]) == ("0", "True")
+        assert int(env["RSS"]) <= 100
+        running.terminate()
+        assert await running.wait() == 0
+    assert node.records() == ["lunch"]
+    assert len(node.published()) == 128
+    assert not [line for line in log(node) if line["level"] in {"WARNING", "ERROR"}]
+
+
+async def test_a_process_that_is_killed_keeps_its_answers(node: Node) -> None:
+    claims = [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(10)]
+    async with process(node, PIZZERIA) as running:
+        await node.kubelet.wait_for_plugin(DRIVER)
+        answers = await node.prepare(*claims)
+        running.kill()
+        await running.wait()
+    async with node.running(driver(provider=Oven(*(f"pizza-{number}" for number in range(128))))):
+        assert await node.prepare(*claims) == answers
+        await node.unprepare(*claims)
+        assert node.is_clean()
+
+
+async def test_an_error_while_it_runs_ends_the_process_with_its_code(node: Node) -> None:
+    (node.root / "plugins_registry").mkdir(exist_ok=True)
+    (node.root / "plugins_registry" / f"{DRIVER}-reg.sock").write_text("")
+    async with process(node, PIZZERIA) as running:
+        assert await running.wait() == 2
+    [failed] = [line for line in log(node) if line["message"] == "part failed"]
+    assert failed["code"] == "socket-path-taken"
