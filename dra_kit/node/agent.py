@@ -20,6 +20,7 @@ from dra_kit.node.discovery import Discovery
 from dra_kit.node.effects import EffectEngine
 from dra_kit.node.files import ClaimFiles
 from dra_kit.node.inventory import CurrentInventory
+from dra_kit.node.locks import Locks
 from dra_kit.node.metadata import MetadataFiles
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.preparation import Preparation
@@ -28,6 +29,7 @@ from dra_kit.node.server import ServerFacts
 from dra_kit.node.service import ClaimService
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.status import StatusWriter
+from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
@@ -64,6 +66,7 @@ class Agent:
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
+        reached(Step.STATE_OPENED)
         try:
             self._wire(credentials, boot_id)
         except BaseException:
@@ -73,6 +76,7 @@ class Agent:
     def _wire(self, credentials: Credentials, boot_id: str) -> None:
         driver, settings = self._driver, self._settings
         name, node = driver.name, settings.node_name
+        locks = settings.state(name) / "locks"
         inventory = CurrentInventory()
         discovery = Discovery(driver, node, inventory)
         context = NodeContext(
@@ -85,7 +89,7 @@ class Agent:
             update=self._update,
             stopping=self.supervisor.stopping.is_set,
         )
-        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id)
+        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=Locks(locks / "effects"))
         started = asyncio.Event()
         metadata = MetadataFiles(settings.state(name) / "device-metadata", name)
         status = StatusWriter(self._client, name)
@@ -99,6 +103,7 @@ class Agent:
             failed=self._prepare_failed,
             prepared=status.submit,
             released=status.forget,
+            locks=locks,
             deadline=settings.deadline,
         )
         facts = ServerFacts(self._client, node, context.node_known)
@@ -132,7 +137,8 @@ class Agent:
         try:
             for path in remove_stale_sockets(self._settings.kubelet_dir, self._driver.name):
                 logger.info("stale socket removed", extra={"path": str(path)})
-            self._service.sweep()
+            await self._service.sweep()
+            reached(Step.FILES_SWEPT)
             return await self.supervisor.run()
         finally:
             await self._events.flush(2.0)

@@ -18,7 +18,9 @@ from dra_kit.node.waiting import to_the_end
 T = TypeVar("T")
 Write = Callable[[sqlite3.Connection], T]
 
-SCHEMA_VERSION: Final = 1
+# Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
+# columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone.
+MAJOR, MINOR = 1, 0
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS claims (
   uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL
@@ -106,14 +108,15 @@ class Database:
         return connection
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version > SCHEMA_VERSION:
+        major, minor = divmod(connection.execute("PRAGMA user_version").fetchone()[0], 1000)
+        if major > MAJOR:
             raise ConfigurationError(
-                f"state {self.path} was written in form {version}, this release knows up to {SCHEMA_VERSION}; "
+                f"state {self.path} was written in form {major}, this release knows up to {MAJOR}; "
                 "run the release that wrote it"
             )
-        if version == 0:
-            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;")
+        if (major, minor) < (MAJOR, MINOR):
+            version = MAJOR * 1000 + MINOR
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={version}; COMMIT;")
 
     def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
         """All rows of a query; sees every write that was answered. From any thread.

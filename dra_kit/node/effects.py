@@ -15,6 +15,7 @@ from dra_kit.author.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, PermanentError, TransientError
 from dra_kit.node.locks import Locks
 from dra_kit.node.records import EffectRecord
+from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
 from dra_kit.resource.reference import ClaimReference
 
@@ -29,16 +30,17 @@ class EffectEngine:
         store: where intents and outcomes are written down.
         known: the driver's effect classes by their stable id.
         boot_id: of this boot; effects of an earlier boot are applied again.
+        locks: of what effects touch.
 
     Raises:
         ConfigurationError: when the store holds an effect whose id the driver does not know.
     """
 
-    def __init__(self, store: Store, known: Mapping[str, type[Effect[Any]]], *, boot_id: str) -> None:
+    def __init__(self, store: Store, known: Mapping[str, type[Effect[Any]]], *, boot_id: str, locks: Locks) -> None:
         self._store = store
         self._known = known
         self._boot_id = boot_id
-        self._keys = Locks()
+        self._keys = locks
         _check(store.effects(), known)
 
     @asynccontextmanager
@@ -98,10 +100,12 @@ class EffectEngine:
     async def _apply(self, claim: ClaimReference, effect: Effect[ResultT], spec: str, keys: Sequence[str]) -> ResultT:
         cls, adapter = type(effect), type(effect).outcome_adapter()
         record = await self._store.intend(cls.effect_id, spec, keys, claim=claim, boot_id=self._boot_id)
+        reached(Step.EFFECT_INTENDED)
         previous = adapter.validate_json(record.outcome) if record.outcome is not None else None
         if record.phase == "applied" and record.boot_id == self._boot_id and record.outcome is not None:
             return adapter.validate_json(record.outcome)
         outcome = await call(effect.apply, previous)
+        reached(Step.EFFECT_APPLIED)
         try:
             text = adapter.dump_json(adapter.validate_python(outcome)).decode()
         except ValueError as error:  # pydantic's errors are of that class too
@@ -111,6 +115,7 @@ class EffectEngine:
                 code="invalid-outcome",
             ) from error
         await self._store.applied(record.number, text, boot_id=self._boot_id)
+        reached(Step.OUTCOME_STORED)
         logger.info("effect applied", extra={"effect": cls.effect_id, "keys": list(keys)})
         return adapter.validate_json(text)  # the same whether it was applied now or before
 
@@ -125,6 +130,7 @@ class EffectEngine:
             async with self._locked(record.keys):
                 try:
                     unneeded = await self._store.release_effect(record.number, claim.uid)
+                    reached(Step.EFFECT_RELEASED)
                     if unneeded is not None:
                         await self._revert(unneeded)
                 except DraKitError as error:
@@ -138,6 +144,7 @@ class EffectEngine:
         outcome = cls.outcome_adapter().validate_json(record.outcome) if record.outcome is not None else None
         try:
             await call(effect.revert, outcome)
+            reached(Step.EFFECT_REVERTED)
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             await self._store.revert_failed(record.number, text)
@@ -152,6 +159,7 @@ class EffectEngine:
                 code="revert-failed",
             ) from error
         await self._store.forget_effect(record.number)
+        reached(Step.EFFECT_FORGOTTEN)
         logger.info("effect undone", extra={"effect": record.effect, "keys": list(record.keys)})
 
     def _conflicts(

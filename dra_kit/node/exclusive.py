@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from dra_kit.errors import KubeError, NotFound, TransientError
 from dra_kit.kube.resources import RESOURCE_CLAIMS
@@ -30,6 +30,7 @@ class ExclusiveDevices:
         api: tells whether a claim is still there.
         store: the durable records.
         claims: the locks of all claims.
+        devices: the locks of all devices.
         release: releases a claim whose lock is held.
     """
 
@@ -40,12 +41,14 @@ class ExclusiveDevices:
         api: Getter,
         store: Store,
         claims: Locks,
+        devices: Locks,
         release: Callable[[ClaimRecord], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._api = api
         self._store = store
         self._claims = claims
+        self._devices = devices
         self._release = release
         self._taken: dict[Device, ClaimReference] = {}
 
@@ -57,26 +60,24 @@ class ExclusiveDevices:
             TransientError: when another claim has one of them, naming both claims.
         """
         devices = {(item.pool, item.device) for item in claim.results if not item.admin_access and not item.share_id}
-        for device in devices:
-            if (other := self._taken.get(device)) is not None:
-                raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
-        self._taken.update(dict.fromkeys(devices, claim.reference))
-        try:
+        async with AsyncExitStack() as stack:
             for device in sorted(devices):
+                if not await stack.enter_async_context(self._devices.try_hold("/".join(device))):
+                    other = self._taken.get(device, "by the driver's other process on this node")
+                    raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
+                self._taken[device] = claim.reference
+                stack.callback(self._taken.pop, device)
                 for holder in self._store.holders(*device):
                     if holder.uid != claim.reference.uid:
                         await self._free(device, holder, claim.reference)
             yield
-        finally:
-            for device in devices:
-                del self._taken[device]
 
     async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
         stale = not await self._is_live(holder, device, claim)
         # a lock that is held is not waited for: its owner may be waiting for this claim's
-        if not stale or self._claims.held(holder.uid):
-            raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
-        async with self._claims.hold(holder.uid):
+        async with self._claims.try_hold(holder.uid) as alone:
+            if not stale or not alone:
+                raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
             if self._store.claim(holder.uid) == holder:
                 logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
                 await self._release(holder)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from dra_kit.cdi.store import SpecStore
 from dra_kit.node.metadata import MetadataFiles
 from dra_kit.node.records import ClaimRecord
+from dra_kit.node.steps import Step, reached
 
 
 class ClaimFiles:
@@ -30,26 +29,29 @@ class ClaimFiles:
         self._metadata.write(record)
         if record.spec is not None:
             self._cdi.write(record.uid, record.spec)
+        reached(Step.FILES_WRITTEN)
 
     def intact(self, record: ClaimRecord) -> bool:
         """Whether the files are as they were written, as far as a look at their attributes can tell."""
         return (record.spec is None or self._cdi.intact(record.uid)) and self._metadata.intact(record)
 
-    def remove(self, record: ClaimRecord) -> None:
-        """Remove the files of a claim that is released.
+    def remove(self, uid: str) -> None:
+        """Remove the files of a claim; none is fine.
 
         Raises:
             StoreError: when a directory cannot be written.
         """
-        if record.spec is not None:
-            self._cdi.remove(record.uid)
-        self._metadata.remove(record.uid)
+        self._cdi.remove(uid)
+        self._metadata.remove(uid)
 
-    def sweep(self, keep: Collection[str]) -> None:
-        """Remove the files of all claims but these.
+    def uids(self) -> set[str]:
+        """UIDs of the claims that have files."""
+        return self._cdi.uids() | self._metadata.uids()
+
+    def remove_temporary(self) -> None:
+        """Remove what a process left that was killed while it wrote.
 
         Raises:
             StoreError: when a directory cannot be written.
         """
-        self._cdi.sweep(keep)
-        self._metadata.sweep(keep)
+        self._cdi.sweep(self._cdi.uids())

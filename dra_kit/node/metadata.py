@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from dra_kit.author.claim import Claim
 from dra_kit.author.device import attributes_v1
@@ -22,6 +23,7 @@ from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
 
 API_VERSION: Final = "metadata.resource.k8s.io/v1beta1"
+_PREFIX: Final = "claim-"
 IN_CONTAINER: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attributes")
 
 
@@ -93,28 +95,26 @@ class MetadataFiles:
             StoreError: when they cannot be removed.
         """
         try:
-            shutil.rmtree(self._directory / uid)
+            shutil.rmtree(self._folder(uid))
         except FileNotFoundError:
             pass
         except OSError as error:
             raise StoreError(
-                f"device metadata {self._directory / uid} cannot be removed: {error}; check that the disk is writable "
+                f"device metadata {self._folder(uid)} cannot be removed: {error}; check that the disk is writable "
                 "(--state-dir)"
             ) from error
 
-    def sweep(self, keep: Collection[str]) -> None:
-        """Remove the files of all claims but these.
+    def uids(self) -> set[str]:
+        """UIDs of the claims that have files."""
+        folders = self._directory.iterdir() if self._directory.is_dir() else ()
+        return {unquote(item.name.removeprefix(_PREFIX)) for item in folders if item.name.startswith(_PREFIX)}
 
-        Raises:
-            StoreError: when they cannot be removed.
-        """
-        if self._directory.is_dir():
-            for folder in self._directory.iterdir():
-                if folder.name not in keep:
-                    self.remove(folder.name)
+    def _folder(self, uid: str) -> Path:
+        # whatever the UID is, it is one name and neither "." nor ".."
+        return self._directory / f"{_PREFIX}{quote(uid, safe='')}"
 
     def _file(self, uid: str, request: str) -> Path:
-        return self._directory / uid / request / "metadata.json"
+        return self._folder(uid) / request / "metadata.json"
 
     def _document(self, record: ClaimRecord, request: str) -> str:
         identity = {

@@ -16,6 +16,7 @@ from dra_kit.node.context import NodeContext
 from dra_kit.node.publisher import Publisher
 from dra_kit.node.server import ServerFacts
 from dra_kit.node.service import ClaimService
+from dra_kit.node.steps import Step, reached
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 
@@ -40,14 +41,19 @@ class KubeletConnection:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the kubelet can find the driver."""
         await self._plugin.start()
+        reached(Step.SERVING)
         try:
             self._registration.start()
+            reached(Step.REGISTERED)
             ready.set()
             await asyncio.Event().wait()
         finally:
+            reached(Step.DRAINING)
             await asyncio.to_thread(self._registration.stop, 0.5)
+            reached(Step.UNREGISTERED)
             await self._plugin.stop(DRAIN)
             await self._service.drain(DRAIN)
+            reached(Step.DRAINED)
 
 
 class Startup:
@@ -80,7 +86,8 @@ class Startup:
         self._started.set()
         ready.set()
         await self._service.resume()
-        await asyncio.Event().wait()
+        reached(Step.RESUMED)
+        await self._service.forget_old_epochs()
 
 
 async def _abandonable(work: Coroutine[Any, Any, object]) -> None:

@@ -15,6 +15,7 @@ from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, K
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.server import ServerFacts
+from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
 from dra_kit.resource.slices.desired import Accepted, Desired, DesiredPool, Plan
 from dra_kit.resource.slices.dropped import dropped_fields
@@ -158,15 +159,18 @@ class Publisher:
                 await self._client.delete(
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
                 )
+                reached(Step.SLICE_DELETED)
             except NotFound:
                 pass  # gone already, as it should be
         for item in steps.updates:
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
+                reached(Step.SLICE_UPDATED)
             except NotFound as error:
                 raise Conflict(f"{error}: wiped since it was listed", status=404) from error
         for item in steps.creates:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
+            reached(Step.SLICE_CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = _parsed(answer)

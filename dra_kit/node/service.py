@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from dra_kit.author.calling import call
@@ -22,6 +23,7 @@ from dra_kit.node.locks import Locks
 from dra_kit.node.preparation import Preparation
 from dra_kit.node.records import ClaimRecord
 from dra_kit.node.status import updated
+from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
 from dra_kit.node.waiting import to_the_end
 from dra_kit.plugin.service import PreparedDevice
@@ -49,6 +51,7 @@ class ClaimService:
         failed: told of each claim that could not be prepared, for Events.
         prepared: told of each claim that was prepared anew, for its status.
         released: told of the UID of each claim that was released.
+        locks: directory of locks that hold across processes.
         deadline: seconds after which the kubelet is answered, whatever still runs.
     """
 
@@ -64,6 +67,7 @@ class ClaimService:
         failed: Failed,
         prepared: Prepared,
         released: Released,
+        locks: Path,
         deadline: float,
     ) -> None:
         self._driver = driver
@@ -77,11 +81,16 @@ class ClaimService:
         self._released = released
         self._deadline = deadline
         self._calls = Calls(deadline)
-        self._claims = Locks()
+        self._claims = Locks(locks / "claims")
         self._exclusive = ExclusiveDevices(
-            driver.name, api=api, store=store, claims=self._claims, release=self._release
+            driver.name,
+            api=api,
+            store=store,
+            claims=self._claims,
+            devices=Locks(locks / "devices"),
+            release=self._release,
         )
-        self._shared = Locks()  # devices, or the driver as a whole: Driver(concurrency=…)
+        self._shared = Locks(locks / "calls")  # devices, or the driver as a whole: Driver(concurrency=…)
         self._preparing: dict[str, int] = {}
         self._ended_epochs: set[str] = set()
         self._again: set[asyncio.Task[object]] = set()
@@ -139,7 +148,10 @@ class ClaimService:
             async with self._claims.hold(reference.uid):
                 # asked for when nothing else can happen to the claim here any more: never an older state than ours
                 claim = await fetch(self._api, reference, self._driver.name)
-                return await self._prepare_alone(claim, epoch)
+                reached(Step.CLAIM_FETCHED)
+                answer = await self._prepare_alone(claim, epoch)
+                reached(Step.PREPARED)
+                return answer
         finally:
             self._preparing[reference.uid] -= 1
             await self._forget_epoch(reference.uid)
@@ -150,6 +162,18 @@ class ClaimService:
             if uid in self._ended_epochs:
                 self._ended_epochs.discard(uid)
                 await self._store.forget_epoch(uid)
+
+    async def forget_old_epochs(self) -> None:
+        """Drop the epochs that other processes of the driver may have needed, when their work has passed its deadline.
+
+        Work is cancelled at its deadline, so what began before an epoch ended is over after another one.
+        """
+        while True:
+            known = self._store.epochs()
+            await asyncio.sleep(2 * self._deadline)
+            for uid, epoch in known.items():
+                if uid not in self._ended_epochs and self._store.epochs().get(uid) == epoch:
+                    await self._store.forget_epoch(uid)
 
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int) -> Answer:
         record = self._store.claim(claim.reference.uid)
@@ -182,6 +206,7 @@ class ClaimService:
     async def _prepare_anew(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
         try:
             record = await self._preparation.prepare(claim)
+            reached(Step.AUTHOR_RETURNED)
             await self._store.put_claim(record, epoch=epoch, then=self._write_early)
         except BaseException:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
@@ -218,14 +243,19 @@ class ClaimService:
         if reference.uid in self._preparing:
             self._ended_epochs.add(reference.uid)
             await self._store.end_epoch(reference.uid)
+            reached(Step.EPOCH_ENDED)
             await self._forget_epoch(reference.uid)
+        elif self._claims.held_elsewhere(reference.uid):  # the driver's other process may be preparing it
+            await self._store.end_epoch(reference.uid)
         async with self._claims.hold(reference.uid):
             record = self._store.claim(reference.uid)
             if record is not None:
                 await self._release(record)
                 logger.info("claim released")
-            elif self._store.effects_of(reference.uid):
+            else:
                 await self._effects.release(reference)
+                with suppress(DraKitError):  # files that no record stands for; the next start sweeps them
+                    await asyncio.to_thread(self._files.remove, reference.uid)
 
     async def _release(self, record: ClaimRecord) -> None:
         """Undo everything that a record stands for; the record goes last, so that a crash leaves it to be finished."""
@@ -233,11 +263,14 @@ class ClaimService:
         if imperative or self._store.effects_of(record.uid):
             async with self._one_at_a_time((item.pool, item.device) for item in record.devices):
                 await self._store.begin_release(record.uid)
-                await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._files.remove, record)))
+                reached(Step.RELEASE_BEGUN)
+                await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._files.remove, record.uid)))
                 await self._effects.release(record.reference)
                 if imperative:
                     await self._ask_author(record)
-        await self._store.forget_claim(record, first=self._files.remove)
+                    reached(Step.AUTHOR_UNPREPARED)
+        await self._store.forget_claim(record.uid, first=self._files.remove)
+        reached(Step.CLAIM_FORGOTTEN)
         self._released(record.uid)
 
     async def _ask_author(self, record: ClaimRecord) -> None:
@@ -275,13 +308,21 @@ class ClaimService:
 
     # -- the life of the process
 
-    def sweep(self) -> None:
-        """Remove files that no record stands for; before the first call is answered."""
-        keep = {record.uid for record in self._store.claims()}
+    async def sweep(self) -> None:
+        """Remove files that no record stands for; a leftover that stays is no reason not to serve."""
         try:
-            self._files.sweep(keep)
-        except DraKitError as error:  # a leftover is no reason not to serve
+            for uid in self._files.uids():
+                if self._store.claim(uid) is None:
+                    await self._remove_stray_files(uid)
+            self._files.remove_temporary()
+        except DraKitError as error:
             logger.error("files of released claims not removed", extra={"error": str(error), "code": error.code})
+
+    async def _remove_stray_files(self, uid: str) -> None:
+        async with self._claims.try_hold(uid) as alone:
+            # the driver's other process may be preparing it now: record first, then the files
+            if alone and self._store.claim(uid) is None:
+                self._files.remove(uid)
 
     async def resume(self) -> None:
         """Finish what the last process left half done, and make missing files again."""

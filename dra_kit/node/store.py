@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from dra_kit.errors import InternalError, StoreError, TransientError
 from dra_kit.node.database import Database
 from dra_kit.node.records import ClaimRecord, DeviceRecord, EffectRecord
+from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 
 _CLAIM_COLUMNS = "namespace, name, uid"
@@ -72,19 +73,23 @@ class Store:
                     code="claim-released",
                 )
             db.execute(
-                "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO claims (uid, namespace, name, phase, record) VALUES (?, ?, ?, ?, ?)",
                 (record.uid, record.namespace, record.name, record.phase, text),
             )
             db.execute("DELETE FROM claim_devices WHERE uid = ?", (record.uid,))
             db.executemany(
-                "INSERT INTO claim_devices VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
                 [
                     (record.uid, item.pool, item.device, item.share_id or "", _exclusive(item))
                     for item in record.devices
                 ],
             )
 
-        await self._db.write(write, lambda: then(record))
+        def derive() -> None:
+            reached(Step.CLAIM_STORED)
+            then(record)
+
+        await self._db.write(write, derive)
 
     async def begin_release(self, uid: str) -> None:
         """Mark the claim's record as being released."""
@@ -100,13 +105,14 @@ class Store:
 
         await self._db.write(write)
 
-    async def forget_claim(self, record: ClaimRecord, *, first: Callable[[ClaimRecord], None]) -> None:
+    async def forget_claim(self, uid: str, *, first: Callable[[str], None]) -> None:
         """Remove the files of a released claim, then its record: a crash between leaves it to be released again."""
 
         def write(db: sqlite3.Connection) -> None:
-            first(record)
-            db.execute("DELETE FROM claims WHERE uid = ?", (record.uid,))
-            db.execute("DELETE FROM claim_devices WHERE uid = ?", (record.uid,))
+            first(uid)
+            reached(Step.FILES_REMOVED)
+            db.execute("DELETE FROM claims WHERE uid = ?", (uid,))
+            db.execute("DELETE FROM claim_devices WHERE uid = ?", (uid,))
 
         await self._db.write(write)
 
@@ -155,7 +161,7 @@ class Store:
             row = db.execute("SELECT number FROM effects WHERE effect = ? AND spec = ?", (effect, spec)).fetchone()
             number = int(row[0])
             db.execute(
-                "INSERT OR IGNORE INTO effect_claims VALUES (?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO effect_claims (effect, uid, namespace, name) VALUES (?, ?, ?, ?)",
                 (number, claim.uid, claim.namespace, claim.name),
             )
             found = _find_effect(db, number)

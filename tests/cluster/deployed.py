@@ -92,20 +92,22 @@ def deployed(plane: Plane, image: str, name: str) -> Iterator[Deployed]:
         (directory / part).mkdir(parents=True)
     shutil.copy(PROJECT / "menu.yaml", directory / "menu")
     classes = renamed_manifests((PROJECT / "deviceclasses.yaml").read_text(encoding="utf-8"), name)
-    with release(plane, name.split(".", maxsplit=1)[0], _values(plane.node, image, name, directory)) as made:
-        driver = Deployed(name, made, directory)
-        plane.kubectl("apply", "-f", "-", stdin=classes)
-        try:
+    try:
+        with release(plane, name.split(".", maxsplit=1)[0], _values(plane.node, image, name, directory)) as made:
+            driver = Deployed(name, made, directory)
+            plane.kubectl("apply", "-f", "-", stdin=classes)
             plane.kubectl("apply", "-f", "-", stdin=json.dumps(_code(name, made.namespace)))
             made.apply()
             made.rolled_out("daemonset", "node")
             wait_until(f"pizzas of {name}", lambda: bool(driver.devices()))
             yield driver
-        finally:
-            plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=classes)
-    shutil.rmtree(directory)
-    # by intention the chart leaves it: the state is for the driver that comes back
-    shutil.rmtree(driver.plugin_dir)
+    finally:
+        plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=classes)
+        # sooner than the kubelet does
+        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={name}")
+        # by intention the chart leaves it: the state is for the driver that comes back
+        shutil.rmtree(KUBELET_DIR / "plugins" / name, ignore_errors=True)
+        shutil.rmtree(directory)
 
 
 def wait_until(what: str, ready: Callable[[], bool]) -> None:

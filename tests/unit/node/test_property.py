@@ -151,7 +151,7 @@ async def model() -> AsyncIterator[Model]:
             await made.stop()
 
 
-@settings(max_examples=12, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=5, max_size=25))
 def test_the_node_holds_what_the_live_claims_need(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:

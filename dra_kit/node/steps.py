@@ -1,0 +1,61 @@
+"""Every step after which the outside world, or the disk, is different: where a crash must not lose or leak anything.
+
+The code names each step as it is done; nobody listens in production. The crash tests enumerate this list, kill the
+process after each step, and fail when one of them is never reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """What was just done, in the order of a claim's life and of the process's."""
+
+    STATE_OPENED = "the database is open"
+    FILES_SWEPT = "files without a record are gone"
+    SERVING = "the service socket listens"
+    REGISTERED = "the registration socket is there"
+    RESUMED = "what the last process left half done is done"
+
+    SLICE_DELETED = "a slice is deleted"
+    SLICE_UPDATED = "a slice is updated"
+    SLICE_CREATED = "a slice is created"
+
+    CLAIM_FETCHED = "the claim is read"
+    EFFECT_INTENDED = "an effect's intent is stored"
+    EFFECT_APPLIED = "an effect is applied, its outcome not stored"
+    OUTCOME_STORED = "an effect's outcome is stored"
+    AUTHOR_RETURNED = "the author's prepare has returned"
+    CLAIM_STORED = "the claim's record is stored"
+    FILES_WRITTEN = "the claim's files are written"
+    PREPARED = "the claim is prepared, the kubelet not answered"
+
+    EPOCH_ENDED = "older work for the claim is refused"
+    RELEASE_BEGUN = "the claim's record says that it is being released"
+    FILES_REMOVED = "the claim's files are removed, its record is not"
+    EFFECT_RELEASED = "an effect is no longer needed"
+    EFFECT_REVERTED = "an effect is undone, its record is still there"
+    EFFECT_FORGOTTEN = "an effect's record is deleted"
+    AUTHOR_UNPREPARED = "the author's unprepare has returned"
+    CLAIM_FORGOTTEN = "the claim's record is deleted, the kubelet not answered"
+
+    DRAINING = "the process stops: no new calls"
+    UNREGISTERED = "the registration socket is gone"
+    DRAINED = "no call runs any more"
+
+
+_listener: Callable[[Step], None] | None = None
+
+
+def reached(step: Step) -> None:
+    """Tell the listener, if there is one, that a step is done. From any thread."""
+    if _listener is not None:
+        _listener(step)
+
+
+def listen(listener: Callable[[Step], None] | None) -> None:
+    """Call ``listener`` after each step, in the thread that did it; None ends it. For tests only."""
+    global _listener  # noqa: PLW0603 - one process, one listener
+    _listener = listener

@@ -1,0 +1,164 @@
+"""``dra-kit node`` on the command line: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from dra_kit.node.records import ClaimRecord
+from dra_kit.node.settings import NodeSettings
+from dra_kit.node.store import Store
+from dra_kit.resource.reference import ClaimReference
+
+DRIVER = """
+    from collections.abc import Iterator, Sequence
+
+    import dra_kit as dra
+    from pydantic import BaseModel
+
+
+    class Settings(BaseModel):
+        slices: int = 8
+
+
+    class Oven(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield []
+
+
+    class Waiter(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            return dra.Prepared()
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
+"""
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "pizzeria.py"
+    path.write_text(textwrap.dedent(DRIVER))
+    return path
+
+
+def dra_kit(*arguments: object, code: int) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("dra-kit")), *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+def refusal(*arguments: object, code: int = 2) -> str:
+    """The one line on stderr of a command that is refused."""
+    result = dra_kit(*arguments, code=code)
+    assert result.stdout == ""
+    [line] = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def test_a_target_that_does_not_exist() -> None:
+    assert "./nowhere.py" in refusal("node", "./nowhere.py", "--node-name", "node-1")
+
+
+def test_a_target_that_does_not_import_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("raise ValueError('first line\\nsecond line')\n")
+    assert "ValueError: first line second line" in refusal("node", path, "--node-name", "node-1")
+
+
+def test_the_node_name_is_needed(target: Path) -> None:
+    result = dra_kit("node", target, code=2)
+    assert "Missing option '--node-name' (DRA_NODE_NAME)" in result.stderr
+
+
+def test_a_kubeconfig_that_does_not_exist(target: Path, tmp_path: Path) -> None:
+    told = refusal("node", target, "--node-name", "node-1", "--kubeconfig", tmp_path / "nowhere")
+    assert f"{tmp_path / 'nowhere'}" in told
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "test",
+                "clusters": [{"name": "test", "cluster": {"server": "http://127.0.0.1:1"}}],
+                "users": [{"name": "test", "user": {}}],
+                "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+            }
+        )
+    )
+    return path
+
+
+def test_a_directory_too_long_for_sockets(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
+    told = refusal(
+        "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", tmp_path / ("d" * 100)
+    )
+    assert "give a shorter --kubelet-dir" in told
+    assert told.endswith("[socket-path-too-long]")
+
+
+def test_a_version_of_the_kubelet_service_that_does_not_exist(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
+    told = refusal(
+        "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", "/tmp/k",
+        "--state-dir", tmp_path / "state", "--dra-versions", "v1,v7",
+    )  # fmt: skip
+    assert "DRA service versions ['v1', 'v7']: give at least one of v1, v1beta1" in told
+
+
+def test_a_setting_of_the_author_that_is_wrong(target: Path) -> None:
+    told = refusal("node", target, "--node-name", "node-1", "--slices", "many")
+    assert "--slices (DRIVER_SLICES)" in told
+
+
+def test_state_that_is_damaged(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
+    (tmp_path / "state.sqlite").write_text("no database " * 1000)
+    told = refusal(
+        "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", "/tmp/k",
+        "--state-dir", tmp_path, code=1,
+    )  # fmt: skip
+    assert "cannot be opened: file is not a database" in told
+    assert told.endswith("[store]")
+
+
+def test_no_state_to_dump(target: Path, tmp_path: Path) -> None:
+    told = refusal("node", target, "--dump-state", "--state-dir", tmp_path / "nowhere")
+    assert f"there is no state at {tmp_path / 'nowhere' / 'state.sqlite'}; correct --state-dir or --kubelet-dir" in told
+
+
+async def test_dump_state_shows_claims_and_effects(target: Path, tmp_path: Path) -> None:
+    store = Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza"))
+    lunch = ClaimReference("default", "lunch", "uid-1")
+    record = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="a", boot_id="boot-1")
+    await store.put_claim(record, epoch=store.epoch(), then=lambda written: None)
+    effect = await store.intend("heat", '{"oven":"a"}', ["oven/a"], claim=lunch, boot_id="boot-1")
+    await store.revert_failed(effect.number, "valve stuck")
+    dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
+    store.close()
+    assert [(claim["name"], claim["phase"]) for claim in dumped["claims"]] == [("lunch", "prepared")]
+    [shown] = dumped["effects"]
+    assert (shown["effect"], shown["phase"], shown["error"]) == ("heat", "intent", "valve stuck")
+    assert [claim["name"] for claim in shown["claims"]] == ["lunch"]
+    assert dumped["epochs"] == {}
+
+
+def test_help_shows_the_authors_settings(target: Path) -> None:
+    shown = dra_kit("node", target, "--help", code=0).stdout
+    assert "--slices" in shown
+    assert "DRIVER_SLICES" in shown
+
+
+def test_an_unknown_command() -> None:
+    assert "No such command 'nodes'" in dra_kit("nodes", code=2).stderr

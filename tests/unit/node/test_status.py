@@ -1,0 +1,146 @@
+"""What a driver tells about its devices: in the claim's status, and in a file that containers can read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.role import NODE, Node
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+def ready(status: str = "True") -> dra.DeviceStatus:
+    return dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status=status, reason="Baked")], data={"slices": 8})  # type: ignore[arg-type]
+
+
+def statuses(node: Node) -> list[dict[str, Any]]:
+    [claim] = node.api.objects("resourceclaims")
+    found: list[dict[str, Any]] = claim["status"].get("devices", [])
+    return found
+
+
+def metadata(node: Node, claim: dra.ClaimReference) -> dict[str, Any]:
+    """What a container reads about its device."""
+    document: dict[str, Any] = json.loads(metadata_file(node, claim).read_text())
+    return document
+
+
+def metadata_file(node: Node, claim: dra.ClaimReference) -> Path:
+    [mount] = node.spec(claim)["devices"][0]["containerEdits"]["mounts"]
+    return Path(mount["hostPath"])
+
+
+async def test_a_status_is_written_into_the_claim_beside_those_of_others(node: Node) -> None:
+    lunch = node.claim()
+    [claim] = node.api.objects("resourceclaims")
+    other = {"driver": "gpu.example", "pool": "p", "device": "d"}
+    claim["status"]["devices"] = [other]
+    node.api.put("resourceclaims", claim)
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        await node.prepare(lunch)
+        await eventually(lambda: len(statuses(node)) == 2)
+    assert statuses(node)[0] == other
+    entry = statuses(node)[1]
+    assert (entry["driver"], entry["pool"], entry["device"], entry["data"]) == (
+        "dra.pizza", "node-1", "pizza-0", {"slices": 8},
+    )  # fmt: skip
+    [condition] = entry["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "True", "Baked")
+
+
+async def test_a_claim_without_status_is_never_written(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        await node.unprepare(lunch)
+    assert not [request for request in node.api.requests if request.method == "PATCH"]
+
+
+async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_is_released(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(503, "PATCH"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            await node.unprepare(lunch)
+        asked = node.api.asked("PATCH", f"{CLAIMS}/lunch/status")
+        await node.prepare(lunch)
+        await eventually(lambda: statuses(node))
+        assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked + 1
+
+
+async def test_a_refused_status_disturbs_no_claim(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(403, "PATCH"):
+            await node.prepare(lunch)
+            await eventually(lambda: [item for item in caplog.records if "status not written" in item.getMessage()])
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_an_invalid_status_fails_the_claim(node: Node) -> None:
+    bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=bad)))):
+        assert "prepare returned a status that the API refuses: " in await node.error(lunch)
+        assert node.is_clean()
+
+
+async def test_metadata_is_a_file_that_the_container_finds(node: Node) -> None:
+    told = dra.DeviceMetadata(attributes={"dough": "pan"})
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
+        await node.prepare(lunch)
+        [mount] = node.spec(lunch)["devices"][0]["containerEdits"]["mounts"]
+        assert mount["containerPath"] == (
+            "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/lunch/pizza/dra.pizza-metadata.json"
+        )
+        document, path = metadata(node, lunch), metadata_file(node, lunch)
+        assert document["metadata"] == {"name": "lunch", "namespace": "default", "uid": "uid-lunch", "generation": 1}
+        device = {"driver": "dra.pizza", "pool": NODE, "name": "pizza-0", "attributes": {"dough": {"string": "pan"}}}
+        assert document["requests"] == [{"name": "pizza", "devices": [device]}]
+        path.unlink()
+        await node.prepare(lunch)
+        assert metadata(node, lunch) == document
+        await node.unprepare(lunch)
+        assert not path.exists()
+        assert node.is_clean()
+
+
+async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
+    oven = Oven()
+    first = dra.Prepared(status=ready("False"), metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: first), oven)):
+        await node.prepare(lunch)
+        await eventually(lambda: statuses(node))
+        assert oven.context is not None
+        later = dra.DeviceMetadata(attributes={"dough": "thin"})
+        oven.context.update("pizza-0", status=ready("True"), metadata=later)
+        await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
+        document = metadata(node, lunch)
+        assert document["metadata"]["generation"] == 2
+        assert document["requests"][0]["devices"][0]["attributes"] == {"dough": {"string": "thin"}}
+        oven.context.update("pizza-3", pool=NODE, status=ready())
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    oven = Oven()
+    lunch = node.claim()
+    bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
+    async with node.running(driver(provider=oven)):
+        await node.prepare(lunch)
+        assert oven.context is not None
+        oven.context.update("pizza-0", status=bad)
+        await eventually(lambda: [item for item in caplog.records if "facts of a device" in item.getMessage()])
+        assert node.records() == ["lunch"]
