@@ -22,6 +22,7 @@ from dra_kit.node.files import ClaimFiles
 from dra_kit.node.inventory import CurrentInventory
 from dra_kit.node.locks import Locks
 from dra_kit.node.metadata import MetadataFiles
+from dra_kit.node.orphans import Orphans
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.preparation import Preparation
 from dra_kit.node.publisher import Publisher
@@ -116,6 +117,9 @@ class Agent:
         self.supervisor.add(self._events, after=kubelet)
         self.supervisor.add(status, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
+        self.supervisor.add(
+            Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
+        )
         self.supervisor.add(discovery, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)

@@ -257,6 +257,13 @@ class ClaimService:
                 with suppress(DraKitError):  # files that no record stands for; the next start sweeps them
                     await asyncio.to_thread(self._files.remove, reference.uid)
 
+    async def release_orphan(self, record: ClaimRecord) -> None:
+        """Release a claim that the kubelet will not release; nothing when its record changed in the meantime."""
+        async with self._claims.hold(record.uid):
+            if self._store.claim(record.uid) == record:
+                await self._release(record)
+                logger.info("claim released")
+
     async def _release(self, record: ClaimRecord) -> None:
         """Undo everything that a record stands for; the record goes last, so that a crash leaves it to be finished."""
         imperative = type(self._driver.preparer).unprepare is not Preparer.unprepare

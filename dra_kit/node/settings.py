@@ -22,6 +22,7 @@ class NodeSettings:
         boot_id: the file that tells one boot from another.
         deadline: seconds after which the kubelet is answered that a claim is not ready. The kubelet gives up after
             45 s (Kubernetes 1.37, cm/dra/plugin); an answer in time is worth more than a late one.
+        orphan_patience: seconds between the two looks after which a claim that is gone is released.
         author: the author's own settings, already filled.
     """
 
@@ -34,6 +35,7 @@ class NodeSettings:
     dra_versions: tuple[str, ...] = ("v1", "v1beta1")
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
     deadline: float = 40.0
+    orphan_patience: float = 90.0
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:

@@ -1,0 +1,78 @@
+"""Claims that nobody will release any more: the kubelet forgot them, or they vanished while the driver was away.
+
+An orphan is a recorded claim that is gone, has another UID, or whose allocation no longer names our devices. The
+kubelet releases what it knows within a minute (its own reconciliation, Kubernetes 1.37), so a claim is only released
+here when it was an orphan at two looks in a row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from dra_kit.errors import DraKitError, NotFound
+from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.node.claims import Getter, still_holds
+from dra_kit.node.records import ClaimRecord
+from dra_kit.node.service import ClaimService
+from dra_kit.node.store import Store
+from dra_kit.process.logging import log_context
+
+logger = logging.getLogger(__name__)
+
+SUSPICION_ROUNDS: Final = 10
+"""How many times longer than between the two looks at a suspect it takes until all claims are looked at again."""
+
+
+class Orphans:
+    """A part of the node process.
+
+    Args:
+        driver: the driver's name.
+        api: reads claims.
+        store: the records.
+        service: releases orphans.
+        patience: seconds between the two looks.
+    """
+
+    name = "orphans"
+
+    def __init__(self, driver: str, api: Getter, store: Store, service: ClaimService, *, patience: float) -> None:
+        self._driver = driver
+        self._api = api
+        self._store = store
+        self._service = service
+        self._patience = patience
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; one GET for each recorded claim in a round."""
+        ready.set()
+        while True:
+            suspects = await self._orphans(self._store.claims())
+            await asyncio.sleep(self._patience)
+            if suspects:
+                for record in await self._orphans(suspects):
+                    await self._release(record)
+            await asyncio.sleep((SUSPICION_ROUNDS - 1) * self._patience)
+
+    async def _orphans(self, records: list[ClaimRecord]) -> list[ClaimRecord]:
+        return [record for record in records if await self.is_orphan(record)]
+
+    async def is_orphan(self, record: ClaimRecord) -> bool:
+        """Whether the API server knows that the claim is over; an API server that does not answer knows nothing."""
+        try:
+            raw = await self._api.get(RESOURCE_CLAIMS, record.name, record.namespace)
+        except NotFound:
+            return True
+        except DraKitError:
+            return False
+        return not all(still_holds(raw, record.uid, self._driver, item.pool, item.device) for item in record.devices)
+
+    async def _release(self, record: ClaimRecord) -> None:
+        with log_context(claim=str(record.reference), claim_uid=record.uid):
+            logger.warning("claim is gone and nobody has released it")
+            try:
+                await self._service.release_orphan(record)
+            except DraKitError as error:  # it is still there at the next look
+                logger.warning("orphan not released", extra={"error": str(error), "code": error.code})

@@ -1,0 +1,85 @@
+"""Claims that vanished without an unprepare."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.support.api import eventually
+from tests.unit.node.drivers import driver
+from tests.unit.node.role import Node
+
+
+def forget(node: Node, name: str) -> None:
+    node.api.delete("resourceclaims", name, "default")
+
+
+async def released(node: Node, *, keep: list[str]) -> None:
+    await eventually(lambda: node.records() == keep)
+    assert len(node.specs()) == len(keep)
+
+
+async def test_a_claim_that_is_gone_is_released(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(), orphan_patience=0.1):
+        await node.prepare(lunch, dinner)
+        forget(node, "lunch")
+        await released(node, keep=["dinner"])
+
+
+async def test_a_claim_that_came_again_with_another_uid_is_released(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(), orphan_patience=0.1):
+        await node.prepare(lunch)
+        node.claim("lunch", ["pizza-0"], uid="uid-again")
+        await released(node, keep=[])
+
+
+async def test_a_claim_that_was_deallocated_is_released(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(), orphan_patience=0.1):
+        await node.prepare(lunch)
+        node.claim("lunch", [])
+        await released(node, keep=[])
+
+
+async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver()):
+        await node.prepare(lunch)
+    forget(node, "lunch")
+    async with node.running(driver(), orphan_patience=0.1):
+        await released(node, keep=[])
+
+
+async def test_an_api_server_that_does_not_answer_makes_no_orphans(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(), orphan_patience=0.02):
+        await node.prepare(lunch)
+        before = node.gets(lunch)
+        with node.api.failing(503):
+            await eventually(lambda: node.gets(lunch) > before + 3)
+        assert node.records() == ["lunch"]
+
+
+async def test_a_claim_seen_missing_only_once_is_kept(node: Node) -> None:
+    """A list that lags, or a claim that is made again at once with its old UID by a restore."""
+    lunch = node.claim("lunch", ["pizza-0"])
+    seen: list[Any] = []
+    async with node.running(driver(), orphan_patience=0.3):
+        await node.prepare(lunch)
+        before = node.gets(lunch)
+        forget(node, "lunch")
+        await eventually(lambda: node.gets(lunch) > before)
+        node.claim("lunch", ["pizza-0"])
+        seen.append(node.gets(lunch))
+        await eventually(lambda: node.gets(lunch) > seen[0])
+        await asyncio.sleep(0)
+        assert node.records() == ["lunch"]
+
+
+async def test_a_look_is_one_get_for_each_claim(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(), orphan_patience=3600):
+        await node.prepare(lunch)
+        assert node.gets(lunch) == 1
