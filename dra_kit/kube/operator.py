@@ -283,6 +283,8 @@ class OperatorThread:
                 settings=settings,
                 clusterwide=True,
                 standalone=True,
+                # else kopf asks for the user's name, which a UID without an entry in /etc/passwd does not have
+                identity=cast("Any", "dra-kit"),
                 stop_flag=stop,
                 ready_flag=alive,
             )

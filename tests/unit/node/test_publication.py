@@ -165,6 +165,11 @@ def messages(caplog: pytest.LogCaptureFixture, message: str) -> list[str]:
     return [str(getattr(item, "error", "")) for item in caplog.records if item.getMessage() == message]
 
 
+class Inventing(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name="Pizza 0")]
+
+
 class Returning(dra.DeviceProvider):
     def discover(self) -> Any:
         return devices("a")
@@ -179,6 +184,7 @@ BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
     "nothing": (Yielding, "Yielding.discover ended without an inventory; yield [] when there are no devices"),
     "no devices": (lambda: Yielding(7), "Yielding.discover yielded 7; yield a sequence of dra_kit.Device"),
     "twice": (lambda: Yielding(devices("a", "a")), "devices must be unique in a pool"),
+    "invalid device": (Inventing, "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
     "strings": (lambda: Yielding(["a"]), "'a' is no dra_kit.Device"),
     "error": (lambda: Yielding(OSError("no bus")), "OSError: no bus"),
     "list": (Returning, "Returning.discover must be a generator; write 'yield [...]' instead of 'return"),
