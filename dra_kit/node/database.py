@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.node import salvage
 from dra_kit.node.waiting import to_the_end
 
 T = TypeVar("T")
@@ -68,13 +69,16 @@ class Database:
     """Reads at once, writes through one thread that puts everything waiting into one transaction.
 
     WAL with ``synchronous=FULL``: a write that was answered survives kill -9 and power loss. Two processes may share
-    the file.
+    the file. A damaged file is set aside, told, and what can be read of it is carried over.
+
+    Attributes:
+        salvaged: the file was damaged: some of what was stored may be missing.
 
     Args:
         path: of the database file; its directory is made when missing.
 
     Raises:
-        StoreError: when it cannot be opened or is damaged.
+        StoreError: when it cannot be opened.
         ConfigurationError: when a newer release of the driver wrote it in a form this one does not know.
     """
 
@@ -83,12 +87,18 @@ class Database:
         with ExitStack() as opened:
             try:
                 path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+                aside = salvage.set_aside(path) if salvage.is_damaged(path) else None
                 path.touch(mode=0o600)  # the records hold what containers get in their environment
                 self._writer = opened.enter_context(closing(self._open()))
                 self._migrate(self._writer)
+                if aside is not None:
+                    self._writer.execute("BEGIN IMMEDIATE")
+                    salvage.carry_over(aside, self._writer)
+                    self._writer.execute("COMMIT")
                 self._reader = opened.enter_context(closing(self._open()))
             except (OSError, sqlite3.Error) as error:
                 raise self._store_error("cannot be opened", error) from error
+            self.salvaged = aside is not None
             self._connections = opened.pop_all()
         # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
         self._reading = threading.Lock()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.node.salvage import is_damaged
 from dra_kit.node.store import Store
 
 
@@ -18,6 +19,10 @@ def dump_state(database: Path) -> dict[str, Any]:
     """
     if not database.exists():
         raise ConfigurationError(f"there is no state at {database}; correct --state-dir or --kubelet-dir")
+    if is_damaged(database):
+        raise StoreError(
+            f"state {database} is damaged; the node sets it aside and carries over what can be read when it starts"
+        )
     store = Store(database)
     try:
         return {

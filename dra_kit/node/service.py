@@ -319,7 +319,11 @@ class ClaimService:
         """Remove files that no record stands for; a leftover that stays is no reason not to serve."""
         try:
             for uid in self._files.uids():
-                if self._store.claim(uid) is None:
+                if self._store.claim(uid) is not None:
+                    continue
+                if self._store.salvaged:  # running containers may need them; they go when the kubelet releases it
+                    logger.warning("files without a record are kept", extra={"claim_uid": uid})
+                else:
                     await self._remove_stray_files(uid)
             self._files.remove_temporary()
         except DraKitError as error:

@@ -31,6 +31,11 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._db = Database(path)
 
+    @property
+    def salvaged(self) -> bool:
+        """The database was damaged when it was opened: there may be claims that it does not tell of."""
+        return self._db.salvaged
+
     def close(self) -> None:
         """Finish the writes that wait and close the file."""
         self._db.close()

@@ -123,14 +123,13 @@ def test_a_setting_of_the_author_that_is_wrong(target: Path) -> None:
     assert "--slices (DRIVER_SLICES)" in told
 
 
-def test_state_that_is_damaged(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
-    (tmp_path / "state.sqlite").write_text("no database " * 1000)
-    told = refusal(
-        "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", "/tmp/k",
-        "--state-dir", tmp_path, code=1,
-    )  # fmt: skip
-    assert "cannot be opened: file is not a database" in told
+def test_damaged_state_is_not_dumped_and_not_touched(target: Path, tmp_path: Path) -> None:
+    database = tmp_path / "state.sqlite"
+    database.write_text("no database " * 1000)
+    told = refusal("node", target, "--dump-state", "--state-dir", tmp_path, code=1)
+    assert f"state {database} is damaged; the node sets it aside and carries over" in told
     assert told.endswith("[store]")
+    assert list(tmp_path.iterdir()) == [database]
 
 
 def test_no_state_to_dump(target: Path, tmp_path: Path) -> None:

@@ -226,9 +226,8 @@ async def test_a_kopf_that_is_refused_disturbs_nothing(node: Node) -> None:
 
 async def test_state_that_cannot_be_opened_is_told(node: Node) -> None:
     database = node.settings().database(DRIVER)
-    database.parent.mkdir()
-    database.write_text("no database, whatever it is called, has such a beginning " * 20)
-    with pytest.raises(StoreError, match="cannot be opened: file is not a database"):
+    database.mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"cannot be opened: .*--state-dir"):
         await node.agent(driver())
 
 

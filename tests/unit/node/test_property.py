@@ -99,10 +99,11 @@ class Model:
             self.node.api.delete("resourceclaims", claim, "default")
 
     async def _lose_files(self) -> None:
-        for path in self.node.specs():
-            path.unlink()
         for claim in list(self.prepared):
-            if self.allocated.get(claim) == self.prepared[claim]:
+            if self.allocated.get(claim) == self.prepared[claim]:  # else the kubelet does not ask for it again
+                for path in self.node.specs():
+                    if path.stem.endswith(f"uid-{claim}"):
+                        path.unlink()
                 await self._prepare(claim)
 
     async def _restart(self) -> None:
