@@ -136,7 +136,7 @@ class Forbidden(KubeError):
 
 
 class NotFound(KubeError):
-    """404: the object, or the whole API, does not exist."""
+    """404: the object does not exist, or, for a list or a path, the API."""
 
     default_code = "kube-not-found"
 

@@ -23,6 +23,7 @@ class Call:
         rbac_group: API group, None for a request without a resource.
         body: JSON to send.
         content_type: of the body.
+        name: of the object it is about, empty for a request on a collection or a path.
     """
 
     verb: str
@@ -32,6 +33,7 @@ class Call:
     rbac_group: str | None = None
     body: bytes | None = field(default=None, repr=False)
     content_type: str = "application/json"
+    name: str = ""
 
     @property
     def method(self) -> str:
@@ -81,7 +83,7 @@ class Call:
         if resource.namespaced and namespace in {"", ".", ".."}:
             raise Invalid(f"{verb.upper()} {subject}: {namespace!r} is no namespace; {resource.plural} are namespaced")
         path = _with_query(resource.path(namespace, name, subresource), query or {})
-        return cls(verb, path, subject, f"{resource.plural}{tail}", resource.group, body, content_type)
+        return cls(verb, path, subject, f"{resource.plural}{tail}", resource.group, body, content_type, name)
 
 
 def _with_query(path: str, query: dict[str, str]) -> str:

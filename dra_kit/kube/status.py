@@ -71,6 +71,13 @@ def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeE
         return Forbidden(message + _rbac_remedy(call, message), status=code, reason=reason)
     if code in _INVALID:
         return Invalid(message, status=code, reason=reason, causes=_causes(status))
+    if code == 404 and call.name and _missing_name(status) != call.name:
+        # an API that is switched off, a proxy, a wrong path: nothing is known of the object
+        return Unavailable(
+            f"{message}; that is no answer about the object: is this the right server, and does it serve the API?",
+            status=code,
+            reason=reason,
+        )
     if code in _COME_BACK or code >= 500:
         return Unavailable(message, status=code, reason=reason)
     return _PLAIN.get(code, KubeError)(message, status=code, reason=reason)
@@ -92,6 +99,12 @@ def _rbac_remedy(call: Call, message: str) -> str:
         f'; add this RBAC rule: apiGroups: ["{call.rbac_group}"], resources: ["{call.rbac_resource}"], '
         f'verbs: ["{refusal["verb"]}"]'
     )
+
+
+def _missing_name(status: Mapping[str, Any]) -> str:
+    """The object that a NotFound is about: its name stands in the details."""
+    details = status.get("details")
+    return str(details.get("name") or "") if isinstance(details, dict) else ""
 
 
 def _causes(status: Mapping[str, Any]) -> list[tuple[str, str]]:

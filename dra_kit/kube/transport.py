@@ -96,7 +96,7 @@ class Transport:
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unavailable(
-                f"{call}: no connection to {self._credentials.server}: {str(error) or repr(error)}; "
+                f"{call}: no connection to {self._credentials.server}: {_reason(error)}; "
                 "is the API server up and reachable?"
             ) from error
 
@@ -155,3 +155,9 @@ class Transport:
             if len(self._warned) > _REMEMBERED_WARNINGS:
                 self._warned.popitem(last=False)
             log.warning("%s: the API server warns: %s", call, text)
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no connection, without the Python objects that aiohttp's own text shows."""
+    cause = getattr(error, "os_error", error)
+    return getattr(cause, "strerror", None) or str(cause) or type(error).__name__

@@ -44,6 +44,16 @@ class AllocatedClaim:
     configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...]
     allocation: str
 
+    @property
+    def pods(self) -> str | None:
+        """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
+        names = [
+            f"{self.reference.namespace}/{item.name}"
+            for item in self.claim.status.reserved_for
+            if item.resource == "pods" and not item.api_group
+        ]
+        return ",".join(names) or None
+
     def for_author(self, effects: Effects | None) -> Claim:
         """The claim as a preparer sees it."""
         metadata = self.claim.metadata

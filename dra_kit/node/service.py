@@ -149,7 +149,8 @@ class ClaimService:
                 # asked for when nothing else can happen to the claim here any more: never an older state than ours
                 claim = await fetch(self._api, reference, self._driver.name)
                 reached(Step.CLAIM_FETCHED)
-                answer = await self._prepare_alone(claim, epoch)
+                with log_context(pod=claim.pods):
+                    answer = await self._prepare_alone(claim, epoch)
                 reached(Step.PREPARED)
                 return answer
         finally:
@@ -355,6 +356,7 @@ class ClaimService:
             await self._release(record)
         elif record is not None and record.boot_id == self._preparation.boot_id:
             await self._write_files(record)
+            self._prepared(record)  # the last process may not have come to tell it
 
     def inventory_changed(self, _: object) -> None:
         """Prepare again what has a device that advertises something else now: it was replugged."""

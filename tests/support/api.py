@@ -210,7 +210,7 @@ class Api:
     async def _answer_object(self, http: web.Request, key: Key, subresource: str) -> web.Response:
         stored = self._state.objects.get(key)
         if stored is None:
-            return _status(404, f"{key[0]} {key[2]!r} not found")
+            return _status(404, f"{key[0]} {key[2]!r} not found", key[2])
         match http.method:
             case "GET":
                 return web.json_response(stored)
@@ -314,7 +314,7 @@ class Api:
             self._changed.notify_all()
 
 
-async def eventually(condition: Callable[[], object], timeout: float = 15) -> None:
+async def eventually(condition: Callable[[], object], timeout: float = 60) -> None:
     """Waits until something is true that other tasks, threads or processes make so."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110 - threads and processes set no asyncio.Event
@@ -375,6 +375,10 @@ def _discovery(minor: str, served: Sequence[str]) -> dict[str, Any]:
     return documents
 
 
-def _status(code: int, message: str) -> web.Response:
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}
+def _status(code: int, message: str, name: str = "") -> web.Response:
+    body: dict[str, Any] = {
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
+    }  # fmt: skip
+    if name:
+        body["details"] = {"name": name}
     return web.json_response(body, status=code)

@@ -12,7 +12,7 @@ from dra_kit.kube.client import APPLY, JSON_PATCH, MERGE_PATCH, Client
 from dra_kit.kube.connection import Connection
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from tests.unit.kube.wire import answer, served, status, stream
+from tests.unit.kube.wire import Handler, answer, served, status, stream
 
 CLAIM = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "lunch"}, "spec": {}}
 CLAIM_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/lunch"
@@ -181,6 +181,22 @@ async def test_statuses_become_errors(code: int, reason: str, error: type[KubeEr
     assert (caught.value.status, caught.value.reason) == (code, reason)
     expected = f"GET resourceclaims.resource.k8s.io default/lunch: the message (HTTP {code})"
     assert str(caught.value).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        answer(
+            {"kind": "Status", "code": 404, "reason": "NotFound", "message": "no such resource", "details": {}}, 404
+        ),
+        answer({"message": "404 page not found"}, 404),
+    ],
+)
+async def test_a_404_that_is_not_about_the_object_is_no_news_of_it(refusal: Handler) -> None:
+    """The API is switched off, or something else than the API server answers."""
+    async with served(refusal) as wire, wire.client() as client:
+        with pytest.raises(Unavailable, match="no answer about the object: is this the right server"):
+            await client.get(RESOURCE_CLAIMS, "lunch", "default")
 
 
 async def test_a_lacking_rbac_rule_is_spelt_out() -> None:

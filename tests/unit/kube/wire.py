@@ -64,8 +64,14 @@ def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 def status(code: int, reason: str, message: str, **more: object) -> Handler:
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
-    return answer({**body, "message": message, **more}, code)
+    """A Status as the API server words it: it names the object that it is about."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+        details = {"name": request.path.removesuffix("/status").rpartition("/")[2]}
+        return web.json_response({**body, "message": message, "details": details, **more}, status=code)
+
+    return handler
 
 
 def stream(*chunks: bytes, hang: bool = False, cut: bool = False) -> Handler:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import Node
@@ -52,12 +54,14 @@ async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -
         await released(node, keep=[])
 
 
-async def test_an_api_server_that_does_not_answer_makes_no_orphans(node: Node) -> None:
+@pytest.mark.parametrize("code", [503, 404])
+async def test_an_api_server_that_knows_nothing_makes_no_orphans(node: Node, code: int) -> None:
+    """A 404 that is not about the claim: the API is switched off, or a proxy answers."""
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver(), orphan_patience=0.02):
         await node.prepare(lunch)
         before = node.gets(lunch)
-        with node.api.failing(503):
+        with node.api.failing(code):
             await eventually(lambda: node.gets(lunch) > before + 3)
         assert node.records() == ["lunch"]
 

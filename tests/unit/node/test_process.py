@@ -339,3 +339,17 @@ async def test_an_error_while_it_runs_ends_the_process_with_its_code(node: Node)
         assert await running.wait() == 2
     [failed] = [line for line in log(node) if line["message"] == "part failed"]
     assert failed["code"] == "socket-path-taken"
+
+
+async def test_logs_tell_claim_and_pod(node: Node) -> None:
+    lunch = node.claim()
+    [stored] = node.api.objects("resourceclaims")
+    stored["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
+    node.api.put("resourceclaims", stored)
+    async with process(node, PIZZERIA) as running:
+        await node.kubelet.wait_for_plugin(DRIVER)
+        await node.prepare(lunch)
+        running.terminate()
+        await running.wait()
+    [line] = [line for line in log(node) if line["message"] == "claim prepared"]
+    assert (line["claim"], line["claim_uid"], line["pod"]) == ("default/lunch", "uid-lunch", "default/guest")

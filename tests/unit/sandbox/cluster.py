@@ -120,7 +120,7 @@ class Cluster:
             ]
             return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": found})
         found_one = self.objects.get((plural, namespace, name))
-        return web.json_response(found_one) if found_one else _status(404, "NotFound", f"{plural} {name} not found")
+        return web.json_response(found_one) if found_one else _status(404, "NotFound", f"{plural} {name} not found", name)
 
     def _create(self, plural: str, namespace: str, body: Object) -> web.Response:
         if self.refusals and plural != "namespaces":
@@ -138,14 +138,14 @@ class Cluster:
     def _delete(self, plural: str, namespace: str, name: str) -> web.Response:
         body = self.objects.get((plural, namespace, name))
         if body is None:
-            return _status(404, "NotFound", f"{plural} {name} not found")
+            return _status(404, "NotFound", f"{plural} {name} not found", name)
         if name not in self.stuck:
             del self.objects[plural, namespace, name]
             self.on_delete(body)
         return web.json_response(body)
 
 
-def _status(code: int, reason: str, message: str) -> web.Response:
+def _status(code: int, reason: str, message: str, name: str = "") -> web.Response:
     body = {
         "kind": "Status",
         "apiVersion": "v1",
@@ -153,6 +153,7 @@ def _status(code: int, reason: str, message: str) -> web.Response:
         "code": code,
         "reason": reason,
         "message": message,
+        "details": {"name": name},
     }
     return web.json_response(body, status=code)
 
