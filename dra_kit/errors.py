@@ -19,7 +19,7 @@
     └── InternalError               a bug in dra-kit
 
 An error names the object, the cause and the remedy in one line. ``code`` never changes its meaning between
-releases, so that users can search for it and metrics can count by it.
+releases, so that users can search for it and log lines can be counted by it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,10 +28,11 @@ class Effects:
     def __init__(self, scope: EffectScope) -> None:
         self._scope = scope
         self._unused: dict[int, str] = {}
+        self._numbers = itertools.count()  # threads of one prepare never get the same
 
     def ensure(self, effect: Effect[ResultT]) -> Ensuring[ResultT]:
         """See :meth:`AllocatedDevice.ensure`."""
-        number = len(self._unused)
+        number = next(self._numbers)
         self._unused[number] = type(effect).__name__
         return Ensuring(self._scope, effect, lambda: self._unused.update({number: ""}))
 

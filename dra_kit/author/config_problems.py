@@ -6,10 +6,11 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, get_args
+from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
+from dra_kit.author.config_places import place_of
 from dra_kit.values.json import DuplicateKeysObject
 
 Problem: TypeAlias = tuple[str, str]
@@ -22,7 +23,10 @@ _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<ba
 def problems_of(error: ValidationError, model: type[BaseModel], body: Mapping[str, Any]) -> Iterator[Problem]:
     """Each problem once, in pydantic's order."""
     found = (
-        (_located(detail["loc"], body, missing=detail["type"] == "missing"), _text(model, dict(detail)))
+        (
+            _located(detail["loc"], model, body, missing=detail["type"] == "missing"),
+            _text(dict(detail), place_of(detail["loc"][:-1], model, body)[1]),
+        )
         for detail in error.errors(include_url=False)
     )
     yield from dict.fromkeys(found)
@@ -57,6 +61,13 @@ def path_text(loc: Iterable[str | int]) -> str:
     return text.removeprefix(".")
 
 
+def instead_of(value: object, accepted: Iterable[object]) -> str:
+    """What to write instead of a value that is not accepted: the nearest first, then all."""
+    accepted = list(accepted)
+    near = did_you_mean(value, accepted) if len(accepted) > 1 else ""
+    return f"{near} {one_of(accepted)}" if near else f"; {one_of(accepted)}"
+
+
 def one_of(accepted: Iterable[object]) -> str:
     """What to write instead."""
     texts = sorted(json.dumps(item) for item in accepted)
@@ -78,36 +89,27 @@ def short(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def _located(loc: Sequence[str | int], body: Any, *, missing: bool) -> str:
-    """The path of a problem in the input.
-
-    pydantic puts the names of a union's members between the keys; they lead nowhere in the input and are left out.
-    """
+def _located(loc: Sequence[str | int], model: type[BaseModel], body: Any, *, missing: bool) -> str:
+    """The path of a problem in the input; what is missing is not there, but the object it should be in is."""
     last = loc[-1:] if missing else ()
-    return path_text((*_walk(loc[: len(loc) - len(last)], body), *last))
+    path, _ = place_of(loc[: len(loc) - len(last)], model, body)
+    return path_text((*path, *last))
 
 
-def _walk(loc: Sequence[str | int], current: Any) -> Iterator[str | int]:
-    """The parts of ``loc`` that lead somewhere in ``current``."""
-    for part in loc:
-        inside = isinstance(current, Mapping) if isinstance(part, str) else isinstance(current, list)
-        if inside and (part in current if isinstance(part, str) else part < len(current)):
-            yield part
-            current = current[part]
-
-
-def _text(model: type[BaseModel], detail: dict[str, Any]) -> str:
+def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
+    """What is wrong, for the manifest's writer; ``beside`` are the models that may be where the problem is."""
     value, context = detail["input"], detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
-            return f"unknown field{did_you_mean(detail['loc'][-1], _keys_beside(model, detail['loc']))}"
+            keys = [field.alias or name for model in beside for name, field in model.model_fields.items()]
+            return f"unknown field{did_you_mean(detail['loc'][-1], keys)}"
         case "missing":
             return "is required"
         case "json_invalid":
             return f"is no JSON: {context['error']}"
         case "literal_error" | "enum":
             accepted = list(_literals(context["expected"]))
-            return f"{short(value)} is not supported; {one_of(accepted)}{did_you_mean(value, accepted)}"
+            return f"{short(value)} is not supported{instead_of(value, accepted)}"
         case "value_error" | "assertion_error":
             text = str(context.get("error") or detail["msg"])
             return " ".join(text.split()) or "is not valid"
@@ -131,29 +133,6 @@ def _bare(text: str) -> object:
         return json.loads(text.lower() if text in {"True", "False"} else text)
     except ValueError:
         return text
-
-
-def _keys_beside(model: type[BaseModel], loc: Sequence[str | int]) -> list[str]:
-    """The keys that would be known at the place of an unknown one."""
-    candidates = [model]
-    for part in loc[:-1]:
-        named = [item for item in candidates if item.__name__ == part]
-        inside = [
-            inner
-            for item in candidates
-            for name, field in item.model_fields.items()
-            if part in {name, field.alias}
-            for inner in _models(field.annotation)
-        ]
-        candidates = named or inside or candidates
-    return [field.alias or name for item in candidates for name, field in item.model_fields.items()]
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models(argument)
 
 
 def _folded(text: str) -> str:

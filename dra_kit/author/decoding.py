@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from dra_kit.author.config import OpaqueConfig
-from dra_kit.author.config_problems import Problem, did_you_mean, duplicate_keys, one_of, problems_of, short
+from dra_kit.author.config_problems import Problem, duplicate_keys, instead_of, one_of, problems_of, short
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig)
@@ -80,8 +80,7 @@ class ConfigDecoder(Generic[ConfigT]):
             value = parameters.get(key)
             if not isinstance(value, str) or value not in accepted:
                 found = f"{short(value)} is not known" if key in parameters else "is missing"
-                near = did_you_mean(value, accepted) if len(accepted) > 1 else ""
-                problems.append((key, f"{found}; {one_of(accepted)}{near}"))
+                problems.append((key, f"{found}{instead_of(value, accepted)}"))
         if problems:
             raise _invalid("parameters", problems)
         model = self._models.get((parameters["apiVersion"], parameters["kind"]))

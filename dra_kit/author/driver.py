@@ -61,7 +61,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         invalid_devices: InvalidDevices = "refuse",
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
-        if name != name.lower():
+        if not problems and name != name.lower():
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
             raise ConfigurationError(f"driver {shown(name)}: {'; '.join(problems)}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from dra_kit.author.driver import Driver
 from dra_kit.cli.options import RoleCommand, common, path
+from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 
 
@@ -16,15 +19,12 @@ from dra_kit.process import logging as process_logging
 @click.argument("target")
 @click.option(
     "--cert",
-    required=True,
     type=path(),
     envvar="DRA_WEBHOOK_CERT",
     show_envvar=True,
     help="PEM file with the server's certificate chain; read again when it is replaced",
 )
-@click.option(
-    "--key", required=True, type=path(), envvar="DRA_WEBHOOK_KEY", show_envvar=True, help="PEM file with its key"
-)
+@click.option("--key", type=path(), envvar="DRA_WEBHOOK_KEY", show_envvar=True, help="PEM file with its key")
 @click.option(
     "--host", default="", envvar="DRA_WEBHOOK_HOST", show_envvar=True, help="address to listen on  [default: all]"
 )
@@ -37,15 +37,29 @@ from dra_kit.process import logging as process_logging
     show_envvar=True,
     help="port to listen on; 0 takes a free one and logs it",
 )
+@click.option(
+    "--print-configuration",
+    is_flag=True,
+    help="print the ValidatingWebhookConfiguration as YAML, and end; needs --url",
+)
+@click.option("--url", help="with --print-configuration: where the API server reaches the webhook, https://host:port")
+@click.option(
+    "--ca-bundle",
+    type=path(),
+    help="with --print-configuration: PEM file of the authority of the webhook's certificate",
+)
 @common
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
     target: str,
-    cert: Path,
-    key: Path,
+    cert: Path | None,
+    key: Path | None,
     host: str,
     port: int,
+    print_configuration: bool,
+    url: str | None,
+    ca_bundle: Path | None,
     kubeconfig: Path | None,
     log_format: Any,
     log_level: str,
@@ -55,8 +69,33 @@ def command(  # noqa: PLR0917 - click passes them by name
     TARGET is module:attr, ./file.py or a folder with a pyproject.toml.
     """
     del target
+    driver: Driver[Any, Any] = ctx.meta["driver"]
+    if print_configuration:
+        if not url:
+            raise click.UsageError("Missing option '--url': where the API server reaches the webhook.")
+        click.echo(_configuration(driver.name, url, ca_bundle), nl=False)
+        return
+    if cert is None:
+        raise click.UsageError("Missing option '--cert' (DRA_WEBHOOK_CERT): PEM file with the certificate chain.")
+    if key is None:
+        raise click.UsageError("Missing option '--key' (DRA_WEBHOOK_KEY): PEM file with the certificate's key.")
     process_logging.configure(log_format, log_level.upper())
     from dra_kit.webhook.agent import WebhookSettings, run_webhook
 
     settings = WebhookSettings(cert=cert, key=key, host=host, port=port, kubeconfig=kubeconfig)
-    ctx.exit(asyncio.run(run_webhook(ctx.meta["driver"], settings)))
+    ctx.exit(asyncio.run(run_webhook(driver, settings)))
+
+
+def _configuration(driver_name: str, url: str, ca_bundle: Path | None) -> str:
+    import yaml
+
+    from dra_kit.webhook.configuration import validating_webhook_configuration
+
+    try:
+        authority = ca_bundle.read_bytes() if ca_bundle else None
+    except OSError as error:
+        raise ConfigurationError(f"--ca-bundle {ca_bundle} cannot be read: {error.strerror}; correct it") from None
+    configuration = validating_webhook_configuration(driver_name, url=url, ca_bundle=authority)
+    # the three webhooks share parts, which YAML would write as anchors and aliases
+    text: str = yaml.safe_dump(json.loads(json.dumps(configuration)), sort_keys=False)
+    return text

@@ -23,6 +23,7 @@ from dra_kit.errors import ConfigurationError, DraKitError, InternalError
 logger = logging.getLogger(__name__)
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_ONE_SIGNAL: Final = 2.0  # seconds in which repeated signals are one: timeout(1) and shells send two
 _LAST_GRACE: Final = 1.0  # seconds a part gets to obey when the drain time is used up
 
 
@@ -31,7 +32,7 @@ class Part(Protocol):
 
     @property
     def name(self) -> str:
-        """Short, unique within the process; seen in logs and probes."""
+        """Short, unique within the process; seen in logs."""
         ...
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -50,7 +51,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PartStatus:
-    """What probes report of a part.
+    """How a part is doing.
 
     Attributes:
         state: where it stands.
@@ -139,8 +140,8 @@ class Supervisor:
     async def run(self) -> int:
         """Runs all parts until SIGTERM, SIGINT, :meth:`stop`, cancellation, or the failure of a part.
 
-        The first signal starts the ordered stop. From then on the signals have their default action, so that a second
-        one ends the process at once. Off the main thread signals are left alone.
+        The first signal starts the ordered stop. Two seconds later the signals have their default action, so that
+        another one ends the process at once. Off the main thread signals are left alone.
 
         Returns:
             The exit code of the process: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -233,11 +234,16 @@ class Supervisor:
         before = {number: signal.getsignal(number) for number in _SIGNALS}
 
         def receive(number: signal.Signals) -> None:
+            if self.stopping.is_set():
+                return  # the same signal, sent to the process and to its group
             logger.info("stopping", extra={"signal": number.name})
+            self.stopping.set()
+            loop.call_later(_ONE_SIGNAL, insist)
+
+        def insist() -> None:
             for each in _SIGNALS:
                 loop.remove_signal_handler(each)
                 signal.signal(each, signal.SIG_DFL)
-            self.stopping.set()
 
         for number in _SIGNALS:
             loop.add_signal_handler(number, receive, number)

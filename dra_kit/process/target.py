@@ -38,6 +38,8 @@ def load_driver(target: str) -> Driver[Any, Any]:
     Raises:
         TargetError: naming what cannot be found, or where the author's code failed.
     """
+    if not target.strip():
+        raise TargetError(f"TARGET {target!r} is empty; {_FORMS}")
     named, colon, attribute = target.rpartition(":")
     if not colon or "/" in attribute:
         named, attribute = target, ""
@@ -46,7 +48,7 @@ def load_driver(target: str) -> Driver[Any, Any]:
         path = path.resolve()
         name = _module_name(path)
         with _import_places([path.parent]):
-            return _driver(target, _import_file(target, path, name), attribute)
+            return _driver(target, named, _import_file(target, path, name), attribute)
     if _is_project(named, path):
         if attribute:
             raise TargetError(
@@ -59,7 +61,7 @@ def load_driver(target: str) -> Driver[Any, Any]:
     else:
         places = [Path.cwd()]
     with _import_places(places):
-        return _driver(target, _import_module(target, named), attribute)
+        return _driver(target, named, _import_module(target, named), attribute)
 
 
 def _is_project(named: str, path: Path) -> bool:
@@ -170,13 +172,13 @@ def _place(error: BaseException) -> str:
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-def _driver(target: str, module: ModuleType, attribute: str) -> Driver[Any, Any]:
+def _driver(target: str, named: str, module: ModuleType, attribute: str) -> Driver[Any, Any]:
     attribute = attribute or DEFAULT_ATTRIBUTE
     try:
         found = getattr(module, attribute)
     except AttributeError:
         drivers = [name for name, value in vars(module).items() if isinstance(value, Driver)]
-        hint = f"did you mean :{drivers[0]}?" if drivers else f"write {attribute} = dra_kit.Driver(…) there"
+        hint = f"did you mean {named}:{drivers[0]}?" if drivers else f"write {attribute} = dra_kit.Driver(…) there"
         raise TargetError(f"TARGET {target}: module {module.__name__} has no attribute {attribute!r}; {hint}") from None
     what = f"{attribute} is"
     if not isinstance(found, Driver) and callable(found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,9 +16,11 @@ from dra_kit.kube.versions import discover
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.webhook import handlers
 from dra_kit.webhook.certificate import ServerCertificate
-from dra_kit.webhook.configuration import WEBHOOK_ID
+from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.webhook.review import CONFIG_FIELDS
 from dra_kit.webhook.server import ReviewServer
+
+logger = logging.getLogger(__name__)
 
 VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 """Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
@@ -64,6 +67,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
         webhooks=[WEBHOOK_ID],
         resources=[resource.plural for resource in CONFIG_FIELDS],
     )
+    logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
     try:
         credentials = await load_credentials(settings.kubeconfig, settings.context)
         async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -114,10 +114,19 @@ def decoded(parameters: Any) -> dra.OpaqueConfig | dra.InvalidConfig:
         return error
 
 
-@given(st.data())
-def test_decoding_gives_an_equal_model_or_places_that_can_be_found(data: st.DataObject) -> None:
-    model = data.draw(st.sampled_from(MODELS))
-    body: dict[str, Any] = data.draw(LIKELY[model.__name__] | st.dictionaries(KEYS, JSON, max_size=5))
+@st.composite
+def models_and_bodies(draw: st.DrawFn) -> tuple[type[dra.OpaqueConfig], dict[str, Any]]:
+    model = draw(st.sampled_from(MODELS))
+    return model, draw(LIKELY[model.__name__] | st.dictionaries(KEYS, JSON, max_size=5))
+
+
+@given(models_and_bodies())
+@example((Nested, {"either": {"Inner": None}}))  # a key that is named as a member of the union
+@example((Nested, {"either": {"Inner": {"size": "x"}, "size": []}}))
+def test_decoding_gives_an_equal_model_or_places_that_can_be_found(
+    drawn: tuple[type[dra.OpaqueConfig], dict[str, Any]],
+) -> None:
+    model, body = drawn
     parameters = {"apiVersion": "property.example/v1", "kind": model.__name__, **body}
     result = decoded(parameters)
     if isinstance(result, dra.OpaqueConfig):

@@ -110,7 +110,7 @@ TOPPINGS = 'use one of "basil", "mushrooms", "olives"'
         ({"slices": "8"}, ("slices", 'must be a valid integer, not "8"')),
         ({"slices": 0}, ("slices", "must be greater than or equal to 1, not 0")),
         ({"toppings": ["basil", "ham"]}, ("toppings[1]", f'"ham" is not supported; {TOPPINGS}')),
-        ({"toppings": ["Olives"]}, ("toppings[0]", f'"Olives" is not supported; {TOPPINGS}; did you mean "olives"?')),
+        ({"toppings": ["Olives"]}, ("toppings[0]", f'"Olives" is not supported; did you mean "olives"? {TOPPINGS}')),
         ({"level": 3}, ("level", "3 is not supported; use one of 1, 2")),
         ({"mode": "slow"}, ("mode", '"slow" is not supported; use one of "fast", "safe"')),
         ({"limits": [{"pods": 1}, {"pods": "2"}]}, ("limits[1].pods", 'must be a valid integer, not "2"')),

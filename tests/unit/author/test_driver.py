@@ -62,6 +62,12 @@ def test_another_name_is_told(name: str) -> None:
     assert text.startswith(f"driver '{name}': name: ")
 
 
+def test_a_name_with_several_faults_tells_each_once() -> None:
+    text = refusal("H15_Pizza")
+    assert text.count("name: ") == 1
+    assert text.startswith("driver 'H15_Pizza': name: Invalid value: ")
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

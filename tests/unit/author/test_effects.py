@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -218,6 +219,18 @@ async def test_an_effect_that_was_never_awaited_is_known() -> None:
     device_with(effects).ensure(Named())
     await device_with(effects).ensure(Named())
     assert effects.never_awaited() == ["Named"]
+
+
+async def test_effects_that_threads_of_one_prepare_never_await_are_all_known() -> None:
+    effects = Effects(Recording())
+    device = device_with(effects)
+
+    def forget(_: int) -> None:
+        device.ensure(Named())
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(forget, range(400)))
+    assert effects.never_awaited() == ["Named"] * 400
 
 
 async def test_a_result_in_the_loop_would_wait_for_itself() -> None:

@@ -148,7 +148,7 @@ def test_a_function_makes_a_driver_each_time(write: Write) -> None:
         ("nowhere_at_all:driver", ": there is no module nowhere_at_all; install it, or run from the folder that holds"),
         ("nowhere_at_all.sub", ": there is no module nowhere_at_all.sub; install it, or run from the folder"),
         ("sys.nothing:driver", ": there is no module sys.nothing; install it, or run from the folder"),
-        ("", ": '' is no module; write module:attr, ./file.py or a project folder"),
+        ("", "'' is empty; write module:attr, ./file.py or a project folder"),
         (":driver", ": '' is no module; write"),
         ("not-a-module:driver", ": 'not-a-module' is no module; write"),
     ],
@@ -166,7 +166,7 @@ def test_a_file_that_is_missing_is_told_with_its_whole_path(write: Write, tmp_pa
 def test_an_attribute_that_is_missing_is_told_with_the_one_there_is(write: Write) -> None:
     write("targetmod.py", DRIVER.replace("driver = make()", ""))
     assert refusal("targetmod.py") == (
-        "TARGET targetmod.py: module targetmod has no attribute 'driver'; did you mean :other?"
+        "TARGET targetmod.py: module targetmod has no attribute 'driver'; did you mean targetmod.py:other?"
     )
 
 

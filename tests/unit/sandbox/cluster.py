@@ -120,7 +120,9 @@ class Cluster:
             ]
             return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": found})
         found_one = self.objects.get((plural, namespace, name))
-        return web.json_response(found_one) if found_one else _status(404, "NotFound", f"{plural} {name} not found", name)
+        if found_one:
+            return web.json_response(found_one)
+        return _status(404, "NotFound", f"{plural} {name} not found", name)
 
     def _create(self, plural: str, namespace: str, body: Object) -> web.Response:
         if self.refusals and plural != "namespaces":

@@ -79,7 +79,7 @@ async def test_bad_config_is_denied_with_the_whole_text(webhook: Webhook) -> Non
     assert (response["allowed"], response["status"]["code"]) == (False, 422)
     assert response["status"]["message"] == (
         "ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.toppings[0]: "
-        '"mushroom" is not supported; use one of "basil", "mushrooms", "olives"; did you mean "mushrooms"?'
+        '"mushroom" is not supported; did you mean "mushrooms"? use one of "basil", "mushrooms", "olives"'
     )
 
 
@@ -144,6 +144,16 @@ async def test_a_cluster_that_serves_v1_only_is_enough(tmp_path: Path) -> None:
         await running.ready()
         assert not (await running.ask(review(carrying("ResourceClaim", BAD))))["allowed"]
         await running.stop()
+
+
+async def test_the_start_tells_path_and_port(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with ClusterApi() as api:
+        running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"))
+        await running.ready()
+        await running.stop()
+    [start] = [record for record in caplog.records if record.message == "webhook starting"]
+    assert (start.__dict__["path"], start.__dict__["port"]) == ("/validate-opaque-config", running.port)
 
 
 async def test_a_port_in_use_is_told_before_the_api_server_is_asked(tmp_path: Path) -> None:

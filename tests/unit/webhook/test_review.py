@@ -30,7 +30,7 @@ def found(obj: dict[str, Any]) -> list[str]:
 def test_the_text_names_object_field_value_and_remedy() -> None:
     assert refusal(carrying("ResourceClaim", BAD), None, "CREATE", driver) == (
         "ResourceClaim default/lunch: spec.devices.config[0].opaque.parameters.toppings[0]: "
-        '"mushroom" is not supported; use one of "basil", "mushrooms", "olives"; did you mean "mushrooms"?'
+        '"mushroom" is not supported; did you mean "mushrooms"? use one of "basil", "mushrooms", "olives"'
     )
 
 

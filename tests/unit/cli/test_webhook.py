@@ -1,0 +1,83 @@
+"""``dra-kit webhook`` on the command line: the configuration that it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dra_kit.webhook.configuration import validating_webhook_configuration
+
+DRIVER = """
+    from collections.abc import Iterator, Sequence
+
+    import dra_kit as dra
+
+
+    class Oven(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield []
+
+
+    class Waiter(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            return dra.Prepared()
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
+"""
+URL = "https://10.0.0.7:9443"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    path = tmp_path / "pizzeria.py"
+    path.write_text(textwrap.dedent(DRIVER))
+    return path
+
+
+def webhook(*arguments: object, code: int) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("dra-kit")), "webhook", *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == code, result.stderr
+    return result
+
+
+def test_the_configuration_is_printed_without_certificate_or_cluster(target: Path, tmp_path: Path) -> None:
+    authority = tmp_path / "ca.crt"
+    authority.write_text("PEM")
+    result = webhook(target, "--print-configuration", "--url", URL, "--ca-bundle", authority, code=0)
+    printed = yaml.safe_load(result.stdout)
+    assert printed == validating_webhook_configuration("dra.pizza", url=URL, ca_bundle=b"PEM")
+    assert printed["webhooks"][0]["clientConfig"] == {
+        "url": f"{URL}/validate-opaque-config",
+        "caBundle": base64.b64encode(b"PEM").decode(),
+    }
+
+
+def test_the_configuration_is_readable_yaml(target: Path) -> None:
+    output = webhook(target, "--print-configuration", "--url", URL, code=0).stdout
+    assert output.startswith("apiVersion: admissionregistration.k8s.io/v1\nkind: ValidatingWebhookConfiguration\n")
+    assert "&id" not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "Missing option '--cert' (DRA_WEBHOOK_CERT)"),
+        (["--cert", "tls.crt"], "Missing option '--key' (DRA_WEBHOOK_KEY)"),
+        (["--print-configuration"], "Missing option '--url'"),
+        (["--print-configuration", "--url", "http://x"], "webhook URL 'http://x' is not of the form https://host:port"),
+        (["--print-configuration", "--url", URL, "--ca-bundle", "/nowhere.crt"], "--ca-bundle /nowhere.crt cannot be"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_told(target: Path, arguments: list[str], problem: str) -> None:
+    result = webhook(target, *arguments, code=2)
+    assert result.stdout == ""
+    assert problem in result.stderr
+    assert "Traceback" not in result.stderr

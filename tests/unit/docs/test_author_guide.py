@@ -1,0 +1,113 @@
+"""The driver of docs/author-guide.md: its blocks are one module that type-checks, and serves a kubelet."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_kit.author.driver import Driver
+from dra_kit.process.target import load_driver
+from dra_kit.resource.reference import ClaimReference
+from tests.support.api import eventually
+from tests.unit.node import role
+from tests.unit.node.role import Node
+
+ROOT = Path(__file__).resolve().parents[3]
+GUIDE = (ROOT / "docs" / "author-guide.md").read_text(encoding="utf-8")
+LED = "input3-capslock"
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    path = tmp_path / "leds.py"
+    path.write_text("\n\n".join(re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def leds(tmp_path: Path) -> Path:
+    root = tmp_path / "leds"
+    for name, brightest in {"input3::capslock": 1, "tpacpi::power": 255}.items():
+        (root / name).mkdir(parents=True)
+        (root / name / "max_brightness").write_text(f"{brightest}\n")
+        (root / name / "brightness").write_text("0")
+    return root
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[Node]:
+    async with role.node() as made:
+        yield made
+
+
+def driver_of(module: Path) -> Driver[Any, Any]:
+    return load_driver(str(module))
+
+
+def claim(node: Node, device: str, **config: object) -> ClaimReference:
+    parameters = {"apiVersion": "led.example/v1", "kind": "LedConfig", **config}
+    return node.claim(
+        devices=[{"device": device, "driver": "led.example", "request": "led"}],
+        config=[{"source": "FromClaim", "requests": [], "opaque": {"driver": "led.example", "parameters": parameters}}],
+    )
+
+
+@pytest.mark.timeout(300)  # starts from nothing where there is no cache
+def test_it_type_checks(module: Path, tmp_path: Path) -> None:
+    command = [
+        *(sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}"),
+        *(f"--python-executable={sys.executable}", str(module)),
+    ]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout
+
+
+async def test_a_claim_lights_its_led_and_its_release_puts_it_out(module: Path, leds: Path, node: Node) -> None:
+    driver = driver_of(module)
+    assert driver.settings is not None
+    reference = claim(node, "tpacpi-power", brightness=3, pattern="blink")
+    async with node.running(driver, author=driver.settings(root=leds, hidden=[])):
+        await eventually(lambda: node.published() == [LED, "tpacpi-power"])
+        await node.kubelet.prepare("led.example", [reference])
+        assert sorted(node.env(reference)) == ["LEDS=/leds", "TPACPI_POWER_BRIGHTNESS=3", "TPACPI_POWER_PATTERN=blink"]
+        assert (leds / "tpacpi::power" / "brightness").read_text() == "3"
+        await node.kubelet.unprepare("led.example", [reference])
+        assert (leds / "tpacpi::power" / "brightness").read_text() == "0"
+
+
+async def test_what_an_led_cannot_do_is_refused_with_the_text_of_the_guide(
+    module: Path, leds: Path, node: Node
+) -> None:
+    driver = driver_of(module)
+    assert driver.settings is not None
+    reference = claim(node, LED, brightness=3)
+    async with node.running(driver, author=driver.settings(root=leds)):
+        answers = await node.kubelet.plugin("led.example").prepare([reference])
+        assert f"{LED} has brightness 0 to 1, not 3" in answers[reference.uid].error
+        told = node.events
+        await eventually(lambda: [event["reason"] for event in told()] == ["FailedPrepareDevices"])
+
+
+def test_the_old_version_of_the_config_becomes_the_new_one(module: Path) -> None:
+    old = {"apiVersion": "led.example/v1beta1", "kind": "LedConfig", "on": False}
+    assert driver_of(module).configs.decode(old).model_dump() == {"brightness": 0, "pattern": "steady"}
+
+
+def test_a_hidden_led_is_not_offered(module: Path, leds: Path) -> None:
+    driver = driver_of(module)
+    assert driver.settings is not None
+    find: Any = sys.modules[type(driver.provider).__module__].find
+    [led] = find(driver.settings(root=leds, hidden=["tpacpi::power"]))
+    assert (led.name, led.folder) == (LED, leds / "input3::capslock")
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
+    assert [link for link in links if "://" not in link and not (ROOT / "docs" / link).exists()] == []

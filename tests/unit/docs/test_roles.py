@@ -1,0 +1,38 @@
+"""docs/roles.md says what the chart grants and what the commands take."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "roles.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("role", ["node", "controller"])
+def test_the_rights_are_those_of_the_chart(role: str) -> None:
+    template = (ROOT / "charts" / "dra-driver" / "templates" / f"{role}-rbac.yaml").read_text(encoding="utf-8")
+    chart = template.partition("\nrules:\n")[2].partition("\n---")[0]
+    chart = re.sub(r"\{\{.*?\}\}", "dra.pizza", chart)
+    roles: list[dict[str, Any]] = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+    [told] = [item["rules"] for item in roles if item["metadata"]["name"] == f"pizza-{role}"]
+    assert told == yaml.safe_load(chart)
+
+
+@pytest.mark.parametrize("role", ["node", "webhook"])
+def test_the_flags_are_those_of_the_command(role: str) -> None:
+    command: click.Command = importlib.import_module(f"dra_kit.cli.{role}").command
+    taken = {flag: param.envvar or "" for param in command.params for flag in param.opts if flag.startswith("--")}
+    section = PAGE.partition(f"\n## {role}\n")[2].partition("\n## ")[0]
+    told = dict(re.findall(r"^\| `(--[a-z-]+)` \| `?([A-Z_]*)`? ?\|", section, re.MULTILINE))
+    assert told
+    assert told.items() <= taken.items()
+    assert taken.keys() - told.keys() <= {
+        *("--kubeconfig", "--log-format", "--log-level", "--print-configuration", "--url", "--ca-bundle"),
+    }
