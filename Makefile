@@ -24,6 +24,10 @@ $(STAMP): requirements/dev.txt pyproject.toml
 test: install ## unit, property, golden and role tests (no cluster, no network)
 	$(BIN)/python -m pytest -n auto
 
+.PHONY: test-crash
+test-crash: install ## kill -9 at every durable step, and a thousand random runs (at most 30 minutes)
+	CRASH_SEEDS=1000 $(BIN)/python -m pytest -n auto tests/crash
+
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
 	$(BIN)/python -m pytest -rs $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \

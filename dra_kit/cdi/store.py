@@ -164,10 +164,11 @@ class SpecStore:
         found = (claim_uid_of(self.driver, name) for name in self._file_names())
         return {uid for uid in found if uid is not None}
 
-    def sweep(self, keep: Collection[str]) -> list[Path]:
+    def sweep(self, keep: Collection[str] | None) -> list[Path]:
         """Removes this driver's spec files of other claims than ``keep``, and temporary files that a crash left.
 
-        A claim prepared after ``keep`` was put together loses its file: call this while no claim is being prepared.
+        A claim prepared after ``keep`` was put together loses its file: call this while no claim is being prepared,
+        or with None, which keeps all spec files.
 
         Returns:
             The removed files.
@@ -194,9 +195,11 @@ class SpecStore:
             raise _store_error(f"{len(failures)} orphaned CDI files cannot be removed, first {first}", cause) from cause
         return removed
 
-    def _is_orphan(self, file_name: str, keep: Collection[str]) -> bool:
+    def _is_orphan(self, file_name: str, keep: Collection[str] | None) -> bool:
         if is_temporary_file(self.driver, file_name):
             return True
+        if keep is None:
+            return False
         uid = claim_uid_of(self.driver, file_name)
         return uid is not None and uid not in keep
 

@@ -20,6 +20,7 @@ from dra_kit.node.discovery import Discovery
 from dra_kit.node.effects import EffectEngine
 from dra_kit.node.files import ClaimFiles
 from dra_kit.node.inventory import CurrentInventory
+from dra_kit.node.leftovers import Leftovers
 from dra_kit.node.locks import Locks
 from dra_kit.node.metadata import MetadataFiles
 from dra_kit.node.orphans import Orphans
@@ -34,8 +35,9 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
-from dra_kit.plugin.sockets import plugin_socket, registration_socket, remove_stale_sockets
+from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.supervisor import Supervisor
+from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
@@ -107,16 +109,19 @@ class Agent:
             locks=locks,
             deadline=settings.deadline,
         )
+        self._leftovers = Leftovers(name, settings.kubelet_dir, locks, self._service)
         facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
         inventory.listen(publisher.publish)
         inventory.listen(self._service.inventory_changed)
         kubelet = self._kubelet()
         startup = Startup(driver, context, self._service, facts, started)
+        self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet)
+        self.supervisor.add(Watchdog(), after=kubelet)
         self.supervisor.add(self._events, after=kubelet)
-        self.supervisor.add(status, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
+        self.supervisor.add(self._leftovers, after=startup)
         self.supervisor.add(
             Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
         )
@@ -139,11 +144,12 @@ class Agent:
     async def run(self) -> int:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
         try:
-            for path in remove_stale_sockets(self._settings.kubelet_dir, self._driver.name):
-                logger.info("stale socket removed", extra={"path": str(path)})
-            await self._service.sweep()
-            reached(Step.FILES_SWEPT)
-            return await self.supervisor.run()
+            async with self._leftovers.present():
+                await self._leftovers.sweep()
+                reached(Step.FILES_SWEPT)
+                code = await self.supervisor.run()
+                await self._leftovers.sweep()  # of a process that was killed beside this one
+                return code
         finally:
             await self._events.flush(2.0)
             await self._client.close()

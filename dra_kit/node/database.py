@@ -42,6 +42,9 @@ CREATE TABLE IF NOT EXISTS effect_claims (
 CREATE INDEX IF NOT EXISTS effect_claims_by_claim ON effect_claims (uid);
 """
 
+# EACCES and EPERM as sqlite tells them; for all else it says that it cannot open the file, or that it is read-only
+_NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
+
 
 @dataclass(slots=True)
 class _Job:
@@ -220,9 +223,10 @@ class Database:
             pass  # the next BEGIN tells whether the file works again
 
     def _store_error(self, what: str, error: Exception) -> StoreError:
-        return StoreError(
-            f"state {self.path} {what}: {error}; check that the disk is writable and not full (--state-dir)"
-        )
+        remedy = "check that the disk is writable and not full (--state-dir)"
+        if isinstance(error, PermissionError) or getattr(error, "sqlite_errorcode", None) in _NOT_PERMITTED:
+            remedy = "run as root, or give a --state-dir you may write to"
+        return StoreError(f"state {self.path} {what}: {error}; {remedy}")
 
 
 def _after(then: Callable[[], None] | None) -> Exception | None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
+import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterable
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.author.driver import Driver
-from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.node.inventory import CurrentInventory, as_inventory
 
 logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+_FOREIGN: Final = tuple(
+    f"{path}{os.sep}"
+    for path in (Path(__file__).parent.parent, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+)
+"""Where code lies that the author did not write: dra-kit, the standard library, what is installed."""
 
 
 class Discovery:
@@ -39,6 +48,8 @@ class Discovery:
         self._stopping = False
         self._async_loop: asyncio.AbstractEventLoop | None = None
         self._async_wake: asyncio.Event | None = None
+        self._traced: set[str] = set()
+        self._dropped: set[str] = set()
 
     def rescan(self) -> None:
         """Start ``discover`` again; a running async generator is closed first. From any thread."""
@@ -90,11 +101,14 @@ class Discovery:
     def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
         expected = isinstance(error, DraKitError)
         text = str(error) if expected else f"{type(error).__name__}: {error}"
-        logger.error(
-            "discover failed",
-            extra={"error": text, "again_in": delay},
-            exc_info=None if expected else error,
-        )
+        told: dict[str, object] = {"error": text, "again_in": delay}
+        if isinstance(error, DraKitError):
+            told["code"] = error.code
+        if place := _place(error, type(self._driver.provider).__module__):
+            told["at"] = place
+        traced = expected or text in self._traced
+        self._traced.add(text)
+        logger.error("discover failed", extra=told, exc_info=None if traced else error)
         _threadsafe(loop, lambda: setattr(self._current, "problem", text))
 
     def _once(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -155,8 +169,28 @@ class Discovery:
                 await close()
 
     def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
-        inventory = as_inventory(self._driver, yielded, self._node_name)
+        inventory = as_inventory(self._driver, yielded, self._node_name, self._device_dropped)
         _threadsafe(loop, lambda: self._current.replace(inventory))
+
+    def _device_dropped(self, name: str, rule: str) -> None:
+        if rule not in self._dropped:
+            self._dropped.add(rule)
+            logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
+
+
+def _place(error: Exception, module: str) -> str:
+    """File and line in the author's code where an error arose, empty when it arose outside of it.
+
+    Args:
+        error: as it was caught.
+        module: where the author's provider is defined; a driver that is installed lies beside foreign packages.
+    """
+    package = module.partition(".")[0]
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file, name = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
+        if name.partition(".")[0] == package or not file.startswith((*_FOREIGN, "<")):
+            return f"{file}:{line}"
+    return ""
 
 
 async def _next(iterator: Any) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
@@ -57,8 +57,13 @@ class EffectEngine:
             await ordinary.close()
             await admin.close()
 
-    async def ensure(self, claim: ClaimReference, effect: Effect[ResultT], *, admin_access: bool) -> ResultT:
+    async def ensure(
+        self, claim: ClaimReference, effect: Effect[ResultT], *, admin_access: bool, ensured: set[int]
+    ) -> ResultT:
         """Make an effect true for a claim; see :meth:`dra_kit.AllocatedDevice.ensure`.
+
+        Its number is added to ``ensured``. Other effects that this claim alone needed before make way for it: they are
+        of an earlier preparation, which was cut off, or of the device that was there before a replug.
 
         Raises:
             PrepareError: it conflicts with an effect of another claim, or ``apply`` failed.
@@ -76,12 +81,12 @@ class EffectEngine:
         locked = set(keys)
         while True:
             async with self._locked(locked):
-                conflicts = self._conflicts(claim, effect, spec, keys)
+                conflicts = self._conflicts(claim, effect, spec, keys, ensured)
                 needed = locked.union(*(other.keys for other in conflicts))
                 if needed == locked:
                     for other in conflicts:
                         await self._revert(other)
-                    return await self._apply(claim, effect, spec, keys)
+                    return await self._apply(claim, effect, spec, keys, ensured)
                 locked = needed
 
     def _in_force(self, claim: ClaimReference, effect: Effect[ResultT], spec: str) -> ResultT:
@@ -97,9 +102,12 @@ class EffectEngine:
             code="effect-not-in-force",
         )
 
-    async def _apply(self, claim: ClaimReference, effect: Effect[ResultT], spec: str, keys: Sequence[str]) -> ResultT:
+    async def _apply(
+        self, claim: ClaimReference, effect: Effect[ResultT], spec: str, keys: Sequence[str], ensured: set[int]
+    ) -> ResultT:
         cls, adapter = type(effect), type(effect).outcome_adapter()
         record = await self._store.intend(cls.effect_id, spec, keys, claim=claim, boot_id=self._boot_id)
+        ensured.add(record.number)
         reached(Step.EFFECT_INTENDED)
         previous = adapter.validate_json(record.outcome) if record.outcome is not None else None
         if record.phase == "applied" and record.boot_id == self._boot_id and record.outcome is not None:
@@ -119,14 +127,16 @@ class EffectEngine:
         logger.info("effect applied", extra={"effect": cls.effect_id, "keys": list(keys)})
         return adapter.validate_json(text)  # the same whether it was applied now or before
 
-    async def release(self, claim: ClaimReference) -> None:
-        """Undo what only this claim needs, newest first.
+    async def release(self, claim: ClaimReference, *, keep: Collection[int] = ()) -> None:
+        """Undo what only this claim needs, newest first, but for the effects whose numbers are in ``keep``.
 
         Raises:
             TransientError: when something could not be undone; it is kept, and tried again with the next call.
         """
         failures = []
         for record in self._store.effects_of(claim.uid):
+            if record.number in keep:
+                continue
             async with self._locked(record.keys):
                 try:
                     unneeded = await self._store.release_effect(record.number, claim.uid)
@@ -163,7 +173,7 @@ class EffectEngine:
         logger.info("effect undone", extra={"effect": record.effect, "keys": list(record.keys)})
 
     def _conflicts(
-        self, claim: ClaimReference, effect: Effect[Any], spec: str, keys: Sequence[str]
+        self, claim: ClaimReference, effect: Effect[Any], spec: str, keys: Sequence[str], ensured: Collection[int]
     ) -> list[EffectRecord]:
         """Other effects on these keys that nobody needs any more, so that they can be undone to make way.
 
@@ -176,10 +186,10 @@ class EffectEngine:
             shared = sorted(set(other.keys) & set(keys))
             if (other.effect, other.spec) == identity or not shared:
                 continue
-            if other.phase == "reverting" or not other.claims:
+            holders = [str(item) for item in other.claims if item.uid != claim.uid]
+            if other.phase == "reverting" or (not holders and other.number not in ensured):
                 in_the_way.append(other)
                 continue
-            holders = [str(item) for item in other.claims if item.uid != claim.uid]
             who = f"claim {', '.join(holders)}" if holders else "the same claim"
             raise TransientError(
                 f"claim {claim} needs {_title(*identity)}, but {who} holds {', '.join(shared)} with "
@@ -197,12 +207,17 @@ class EffectEngine:
 
 
 class ClaimEffects:
-    """The effects of one claim, as an author's ``ensure`` reaches them."""
+    """The effects of one claim, as an author's ``ensure`` reaches them.
+
+    Attributes:
+        ensured: numbers of the effects that this preparation asked for.
+    """
 
     def __init__(self, engine: EffectEngine, claim: ClaimReference, *, admin_access: bool) -> None:
         self._engine = engine
         self._claim = claim
         self._admin_access = admin_access
+        self.ensured: set[int] = set()
         self._running: set[asyncio.Future[None]] = set()
         self._closed = False
         self.loop = asyncio.get_running_loop()
@@ -218,7 +233,7 @@ class ClaimEffects:
         ended: asyncio.Future[None] = self.loop.create_future()
         self._running.add(ended)
         try:
-            return await self._engine.ensure(self._claim, effect, admin_access=self._admin_access)
+            return await self._engine.ensure(self._claim, effect, admin_access=self._admin_access, ensured=self.ensured)
         finally:
             self._running.discard(ended)
             ended.set_result(None)

@@ -19,6 +19,7 @@ class ClaimFiles:
     def __init__(self, cdi: SpecStore, metadata: MetadataFiles) -> None:
         self._cdi = cdi
         self._metadata = metadata
+        self._written: dict[str, ClaimRecord] = {}
 
     def write(self, record: ClaimRecord) -> None:
         """Make the files agree with the record; the CDI spec last, since it points to the others.
@@ -29,10 +30,15 @@ class ClaimFiles:
         self._metadata.write(record)
         if record.spec is not None:
             self._cdi.write(record.uid, record.spec)
+        self._written[record.uid] = record
         reached(Step.FILES_WRITTEN)
 
     def intact(self, record: ClaimRecord) -> bool:
-        """Whether the files are as they were written, as far as a look at their attributes can tell."""
+        """Whether the files were written for this very record and are as they were written, as far as a look tells."""
+        known = self._written.get(record.uid)  # the driver's other process may have stored another record since
+        if known is None or (known is not record and known != record):
+            return False
+        self._written[record.uid] = record
         return (record.spec is None or self._cdi.intact(record.uid)) and self._metadata.intact(record)
 
     def remove(self, uid: str) -> None:
@@ -41,6 +47,7 @@ class ClaimFiles:
         Raises:
             StoreError: when a directory cannot be written.
         """
+        self._written.pop(uid, None)
         self._cdi.remove(uid)
         self._metadata.remove(uid)
 
@@ -54,4 +61,4 @@ class ClaimFiles:
         Raises:
             StoreError: when a directory cannot be written.
         """
-        self._cdi.sweep(self._cdi.uids())
+        self._cdi.sweep(None)

@@ -10,44 +10,100 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.model import shown
+from dra_kit.author.rules import author_path, invalid
 from dra_kit.errors import InvalidDevice, TransientError
+from dra_kit.resource.fielderror import duplicate
+from dra_kit.resource.validation import validate_device
 
 logger = logging.getLogger(__name__)
 
 
-def as_inventory(driver: Driver[Any, Any], yielded: object, node_name: str) -> Inventory[Device]:
-    """What ``discover`` yielded as an inventory whose pools all have names.
+def as_inventory(
+    driver: Driver[Any, Any], yielded: object, node_name: str, dropped: Callable[[str, str], None]
+) -> Inventory[Device]:
+    """What ``discover`` yielded as an inventory whose pools all have names and hold valid devices of this node.
+
+    Everything is validated anew: pydantic's ``model_copy`` and ``model_construct`` pass by every constructor.
+
+    Args:
+        driver: its ``invalid_devices`` says what becomes of an invalid device.
+        yielded: what ``discover`` yielded.
+        node_name: the name of a pool without one.
+        dropped: told of each device that is left out, with its name and the rule that it breaks.
 
     Raises:
-        InvalidDevice: when it is neither a sequence of devices nor an Inventory, or breaks a rule across devices.
+        InvalidDevice: when it is neither a sequence of devices nor an Inventory, holds a pool that is not of this node
+            alone, breaks a rule across devices, or has an invalid device that is not to be dropped.
     """
+    drop = dropped if driver.invalid_devices == "drop" else None
     if isinstance(yielded, Inventory):
-        pools = [pool if pool.name else pool.model_copy(update={"name": node_name}) for pool in yielded.pools]
-        return Inventory(pools=pools)
+        return Inventory(pools=[_valid_pool(pool, node_name, drop) for pool in yielded.pools])
     if isinstance(yielded, Sequence) and not isinstance(yielded, str | bytes):
-        devices = list(yielded)
-        if driver.invalid_devices == "drop":
-            devices = _without_duplicates(devices)
-        return Inventory(pools=[Pool(name=node_name, devices=devices)])
+        return Inventory(pools=[Pool(name=node_name, devices=_valid_devices(yielded, drop))])
     raise InvalidDevice(
         f"{type(driver.provider).__name__}.discover yielded {yielded!r:.80}; yield a sequence of dra_kit.Device, or an "
         "dra_kit.Inventory"
     )
 
 
-def _without_duplicates(devices: Sequence[object]) -> list[Device]:
-    kept: dict[str, Device] = {}
-    for device in devices:
-        if not isinstance(device, Device) or device.name in kept:
-            logger.error("device dropped", extra={"invalid": repr(device)[:200]})
+def _valid_pool(pool: Pool[Device], node_name: str, drop: Callable[[str, str], None] | None) -> Pool[Device]:
+    for field in ("node_selector", "all_nodes", "per_device_node_selection"):
+        if getattr(pool, field):
+            raise InvalidDevice(
+                f"Pool {shown(pool.name or node_name)}: {field}: the node role publishes the pools of its own node "
+                f"only; leave {field} out, or the whole pool"
+            )
+    fields = {field: getattr(pool, field) for field in type(pool).model_fields}
+    devices = _valid_devices(pool.devices, drop)
+    return type(pool)(**{**fields, "name": pool.name or node_name, "devices": devices})
+
+
+def _valid_devices(devices: Sequence[object], drop: Callable[[str, str], None] | None) -> list[Device]:
+    """The devices that obey the rules; without ``drop``, the constructor of Pool tells of two with one name."""
+    kept: list[Device] = []
+    names: set[str] = set()
+    for item in devices:
+        try:
+            device = _valid_device(item)
+            if drop is not None and device.name in names:
+                raise invalid(_title(device), [duplicate("name", device.name, "devices must be unique in a pool")])
+        except InvalidDevice as error:
+            if drop is None:
+                raise
+            drop(str(getattr(item, "name", "")), error.message)
             continue
-        kept[device.name] = device
-    return list(kept.values())
+        names.add(device.name)
+        kept.append(device)
+    return kept
+
+
+def _valid_device(item: object) -> Device:
+    if not isinstance(item, Device):
+        raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
+    try:
+        errors = validate_device(item.to_v1(), "")
+    except Exception as error:  # what passed by the constructor may hold anything
+        text = _problem(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
+        raise InvalidDevice(f"{_title(item)}: {text}; make it with its constructor") from error
+    if errors:
+        raise invalid(_title(item), errors)
+    return item
+
+
+def _title(device: Device) -> str:
+    return f"{type(device).__name__} {shown(getattr(device, 'name', None))}"
+
+
+def _problem(error: ValidationError) -> str:
+    problem = error.errors(include_url=False)[0]
+    return f"{author_path('.'.join(map(str, problem['loc'])))}: {problem['msg']}"
 
 
 def _fingerprint(device: Device) -> str:

@@ -17,6 +17,7 @@ from dra_kit.errors import StoreError
 
 _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled up to the last
 _LAST_WAIT: Final = 0.05
+_SUFFIX: Final = ".lock"
 _NAME_LIMIT: Final = 200  # of a file name's 255 bytes
 
 
@@ -24,6 +25,7 @@ _NAME_LIMIT: Final = 200  # of a file name's 255 bytes
 class _Lock:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
+    ours: bool = False  # the file is locked by this process
 
 
 class Locks:
@@ -65,35 +67,60 @@ class Locks:
         entry.users += 1
         try:
             async with entry.lock:
-                file, pause = self._try_file(name), _FIRST_WAIT
+                path = self._path(name)
+                file, pause = self._try_file(path), _FIRST_WAIT
                 while file is None and wait:
                     await asyncio.sleep(pause)
-                    file, pause = self._try_file(name), min(pause * 2, _LAST_WAIT)
+                    file, pause = self._try_file(path), min(pause * 2, _LAST_WAIT)
+                entry.ours = file is not None
                 try:
-                    yield file is not None
+                    yield entry.ours
                 finally:
+                    entry.ours = False
                     if file is not None:
-                        self._free(name, file)
+                        _free(path, file)
         finally:
             entry.users -= 1
             if not entry.users:
                 self._locks.pop(name, None)
 
     def held_elsewhere(self, name: str) -> bool:
-        """Whether another process holds that lock now; ask only for a lock that is not held here."""
-        file = self._try_file(name)
+        """Whether another process holds that lock now."""
+        if name in self._locks and self._locks[name].ours:
+            return False
+        path = self._path(name)
+        file = self._try_file(path)
         if file is not None:
-            self._free(name, file)
+            _free(path, file)
         return file is None
+
+    def sweep(self) -> tuple[int, int]:
+        """Remove the files of processes that were killed.
+
+        Returns:
+            How many files were removed, and how many locks other processes hold now.
+
+        Raises:
+            StoreError: when a lock file cannot be opened.
+        """
+        ours = {self._path(name) for name in self._locks}
+        removed = held = 0
+        for path in set(self._directory.glob(f"*{_SUFFIX}")) - ours:
+            file = self._try_file(path)
+            if file is None:
+                held += 1
+            else:
+                _free(path, file)
+                removed += 1
+        return removed, held
 
     def _path(self, name: str) -> Path:
         text = quote(name, safe="")
         short = text if len(text) <= _NAME_LIMIT else hashlib.sha256(name.encode()).hexdigest()
-        return self._directory / f"{short}.lock"  # also what is "." or ".." has a file
+        return self._directory / f"{short}{_SUFFIX}"  # also what is "." or ".." has a file
 
-    def _try_file(self, name: str) -> int | None:
+    def _try_file(self, path: Path) -> int | None:
         """The locked file's descriptor, None when another process has it."""
-        path = self._path(name)
         try:
             while True:
                 file = self._open(path)
@@ -118,14 +145,15 @@ class Locks:
             self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
             return os.open(path, flags, 0o600)
 
-    def _free(self, name: str, file: int) -> None:
-        try:
-            if _is(file, self._path(name)):  # else the directory was removed under us, and made again by others
-                self._path(name).unlink(missing_ok=True)
-        except OSError:
-            pass  # the file stays; it locks nothing once it is closed
-        finally:
-            os.close(file)
+
+def _free(path: Path, file: int) -> None:
+    try:
+        if _is(file, path):  # else the directory was removed under us, and made again by others
+            path.unlink(missing_ok=True)
+    except OSError:
+        pass  # the file stays; it locks nothing once it is closed
+    finally:
+        os.close(file)
 
 
 def _is(file: int, path: Path) -> bool:

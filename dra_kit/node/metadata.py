@@ -7,7 +7,6 @@ again whenever the claim is prepared again.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -153,7 +152,8 @@ def network_json(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # one name: whoever holds the claim's lock writes it, and writes over what a killed process left
+    temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(text)
     temporary.chmod(0o644)
     temporary.replace(path)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
-from dra_kit.errors import DraKitError
+from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kube.credentials import Credentials
 from dra_kit.node.context import NodeContext
 from dra_kit.node.publisher import Publisher
@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 DRAIN: Final = 8.0
 """Seconds that calls of the kubelet may take to end when the process stops."""
+KUBELET_WAIT: Final = 10.0
+"""Seconds in which a kubelet that watches the registration socket has answered; it needs about one."""
 NODE_WAIT: Final = 5.0
 """Seconds that the author's startup waits for the Node's labels; without API server it starts without them."""
 
@@ -46,6 +48,15 @@ class KubeletConnection:
             self._registration.start()
             reached(Step.REGISTERED)
             ready.set()
+            await asyncio.sleep(KUBELET_WAIT)
+            if self._registration.status is None:
+                logger.warning(
+                    "no kubelet has registered the driver",
+                    extra={
+                        "waited": KUBELET_WAIT,
+                        "remedy": "is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry",
+                    },
+                )
             await asyncio.Event().wait()
         finally:
             reached(Step.DRAINING)
@@ -80,14 +91,15 @@ class Startup:
         try:
             await asyncio.wait_for(self._facts.owner(), NODE_WAIT)
         except (DraKitError, TimeoutError) as error:
-            logger.warning("node not read yet", extra={"error": str(error) or "no answer"})
+            code = error.code if isinstance(error, DraKitError) else Unavailable.default_code
+            logger.warning("node not read yet", extra={"error": str(error) or "no answer", "code": code})
         await _abandonable(call(self._driver.provider.startup, self._context))
         await _abandonable(call(self._driver.preparer.startup, self._context))
         self._started.set()
         ready.set()
         await self._service.resume()
         reached(Step.RESUMED)
-        await self._service.forget_old_epochs()
+        await asyncio.Event().wait()
 
 
 async def _abandonable(work: Coroutine[Any, Any, object]) -> None:

@@ -73,6 +73,7 @@ class Preparation:
         """
         configs = [self._configs(claim, index) for index in range(len(claim.results))]
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
+        fingerprints = [self.inventory.fingerprint(result.pool, result.device) or "" for result in claim.results]
         await self.started.wait()
         async with self.effects.scopes(claim.reference) as (ordinary_scope, admin_scope):
             prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
@@ -91,10 +92,13 @@ class Preparation:
                 state=prepared[index].state,
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
-                advertised=self.inventory.fingerprint(result.pool, result.device) or "",
+                advertised=fingerprints[index],
             )
             for index, result in enumerate(claim.results)
         )
+        if self.driver.effects:
+            # what an earlier preparation needed, cut off or of another device, and this one does not
+            await self.effects.release(claim.reference, keep=ordinary_scope.ensured)
         return ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -30,6 +33,10 @@ CHECK_AFTER_WRITE: Final = 35.0
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
 RETRY: Final = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
+LOSSES_FORGOTTEN: Final = 120.0
+"""Seconds without a loss after which slices that vanish are at once published again."""
+TOLD_AGAIN: Final = 60.0
+"""Seconds until the same error is told again."""
 
 
 def field_selector(driver: str, node_name: str) -> str:
@@ -68,6 +75,10 @@ class Publisher:
         self._changed = asyncio.Event()
         self._accepted: dict[str, Accepted] = {}
         self._told: set[str] = set()
+        self._held: set[str] = set()  # UIDs of our slices as far as known
+        self._losses = 0
+        self._lost_at = -math.inf
+        self._told_at = 0.0
         self.last_error = ""
 
     def publish(self, inventory: Inventory[Device]) -> None:
@@ -86,7 +97,7 @@ class Publisher:
         delay: float | None = None
         while True:
             await self._wait(delay)
-            await asyncio.sleep(SETTLE)
+            await asyncio.sleep(SETTLE + self._brake())
             self._changed.clear()
             try:
                 wrote = await self.reconcile()
@@ -108,9 +119,12 @@ class Publisher:
             pass  # time to look
 
     def _report(self, error: DraKitError, delay: float) -> None:
-        text = str(error)
+        text, now = str(error), time.monotonic()
         level = logging.INFO if isinstance(error, Conflict) else logging.ERROR
-        level = logging.DEBUG if text == self.last_error else level
+        if text == self.last_error and now - self._told_at < TOLD_AGAIN:
+            level = logging.DEBUG
+        else:
+            self._told_at = now
         self.last_error = text
         logger.log(level, "slices not published", extra={"error": text, "code": error.code, "again_in": delay})
 
@@ -127,10 +141,11 @@ class Publisher:
             RESOURCE_SLICES, field_selector=field_selector(self._driver.name, self._node_name)
         )
         existing = [_parsed(item) for item in listed.items]
+        self._look_for_losses(existing)
         desired = Desired(
             driver=self._driver.name,
             owner=await self._facts.owner(),
-            pools=tuple(desired_pool(pool, self._node_name) for pool in self._local_pools(self._wanted)),
+            pools=tuple(desired_pool(pool, self._node_name) for pool in self._wanted.pools),
         )
         steps = plan(desired, existing, features=await self._facts.features(), accepted=self._accepted)
         if not steps:
@@ -142,19 +157,38 @@ class Publisher:
         )
         return True
 
-    def _local_pools(self, wanted: Inventory[Device]) -> list[Pool[Device]]:
-        local = [pool for pool in wanted.pools if _is_local(pool)]
-        for pool in wanted.pools:
-            if not _is_local(pool) and pool.name not in self._told:
-                self._told.add(str(pool.name))
-                logger.warning("a pool that is not of this node alone is not published", extra={"pool": pool.name})
-        return local
+    def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> None:
+        """Slices that somebody else deleted: the Node that owned them may be another one by now.
+
+        The garbage collector deletes a slice as soon as the UID of its owner is gone, also one that was just created
+        with that UID.
+        """
+        found = {item.metadata.uid for item in existing}
+        lost, self._held = self._held - found, found
+        if not lost:
+            return
+        self._facts.forget()
+        now = time.monotonic()
+        again = now - self._lost_at < LOSSES_FORGOTTEN
+        self._losses, self._lost_at = self._losses + 1 if again else 1, now
+        logger.log(
+            logging.WARNING if again else logging.INFO,
+            "slices were deleted by somebody else",
+            extra={"slices": len(lost), "in_a_row": self._losses},
+        )
+
+    def _brake(self) -> float:
+        """Seconds to wait beside somebody who deletes again and again what is published."""
+        if self._losses < 2 or time.monotonic() - self._lost_at > LOSSES_FORGOTTEN:
+            return 0.0
+        return RETRY[min(self._losses - 2, len(RETRY) - 1)]
 
     async def _execute(self, steps: Plan) -> None:
         """Write what is planned; a Conflict means that somebody was faster, and what there is now must be looked at."""
         for item in steps.deletes:
             metadata = item.metadata
             self._accepted.pop(metadata.name, None)
+            self._held.discard(metadata.uid)
             try:
                 await self._client.delete(
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
@@ -175,6 +209,7 @@ class Publisher:
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = _parsed(answer)
         self._accepted[stored.metadata.name] = Accepted(sent=sent, stored=stored)
+        self._held.add(stored.metadata.uid)
         for field in dropped_fields(sent, stored):
             text = f"{field.path} ({field.feature_gate or 'unknown feature gate'})"
             if text not in self._told:
@@ -195,10 +230,6 @@ def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
         partition_type_attribute=pool.partition_type_attribute,
         skip_node_operations=tuple(pool.skip_node_operations),
     )
-
-
-def _is_local(pool: Pool[Device]) -> bool:
-    return pool.node_selector is None and not pool.all_nodes and not pool.per_device_node_selection
 
 
 def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:

@@ -14,12 +14,12 @@ from dra_kit.resource import v1
 
 
 class ServerFacts:
-    """Asks once, remembers what was answered; an error is not remembered.
+    """Asks once, remembers what was answered until told to forget it; an error is not remembered.
 
     Args:
         client: to ask with.
         node_name: the Node object's name.
-        node_known: told of the Node once it was read.
+        node_known: told of the Node each time it was read.
     """
 
     def __init__(self, client: Client, node_name: str, node_known: Callable[[NodeInfo], None]) -> None:
@@ -36,6 +36,10 @@ class ServerFacts:
     async def owner(self) -> v1.OwnerReference:
         """The Node as the owner of its slices, so that they go when it goes."""
         return (await self._all())[1]
+
+    def forget(self) -> None:
+        """What was answered may be true no more: a Node that is made again has another UID, other labels too."""
+        self._facts = None
 
     async def _all(self) -> tuple[ServerFeatures, v1.OwnerReference]:
         async with self._lock:

@@ -22,7 +22,7 @@ from dra_kit.node.files import ClaimFiles
 from dra_kit.node.locks import Locks
 from dra_kit.node.preparation import Preparation
 from dra_kit.node.records import ClaimRecord
-from dra_kit.node.status import updated
+from dra_kit.node.status import has_statuses, updated
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
 from dra_kit.node.waiting import to_the_end
@@ -107,10 +107,10 @@ class ClaimService:
         answers = await asyncio.gather(*(self._answer_unprepare(claim) for claim in claims))
         return dict(zip((claim.uid for claim in claims), answers, strict=True))
 
-    async def _answer_prepare(self, reference: ClaimReference) -> Answer | Exception:
+    async def _answer_prepare(self, reference: ClaimReference, *, again: bool = False) -> Answer | Exception:
         with log_context(claim=str(reference), claim_uid=reference.uid):
             try:
-                return await self._calls.in_time(self._prepare(reference), self._late)
+                return await self._calls.in_time(self._prepare(reference, again=again), self._late)
             except Exception as error:  # noqa: BLE001 - every claim gets an answer of its own
                 problem = self._told(error, "claim not prepared")
                 self._failed(reference, problem)
@@ -141,11 +141,13 @@ class ClaimService:
 
     # -- prepare
 
-    async def _prepare(self, reference: ClaimReference) -> Answer:
+    async def _prepare(self, reference: ClaimReference, *, again: bool) -> Answer:
         epoch = self._store.epoch()
         self._preparing[reference.uid] = self._preparing.get(reference.uid, 0) + 1
         try:
             async with self._claims.hold(reference.uid):
+                if again and not self._is_prepared(reference.uid):
+                    return []  # released meanwhile, and the kubelet has not asked for it
                 # asked for when nothing else can happen to the claim here any more: never an older state than ours
                 claim = await fetch(self._api, reference, self._driver.name)
                 reached(Step.CLAIM_FETCHED)
@@ -157,6 +159,10 @@ class ClaimService:
             self._preparing[reference.uid] -= 1
             await self._forget_epoch(reference.uid)
 
+    def _is_prepared(self, uid: str) -> bool:
+        record = self._store.claim(uid)
+        return record is not None and record.phase == "prepared"
+
     async def _forget_epoch(self, uid: str) -> None:
         if not self._preparing.get(uid):
             self._preparing.pop(uid, None)
@@ -164,17 +170,13 @@ class ClaimService:
                 self._ended_epochs.discard(uid)
                 await self._store.forget_epoch(uid)
 
-    async def forget_old_epochs(self) -> None:
-        """Drop the epochs that other processes of the driver may have needed, when their work has passed its deadline.
-
-        Work is cancelled at its deadline, so what began before an epoch ended is over after another one.
-        """
-        while True:
-            known = self._store.epochs()
-            await asyncio.sleep(2 * self._deadline)
-            for uid, epoch in known.items():
-                if uid not in self._ended_epochs and self._store.epochs().get(uid) == epoch:
-                    await self._store.forget_epoch(uid)
+    async def forget_epochs(self) -> None:
+        """Drop the epochs that only other processes needed; for when there is no other process."""
+        for uid in self._store.epochs():
+            if uid in self._preparing:
+                self._ended_epochs.add(uid)  # forgotten when that has ended
+            else:
+                await self._store.forget_epoch(uid)
 
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int) -> Answer:
         record = self._store.claim(claim.reference.uid)
@@ -183,6 +185,8 @@ class ClaimService:
             record = None
         if record is not None and self._preparation.is_current(record):
             await self._write_files(record)
+            if not has_statuses(claim.raw, self._driver.name, record):
+                self._prepared(record)
             return record.answer()
         async with (
             self._exclusive.kept_for(claim),
@@ -221,6 +225,7 @@ class ClaimService:
             extra={"devices": ",".join(f"{item.pool}/{item.device}" for item in record.devices)},
         )
         self._prepared(record)
+        self._again_if_replugged(record)  # while it was being prepared
         return record
 
     async def _roll_back(self, reference: ClaimReference) -> None:
@@ -361,11 +366,14 @@ class ClaimService:
     def inventory_changed(self, _: object) -> None:
         """Prepare again what has a device that advertises something else now: it was replugged."""
         for record in self._store.claims():
-            if record.phase == "prepared" and self._preparation.is_replugged(record):
-                logger.info("device changed", extra={"claim": str(record.reference), "claim_uid": record.uid})
-                task = asyncio.ensure_future(self._answer_prepare(record.reference))
-                self._again.add(task)
-                task.add_done_callback(self._again.discard)
+            self._again_if_replugged(record)
+
+    def _again_if_replugged(self, record: ClaimRecord) -> None:
+        if record.phase == "prepared" and self._preparation.is_replugged(record):
+            logger.info("device changed", extra={"claim": str(record.reference), "claim_uid": record.uid})
+            task = asyncio.ensure_future(self._answer_prepare(record.reference, again=True))
+            self._again.add(task)
+            task.add_done_callback(self._again.discard)
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then give up on it."""

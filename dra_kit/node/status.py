@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from dra_kit.resource.validation.status import validate_device_statuses
 
 logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
+_LAST_WRITES: Final = 2.0  # seconds for what was not written when the process ends
 
 
 class StatusWriter:
@@ -54,23 +56,30 @@ class StatusWriter:
         self._waiting.pop(uid, None)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`."""
+        """See :class:`dra_kit.process.supervisor.Part`; what waits at the end is tried for a moment more."""
         ready.set()
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._write_all()
+        finally:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._write_all(), _LAST_WRITES)
+
+    async def _write_all(self) -> None:
         attempt = 0
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._waiting:
-                uid, record = next(iter(self._waiting.items()))
-                try:
-                    await self._apply(record)
-                except Unavailable:
-                    await asyncio.sleep(RETRY[min(attempt, len(RETRY) - 1)])
-                    attempt += 1
-                    continue
-                attempt = 0
-                if self._waiting.get(uid) is record:
-                    del self._waiting[uid]
+        while self._waiting:
+            uid, record = next(iter(self._waiting.items()))
+            try:
+                await self._apply(record)
+            except Unavailable:
+                await asyncio.sleep(RETRY[min(attempt, len(RETRY) - 1)])
+                attempt += 1
+                continue
+            attempt = 0
+            if self._waiting.get(uid) is record:
+                del self._waiting[uid]
 
     async def _apply(self, record: ClaimRecord) -> None:
         body = {
@@ -147,6 +156,16 @@ def device_statuses(
     statuses = [status_json(prepared.status) for _, prepared in items]
     _check(driver, [(result.pool, result.device, result.share_id) for result, _ in items], statuses)
     return statuses
+
+
+def has_statuses(raw: Mapping[str, Any], driver: str, record: ClaimRecord) -> bool:
+    """Whether a claim object has an entry for each device that the record has a status of."""
+    entries = {
+        (entry.get("pool"), entry.get("device"), entry.get("shareID"))
+        for entry in raw.get("status", {}).get("devices") or ()
+        if entry.get("driver") == driver
+    }
+    return all((item.pool, item.device, item.share_id) in entries for item in record.devices if item.status is not None)
 
 
 def updated(

@@ -78,7 +78,9 @@ class Store:
                     code="claim-released",
                 )
             db.execute(
-                "INSERT OR REPLACE INTO claims (uid, namespace, name, phase, record) VALUES (?, ?, ?, ?, ?)",
+                # not OR REPLACE: columns of a newer release stay as they are
+                "INSERT INTO claims (uid, namespace, name, phase, record) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (uid) DO UPDATE SET phase = excluded.phase, record = excluded.record",
                 (record.uid, record.namespace, record.name, record.phase, text),
             )
             db.execute("DELETE FROM claim_devices WHERE uid = ?", (record.uid,))

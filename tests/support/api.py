@@ -1,7 +1,8 @@
 """A small Kubernetes API over HTTP for tests: objects in memory, watches, faults on demand, and a log of requests.
 
 It lives in a thread and a loop of its own, as a process elsewhere would: whatever blocks the loop of a test blocks no
-answer. It knows no validation, no defaults and no managed fields.
+answer. It knows no validation, no defaults and no managed fields. Its garbage collector deletes what names owners none
+of which is there by UID, when it is created and when they go.
 """
 
 from __future__ import annotations
@@ -239,7 +240,9 @@ class Api:
             metadata["namespace"] = namespace
         if (plural, namespace, metadata["name"]) in self._state.objects:
             return _status(409, f"{plural} {metadata['name']!r} exists already")
-        return web.json_response(await self._put(plural, body), status=201)
+        created = copy.deepcopy(await self._put(plural, body))
+        await self._collect_garbage()
+        return web.json_response(created, status=201)
 
     async def _patch(self, key: Key, body: Object, subresource: str) -> web.Response:
         stored = self._state.objects[key]
@@ -304,6 +307,14 @@ class Api:
         obj["metadata"]["resourceVersion"] = str(self._state.version)
         self._state.history.append((self._state.version, "DELETED", key, obj))
         await self._notify()
+        await self._collect_garbage()
+
+    async def _collect_garbage(self) -> None:
+        uids = {obj["metadata"]["uid"] for obj in self._state.objects.values()}
+        for key, obj in list(self._state.objects.items()):
+            owners = {owner["uid"] for owner in obj["metadata"].get("ownerReferences", [])}
+            if owners and not owners & uids and key in self._state.objects:
+                await self._delete(key)
 
     async def _with_faults(self, faults: list[Fault]) -> None:
         self._state.faults = faults

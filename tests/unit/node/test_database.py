@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import stat
 import subprocess
@@ -241,6 +242,19 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         Database(tmp_path / "file" / "state.sqlite")
+
+
+def test_a_directory_that_may_not_be_written_to(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root may write everywhere
+    try:
+        with pytest.raises(StoreError, match="run as root, or give a --state-dir you may write to"):
+            Database(tmp_path / "state" / "state.sqlite")
+    finally:
+        os.seteuid(user)
+        tmp_path.chmod(0o700)
 
 
 # -- claims

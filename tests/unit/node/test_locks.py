@@ -152,3 +152,21 @@ def test_every_name_has_a_lock_of_its_own(tmp_path: Path, names: list[str]) -> N
         assert list(tmp_path.glob("*.lock")) == []
 
     asyncio.run(hold_all())
+
+
+async def test_a_lock_of_this_process_is_not_held_elsewhere(tmp_path: Path) -> None:
+    locks = Locks(tmp_path)
+    async with locks.hold("a"):
+        assert not locks.held_elsewhere("a")
+        assert Locks(tmp_path).held_elsewhere("a"), "another one's"
+
+
+async def test_files_of_killed_processes_are_swept(tmp_path: Path) -> None:
+    locks = Locks(tmp_path)
+    with other_process(tmp_path, "a") as killed, other_process(tmp_path, "b"):
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(60)
+        async with locks.hold("c"):
+            assert locks.sweep() == (1, 1)
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["b.lock", "c.lock"]
+    assert locks.sweep() == (0, 0)

@@ -213,6 +213,23 @@ async def test_a_regular_file_in_the_way_of_the_socket(node: Node, caplog: pytes
     assert any("is in the way of the driver's socket" in str(getattr(item, "error", "")) for item in caplog.records)
 
 
+async def test_a_directory_that_no_kubelet_watches_is_told_once(
+    node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.parts.KUBELET_WAIT", 0.1)
+    agent = await node.agent(driver(), kubelet_dir=node.directory / "e")
+    running = asyncio.create_task(agent.run())
+
+    def told() -> list[str]:
+        return [str(getattr(item, "remedy", "")) for item in caplog.records if "no kubelet" in item.getMessage()]
+
+    await eventually(told)
+    await eventually(node.slices)
+    agent.stop()
+    assert await running == 0
+    assert told() == ["is --kubelet-dir the kubelet's root directory? nothing watches its plugins_registry"]
+
+
 async def test_a_kopf_that_is_refused_disturbs_nothing(node: Node) -> None:
     lunch = node.claim()
     with node.api.failing(403, agent="kopf"):

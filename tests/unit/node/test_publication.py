@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -223,11 +225,71 @@ async def test_an_invalid_inventory_keeps_the_last_good_one(node: Node, caplog: 
         await eventually(lambda: node.published() == ["c"])
 
 
-async def test_invalid_devices_can_be_dropped_instead(node: Node, caplog: pytest.LogCaptureFixture) -> None:
-    provider = Yielding([*devices("a", "b", "a"), "c"])
+def spoilt(**changes: Any) -> dra.Device:
+    """A device that got past its constructor."""
+    return dra.Device(name="bad").model_copy(update=changes)
+
+
+SPOILT = {
+    "name": (spoilt(name="Pizza 0"), "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
+    "attributes": (spoilt(attributes={"a b": 1}), "Device 'bad': attributes"),
+    "type": (spoilt(taints=[7]), "Device 'bad': taints.0: Input should be"),
+    "no fields": (dra.Device.model_construct(), "Device None: AttributeError: "),
+    "scope": (dra.Device(name="bad", all_nodes=True), "Device 'bad': Invalid value: null: `node_name`"),
+    "no device": ("bad", "'bad' is no dra_kit.Device"),
+    "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
+}
+
+
+@pytest.mark.parametrize("where", ["list", "pool"])
+@pytest.mark.parametrize("name", SPOILT)
+async def test_invalid_devices_can_be_dropped_instead(
+    node: Node, caplog: pytest.LogCaptureFixture, name: str, where: str
+) -> None:
+    bad, told = SPOILT[name]
+    found: Any = [*devices("a"), bad, *devices("b")]
+    if where == "pool":
+        found = Inventory.model_construct(pools=[Pool.model_construct(devices=found)])
+    provider = Yielding(found, None, [*devices("a", "b", "c"), bad])
     async with node.running(driver(provider=provider, invalid_devices="drop")):
         await eventually(lambda: node.published() == ["a", "b"])
-    assert len([item for item in caplog.records if item.getMessage() == "device dropped"]) == 2
+        provider.go_on()
+        await eventually(lambda: node.published() == ["a", "b", "c"])
+    [text] = messages(caplog, "device dropped")
+    assert text.startswith(told)
+
+
+@pytest.mark.parametrize("name", sorted(SPOILT.keys() - {"duplicate"}))
+async def test_an_invalid_device_refuses_the_inventory_with_the_same_text(
+    node: Node, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    bad, told = SPOILT[name]
+    async with node.running(driver(provider=Yielding(devices("a"), [*devices("b"), bad]))):
+        await eventually(lambda: messages(caplog, "discover failed"))
+        assert messages(caplog, "discover failed")[0].startswith(told)
+        await eventually(lambda: node.published() == ["a"])
+
+
+async def test_a_failing_discover_tells_the_place_in_the_authors_code_and_its_code(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = Inventing.discover.__code__.co_firstlineno + 1
+    async with node.running(driver(provider=Inventing())):
+        await eventually(lambda: messages(caplog, "discover failed"))
+    told = next(item for item in caplog.records if item.getMessage() == "discover failed")
+    assert (getattr(told, "code", ""), getattr(told, "at", "")) == ("invalid-device", f"{__file__}:{line}")
+
+
+async def test_the_traceback_of_an_error_is_shown_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    class Missing(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield devices(Path("/no/such/bus").read_text())
+
+    async with node.running(driver(provider=Missing(), rescan_every=0.01)):
+        await eventually(lambda: len(messages(caplog, "discover failed")) == 2)
+    lines = [item for item in caplog.records if item.getMessage() == "discover failed"]
+    place = f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
+    assert [(bool(item.exc_info), getattr(item, "at", "")) for item in lines] == [(True, place), (False, place)]
 
 
 async def test_a_discover_that_blocks_for_ever_holds_up_nothing(node: Node) -> None:
@@ -251,18 +313,34 @@ async def test_pools_have_names_of_their_own(node: Node) -> None:
         await node.prepare(lunch)
 
 
-async def test_a_pool_that_is_not_of_this_node_is_left_out_and_told(
-    node: Node, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("field", ["node_selector", "all_nodes", "per_device_node_selection"])
+async def test_a_pool_that_is_not_of_this_node_refuses_the_inventory(
+    node: Node, caplog: pytest.LogCaptureFixture, field: str
 ) -> None:
-    inventory: Inventory[dra.Device] = Inventory(
-        pools=[Pool(devices=devices("a")), Pool(name="fabric", all_nodes=True, devices=devices("b"))]
+    selector = dra.NodeSelector(
+        node_selector_terms=[
+            dra.NodeSelectorTerm(
+                match_fields=[
+                    dra.NodeSelectorRequirement(key="metadata.name", operator="In", values=["node-1"]),
+                ]
+            )
+        ]
     )
-    async with node.running(driver(provider=Yielding(inventory))):
-        await eventually(node.slices)
-    assert node.published() == ["a"]
-    assert [getattr(item, "pool", "") for item in caplog.records if "not of this node" in item.getMessage()] == [
-        "fabric"
-    ]
+    scopes: dict[str, Any] = {
+        "node_selector": ({"node_selector": selector}, {}),
+        "all_nodes": ({"all_nodes": True}, {}),
+        "per_device_node_selection": ({"per_device_node_selection": True}, {"node_name": NODE}),
+    }
+    of_pool, of_device = scopes[field]
+    fabric = Pool(name="fabric", devices=[dra.Device(name="b", **of_device)], **of_pool)
+    inventory: Inventory[dra.Device] = Inventory(pools=[Pool(devices=devices("c")), fabric])
+    async with node.running(driver(provider=Yielding(devices("a"), inventory, None), invalid_devices="drop")):
+        await eventually(lambda: messages(caplog, "discover failed"))
+        assert messages(caplog, "discover failed")[0] == (
+            f"Pool 'fabric': {field}: the node role publishes the pools of its own node only; leave {field} out, or "
+            "the whole pool"
+        )
+        await eventually(lambda: node.published() == ["a"])
 
 
 async def test_a_slice_that_was_edited_is_healed(node: Node) -> None:
@@ -282,6 +360,59 @@ async def test_a_slice_that_was_deleted_is_published_again(node: Node) -> None:
         [item] = node.api.objects("resourceslices")
         node.api.delete("resourceslices", item["metadata"]["name"])
         await eventually(lambda: node.published() == ["a"])
+
+
+def replace_node(node: Node, labels: dict[str, str]) -> str:
+    """The Node is deleted and created again; its new UID."""
+    node.api.delete("nodes", NODE)
+    uid: str = node.api.put("nodes", {"metadata": {"name": NODE, "labels": labels}})["metadata"]["uid"]
+    return uid
+
+
+async def test_a_node_that_is_made_again_owns_the_slices(node: Node) -> None:
+    oven = Oven("a")
+    async with node.running(driver(provider=oven)):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        posts = node.api.asked("POST", SLICES)
+        uid = replace_node(node, {"oven": "cold"})
+        await eventually(node.slices)
+        [item] = node.api.objects("resourceslices")
+        assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [uid]
+        assert node.api.asked("POST", SLICES) == posts + 1
+        assert oven.context is not None
+        assert oven.context.node.labels == {"oven": "cold"}
+
+
+async def test_a_node_that_was_made_again_before_the_first_publication_owns_the_slices(node: Node) -> None:
+    provider = Yielding(None, devices("a"))
+    async with node.running(driver(provider=provider)):
+        await eventually(lambda: node.api.asked("GET", f"/api/v1/nodes/{NODE}"))
+        uid = replace_node(node, {})
+        provider.go_on()
+        await eventually(lambda: node.api.asked("POST", SLICES))
+        await eventually(node.slices)
+        [item] = node.api.objects("resourceslices")
+        assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [uid]
+
+
+async def test_slices_that_are_deleted_again_and_again_are_published_ever_more_slowly(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node.running(driver(provider=Oven("a"))):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        times = []
+        for _ in range(4):
+            [item] = node.api.objects("resourceslices")
+            node.api.delete("resourceslices", item["metadata"]["name"])
+            deleted = time.monotonic()
+            await eventually(node.slices)
+            times.append(time.monotonic() - deleted)
+    assert times[2] >= 0.2
+    assert times[3] >= 1.0
+    told = [item for item in caplog.records if "deleted by somebody else" in item.getMessage()]
+    assert [getattr(item, "in_a_row", 0) for item in told if item.levelno == logging.WARNING] == [2, 3, 4]
 
 
 async def test_slices_of_others_are_left_alone(node: Node) -> None:
@@ -370,8 +501,27 @@ async def test_an_unknown_node_is_told_and_asked_for_again(node: Node, caplog: p
         assert messages(caplog, "slices not published")[0] == (
             "node node-1 does not exist in this cluster; correct --node-name (DRA_NODE_NAME)"
         )
+        codes = {
+            item.getMessage(): getattr(item, "code", "") for item in caplog.records if item.levelno >= logging.WARNING
+        }
+        assert codes == {"slices not published": "unknown-node", "node not read yet": "unknown-node"}
         node.api.put("nodes", known)
         await eventually(node.slices)
+
+
+async def test_an_unknown_node_is_told_again_after_a_while(
+    node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.publisher.TOLD_AGAIN", 0.5)
+    caplog.set_level(logging.DEBUG)
+    node.api.delete("nodes", NODE)
+
+    def levels() -> list[int]:
+        return [item.levelno for item in caplog.records if item.getMessage() == "slices not published"]
+
+    async with node.running(driver()):
+        await eventually(lambda: levels().count(logging.ERROR) == 2)
+    assert logging.DEBUG in levels()
 
 
 async def test_the_slices_are_looked_at_again_a_while_after_a_write(node: Node) -> None:
@@ -379,7 +529,7 @@ async def test_the_slices_are_looked_at_again_a_while_after_a_write(node: Node) 
     async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
         publisher = Publisher(made, NODE, client, ServerFacts(client, NODE, lambda known: None), check_after_write=0.3)
         running = asyncio.create_task(publisher.run(asyncio.Event()))
-        publisher.publish(as_inventory(made, devices("a"), NODE))
+        publisher.publish(as_inventory(made, devices("a"), NODE, lambda name, rule: None))
         await eventually(node.slices)
         [item] = node.api.objects("resourceslices")
         node.api.delete("resourceslices", item["metadata"]["name"])  # nobody watches here

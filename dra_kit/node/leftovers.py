@@ -1,0 +1,72 @@
+"""What a process that was killed leaves behind, on a node where others of the same driver may be at work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final
+
+from dra_kit.errors import DraKitError
+from dra_kit.node.locks import Locks
+from dra_kit.node.service import ClaimService
+from dra_kit.plugin.sockets import remove_stale_sockets
+
+logger = logging.getLogger(__name__)
+
+KINDS_OF_LOCKS: Final = ("claims", "devices", "calls", "effects")
+LOOK_EVERY: Final = 2.0
+"""Seconds between two looks whether another process has ended; a look lists one directory."""
+
+
+class Leftovers:
+    """A part of the node process: finds out whose work is over, and removes what it left.
+
+    Args:
+        driver: the driver's name.
+        kubelet_dir: the kubelet's root directory.
+        locks: the directory of all locks, of the processes too.
+        service: knows the files and the epochs of claims.
+    """
+
+    name = "leftovers"
+
+    def __init__(self, driver: str, kubelet_dir: Path, locks: Path, service: ClaimService) -> None:
+        self._driver = driver
+        self._kubelet_dir = kubelet_dir
+        self._locks = [Locks(locks / kind) for kind in KINDS_OF_LOCKS]
+        self._processes = Locks(locks / "processes")
+        self._service = service
+
+    def present(self) -> AbstractAsyncContextManager[bool]:
+        """This process is there, so that no other one takes its work for a leftover."""
+        return self._processes.hold(secrets.token_hex(8))
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
+        ready.set()
+        accompanied = False
+        while True:
+            removed, held = self._processes.sweep()
+            if removed or (accompanied and not held):
+                await self.sweep()
+            if removed:  # killed: what it had begun without the kubelet, nobody asks for again
+                await self._service.resume()
+            accompanied = held > 0
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def sweep(self) -> None:
+        """Remove what nobody needs any more; a leftover that stays is no reason not to serve, or not to end."""
+        try:
+            for path in remove_stale_sockets(self._kubelet_dir, self._driver):
+                logger.info("stale socket removed", extra={"path": str(path)})
+            for locks in self._locks:
+                locks.sweep()
+            _, others = self._processes.sweep()
+            if not others:
+                await self._service.forget_epochs()
+        except (DraKitError, OSError) as error:
+            logger.error("leftovers not removed", extra={"error": str(error)})
+        await self._service.sweep()
