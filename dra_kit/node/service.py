@@ -169,6 +169,7 @@ class ClaimService:
             if uid in self._ended_epochs:
                 self._ended_epochs.discard(uid)
                 await self._store.forget_epoch(uid)
+                reached(Step.EPOCH_FORGOTTEN)
 
     async def forget_epochs(self) -> None:
         """Drop the epochs that only other processes needed; for when there is no other process."""

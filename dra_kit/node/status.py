@@ -16,6 +16,7 @@ from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.metadata import metadata_json, network_json
 from dra_kit.node.records import ClaimRecord, DeviceRecord
+from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
 from dra_kit.resource.validation.status import validate_device_statuses
 
@@ -100,6 +101,7 @@ class StatusWriter:
                 field_manager=self._driver,
                 force=True,
             )
+            reached(Step.STATUS_WRITTEN)
         except (NotFound, Conflict):
             pass  # the claim is gone or was replaced: nobody reads its status any more
         except Unavailable:

@@ -31,6 +31,7 @@ class Step(StrEnum):
     CLAIM_STORED = "the claim's record is stored"
     FILES_WRITTEN = "the claim's files are written"
     PREPARED = "the claim is prepared, the kubelet not answered"
+    STATUS_WRITTEN = "the claim's status says what became of its devices"
 
     EPOCH_ENDED = "older work for the claim is refused"
     RELEASE_BEGUN = "the claim's record says that it is being released"
@@ -40,6 +41,7 @@ class Step(StrEnum):
     EFFECT_FORGOTTEN = "an effect's record is deleted"
     AUTHOR_UNPREPARED = "the author's unprepare has returned"
     CLAIM_FORGOTTEN = "the claim's record is deleted, the kubelet not answered"
+    EPOCH_FORGOTTEN = "no older work for the claim is left"
 
     DRAINING = "the process stops: no new calls"
     UNREGISTERED = "the registration socket is gone"

@@ -310,7 +310,7 @@ PIZZERIA = """
 
     class Waiter(dra.Preparer):
         async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            models = [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.models")]
+            models = [name for name in list(sys.modules) if name.startswith("kubernetes_asyncio.client.models")]
             rss = int(open("/proc/self/statm").read().split()[1]) * 4096 // 2**20
             return dra.Prepared(env={"MODELS": str(len(models)), "KOPF": str("kopf" in sys.modules), "RSS": str(rss)})
 

@@ -1,0 +1,29 @@
+"""What the whole test run tells at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How often processes were started, called and killed, and where; see tests/crash."""
+    totals: Counter[str] = Counter()
+    crashes: Counter[str] = Counter()
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                if name == "crash":
+                    crashes[str(value)] += 1
+                elif name in {"starts", "calls", "seeds"}:
+                    totals[name] += int(str(value))
+    if not totals:
+        return
+    terminalreporter.section("crash tests")
+    terminalreporter.line(
+        f"{totals['seeds']} seeds, {totals['starts']} processes, {totals['calls']} calls of the kubelet, "
+        f"{crashes.total()} crashes in {len(crashes)} places"
+    )
+    for where, count in sorted(crashes.items()):
+        terminalreporter.line(f"{count:6} {where}")

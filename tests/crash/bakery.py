@@ -1,0 +1,186 @@
+"""The driver that is killed: hardware in a directory, hot-plug by a file, effects of claims and of devices.
+
+``BAKERY`` names the directory; ``BAKERY_STYLE`` how much of the framework the driver uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+import dra_kit as dra
+
+ROOT = Path(os.environ["BAKERY"])
+STYLE: Literal["full", "effects", "plain"] = os.environ["BAKERY_STYLE"]  # type: ignore[assignment]
+HARDWARE = ROOT / "hardware"
+GATES = ROOT / "gates"
+
+
+class BakeConfig(dra.OpaqueConfig, api_version="bakery.example/v1"):
+    """What a claim asks for: an oven, the coating of its pans, and a prepare that waits for a gate of that name."""
+
+    oven: str = "left"
+    temperature: int = 200
+    coating: str = "none"
+    gate: str = ""
+
+
+class Switch:
+    """A file that is there when something is in force; made in two steps, as hardware is."""
+
+    def __init__(self, name: str) -> None:
+        self._path = HARDWARE / f"{name}.json"
+        self._half = HARDWARE / f"{name}.half"
+
+    def on(self, what: str) -> str:
+        if self._path.exists():
+            found = json.loads(self._path.read_text())
+            if found["what"] != what:
+                _violation(f"{what} over {found['what']}")
+            return str(found["serial"])
+        serial = secrets.token_hex(4)
+        self._half.write_text(json.dumps({"what": what, "serial": serial}))
+        self._half.replace(self._path)
+        return serial
+
+    def off(self, what: str, serial: str | None) -> None:
+        if self._path.exists():
+            found = json.loads(self._path.read_text())
+            if found["what"] != what or serial not in {None, found["serial"]}:
+                _violation(f"{what} {serial} undone while {found} is in force")
+        self._path.unlink(missing_ok=True)
+        self._half.unlink(missing_ok=True)
+
+
+class Heat(dra.Effect[str], id="heat"):
+    """An oven at a temperature, for every claim that asks for the same; the outcome is the number of its flame."""
+
+    oven: str
+    temperature: int
+
+    def keys(self) -> Iterable[str]:
+        return [f"oven/{self.oven}"]
+
+    async def apply(self, previous: str | None) -> str:
+        return Switch(f"oven-{self.oven}").on(f"{self.temperature}")
+
+    async def revert(self, outcome: str | None) -> None:
+        Switch(f"oven-{self.oven}").off(f"{self.temperature}", outcome)
+
+
+class Coat(dra.Effect[str], id="coat"):
+    """A pan, by its make, with a coating; blocking, in a thread."""
+
+    pan: str
+    make: str
+    coating: str
+
+    def keys(self) -> Iterable[str]:
+        return [f"pan/{self.pan}"]
+
+    def apply(self, previous: str | None) -> str:
+        return Switch(f"pan-{self.pan}").on(f"{self.make} {self.coating}")
+
+    def revert(self, outcome: str | None) -> None:
+        Switch(f"pan-{self.pan}").off(f"{self.make} {self.coating}", outcome)
+
+
+class Pan(dra.Device):
+    """A device whose make changes when it is replugged."""
+
+    make: str
+
+
+def _pool(name: str, pans: Mapping[str, str]) -> dra.Pool[Pan]:
+    devices = [Pan(name=pan, make=make, attributes={"make": make}) for pan, make in pans.items()]
+    return dra.Pool(name=name, devices=devices)
+
+
+class Pantry(dra.DeviceProvider[Pan]):
+    """Reads ``menu.json``, pools with the makes of their pans, again whenever it has changed."""
+
+    def startup(self, context: dra.Context[Any]) -> None:
+        self._context = context
+
+    def discover(self) -> Iterator[dra.Inventory[Pan]]:
+        seen = ""
+        while not self._context.stopping:
+            self._tell()
+            text = (ROOT / "menu.json").read_text()
+            if text != seen:
+                seen = text
+                yield dra.Inventory(pools=[_pool(name, pans) for name, pans in json.loads(text).items()])
+            time.sleep(0.01)
+
+    def _tell(self) -> None:
+        """What becomes known of pans after they were prepared."""
+        facts = ROOT / "facts.json"
+        if not facts.exists():
+            return
+        for pan, attributes in json.loads(facts.read_text()).items():
+            self._context.update(pan, metadata=dra.DeviceMetadata(attributes=attributes))
+        facts.unlink()
+
+
+class Baker(dra.Preparer[BakeConfig, Pan]):
+    """Edits of the CDI spec that name what the hardware says, metadata, a status, and a state."""
+
+    async def prepare_claim(
+        self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice[BakeConfig, Pan]]
+    ) -> list[dra.Prepared]:
+        config = devices[0].config
+        if config.gate:
+            await _gate(config.gate)
+        edits: dict[str, str] = {}
+        if STYLE != "plain":
+            edits = {"FLAME": await claim.ensure(Heat(oven=config.oven, temperature=config.temperature))}
+        return [await self._one(device, edits) for device in devices]
+
+    async def _one(self, device: dra.AllocatedDevice[BakeConfig, Pan], edits: dict[str, str]) -> dra.Prepared:
+        make, coating = device.advertised.make, device.config.coating
+        env = {f"{device.env_name}_MAKE": make}
+        if STYLE == "plain":
+            return dra.Prepared(env=env)
+        env[f"{device.env_name}_COAT"] = await device.ensure(Coat(pan=device.name, make=make, coating=coating))
+        return dra.Prepared(
+            env=env,
+            claim_edits=dra.ContainerEdits(env=edits),
+            metadata=dra.DeviceMetadata(attributes={"make": make}),
+            status=dra.DeviceStatus(data={"make": make}),
+            state={"pan": device.name},
+        )
+
+
+class TidyBaker(Baker):
+    """Has an imperative ``unprepare`` too, which writes down whom it was called for."""
+
+    async def unprepare(self, claim: dra.ClaimReference, state: Sequence[JsonValue]) -> None:
+        with (ROOT / "unprepared").open("a") as file:
+            file.write(json.dumps({"uid": claim.uid, "state": list(state)}) + "\n")
+
+
+async def _gate(name: str) -> None:
+    (GATES / f"{name}.entered").touch()
+    while not (GATES / f"{name}.open").exists():  # noqa: ASYNC110 - another process opens it
+        await asyncio.sleep(0.01)
+
+
+def _violation(text: str) -> None:
+    with (ROOT / "violations").open("a") as file:
+        file.write(text + "\n")
+
+
+driver = dra.Driver(
+    "dra.bakery",
+    provider=Pantry(),
+    preparer=TidyBaker() if STYLE == "full" else Baker(),
+    effects=[] if STYLE == "plain" else [Heat, Coat],
+)

@@ -1,0 +1,103 @@
+"""Two processes of a rolling update: claims come and go, the old one is killed in the middle, or ends late."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+
+from dra_kit.node.steps import Step
+from tests.crash.invariants import check, check_stopped
+from tests.crash.launch import Crash
+from tests.crash.world import Claim, Counts, World, world
+from tests.support.api import eventually
+
+
+async def test_the_old_process_is_killed_in_the_middle_of_a_prepare(counted: Callable[[Counts], None]) -> None:
+    async with world() as made:
+        old = await made.start()
+        kept = made.allocate(["pan-0"])
+        await made.prepare(kept)
+        slow = made.allocate(["pan-1"], coating="teflon", gate="slow")
+        preparing = asyncio.create_task(made.prepare(slow))
+        await eventually(lambda: made.entered("slow"))
+        made.new_pod()
+        await made.start()
+        await _come_and_go(made)
+        old.arm(Crash(Step.EFFECT_APPLIED))
+        made.open_gate("slow")
+        await preparing
+        assert old.crashed_at == Step.EFFECT_APPLIED
+        await check(made)
+        await _end(made, counted)
+
+
+async def test_the_old_process_is_killed_in_the_middle_of_a_release(counted: Callable[[Counts], None]) -> None:
+    async with world() as made:
+        old = await made.start()
+        first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
+        await made.prepare(first, second)
+        old.arm(Crash(Step.EFFECT_REVERTED))
+        client = made.kubelet.plugin("dra.bakery")
+        made.new_pod()
+        await made.start()
+        # the kubelet's call is on its way to the old process when the new one appears
+        await asyncio.gather(client.unprepare([first.reference]), _come_and_go(made), return_exceptions=True)
+        assert old.crashed_at == Step.EFFECT_REVERTED
+        await made.unprepare(first)
+        await check(made)
+        await _end(made, counted)
+
+
+async def test_a_prepare_that_ends_while_the_old_process_stops_is_told_in_the_status(
+    counted: Callable[[Counts], None],
+) -> None:
+    async with world() as made:
+        old = await made.start()
+        slow = made.allocate(["pan-1"], gate="slow")
+        preparing = asyncio.create_task(made.prepare_once(slow))
+        await eventually(lambda: made.entered("slow"))
+        made.new_pod()
+        await made.start()
+        await _come_and_go(made)  # the new process has begun to resume, and waits for the old one's claim
+        stopping = asyncio.create_task(made.stop(old))
+        await eventually(lambda: len(made.kubelet.plugins("dra.bakery")) == 1)
+        made.open_gate("slow")
+        await asyncio.gather(preparing, stopping)
+        await made.prepare(slow)  # the connection was cut when its socket went: asked again, answered from the record
+        await check(made)
+        await _end(made, counted)
+
+
+async def test_the_new_process_does_not_come_up(counted: Callable[[Counts], None]) -> None:
+    async with world() as made:
+        await made.start()
+        claim = made.allocate(["pan-0"])
+        await made.prepare(claim)
+        made.new_pod()
+        new = await made.start()
+        new.send(signal.SIGKILL)
+        await eventually(lambda: not new.alive)
+        await _come_and_go(made)
+        await check(made)
+        await _end(made, counted)
+
+
+async def _come_and_go(world: World) -> None:
+    claims = [world.allocate([f"pan-{number}"]) for number in (3, 4, 5)]
+
+    async def one(claim: Claim) -> None:
+        await world.prepare(claim)
+        await world.unprepare(claim)
+
+    await asyncio.gather(*(one(claim) for claim in claims[:2]), world.prepare(claims[2]))
+    await world.unprepare(claims[2])
+
+
+async def _end(world: World, counted: Callable[[Counts], None]) -> None:
+    await world.unprepare(*world.claims.values())
+    await check(world)
+    for process in list(world.processes):
+        await world.stop(process)
+    check_stopped(world)
+    counted(world.counts)

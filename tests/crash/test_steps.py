@@ -1,0 +1,76 @@
+"""kill -9 after each step of the node's list, once in a life that passes them all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from dra_kit.node.steps import Step
+from tests.crash.invariants import check, check_stopped
+from tests.crash.launch import Crash
+from tests.crash.world import NODE, Counts, World, world
+
+
+async def life(world: World, crash: Crash | None) -> None:
+    """Every step at least once: start, publication, claims that come and go, hot-plug, and the end."""
+    await world.start(crash)
+    await check(world)
+    first = world.allocate(["pan-0", "pan-1"], coating="teflon")
+    second = world.allocate(["pan-2"])
+    await world.prepare(first, second)
+    await check(world)
+    # hot-plug: a pan is replugged, a pool comes and goes
+    world.publish({NODE: world.menu[NODE] | {"pan-0": "steel"}, "cellar": {"pan-9": "iron"}})
+    await check(world)
+    world.publish({NODE: world.menu[NODE]})
+    await check(world)
+    # released while it is being prepared
+    third = world.allocate(["pan-3"], gate="slow")
+    preparing = asyncio.create_task(world.prepare_once(third))
+    await asyncio.wait({preparing, asyncio.create_task(_entered(world, "slow"))}, return_when="FIRST_COMPLETED")
+    releasing = asyncio.create_task(world.unprepare(third))
+    await asyncio.sleep(0)
+    world.open_gate("slow")
+    await asyncio.gather(preparing, releasing)
+    await check(world)
+    # allocated anew
+    world.allocate(["pan-4"], second, coating="enamel")
+    second.answer = None
+    await world.prepare(second)
+    await check(world)
+    await world.unprepare(first)
+    await check(world)
+    await _end(world)
+
+
+async def _entered(world: World, gate: str) -> None:
+    while not world.entered(gate):  # noqa: ASYNC110 - another process enters
+        await asyncio.sleep(0.01)
+
+
+async def _end(world: World) -> None:
+    await world.running()
+    for process in list(world.processes):
+        await world.stop(process)
+    await world.running()
+    await check(world)
+    await world.unprepare(*world.claims.values())
+    await check(world)
+    for process in list(world.processes):
+        await world.stop(process)
+    check_stopped(world)
+
+
+@pytest.mark.parametrize("step", Step, ids=lambda step: step.name)
+async def test_killed_after(step: Step, counted: Callable[[Counts], None]) -> None:
+    async with world() as made:
+        await life(made, Crash(step))
+        assert made.counts.crashes == [step.value], "a step that is in the list is reached"
+        counted(made.counts)
+
+
+async def test_not_killed() -> None:
+    async with world() as made:
+        await life(made, None)

@@ -1,0 +1,295 @@
+"""A node whose driver is killed again and again: what the cluster and the kubelet do, and what they remember."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from dra_kit.errors import KubeletError
+from dra_kit.kubelet.kubelet import Kubelet
+from dra_kit.kubelet.plugin import Device, PluginClient
+from dra_kit.node.dump import dump_state
+from dra_kit.resource.reference import ClaimReference
+from tests.crash.launch import Crash, NodeProcess
+from tests.support.api import Api, eventually
+
+T = TypeVar("T")
+DRIVER = "dra.bakery"
+NODE = "node-1"
+BAKERY = Path(__file__).with_name("bakery.py")
+PATIENCE = 30.0
+"""Seconds in which everything that should become true does, on the slowest machine."""
+
+
+@dataclass
+class Claim:
+    """A claim as the cluster knows it, and what the kubelet was told of it.
+
+    Attributes:
+        devices: what it is allocated.
+        config: of the claim.
+        answer: what the kubelet was answered; None as long as it is not prepared.
+    """
+
+    reference: ClaimReference
+    devices: tuple[str, ...]
+    config: dict[str, Any] = field(default_factory=dict)
+    answer: tuple[Device, ...] | None = None
+
+    @property
+    def uid(self) -> str:
+        return self.reference.uid
+
+
+@dataclass
+class Counts:
+    """What a run consisted of."""
+
+    starts: int = 0
+    calls: int = 0
+    crashes: list[str] = field(default_factory=list)
+
+
+class World:
+    """An asynchronous context manager.
+
+    Attributes:
+        claims: those that are prepared, or that the kubelet is about to prepare, by UID.
+        menu: pools, their devices and what each is made of.
+        counts: what happened.
+    """
+
+    def __init__(self, directory: Path, style: str = "full") -> None:
+        self.directory = directory
+        self.style = style
+        self.root = directory / "node" / "k"
+        self.cdi = directory / "node" / "cdi"
+        self.bakery = directory / "node" / "bakery"
+        self.state = directory / "node" / "state"
+        for path in (self.root, self.bakery / "hardware", self.bakery / "gates", directory / "processes"):
+            path.mkdir(parents=True)
+        self.api = Api()
+        self.kubelet = Kubelet(self.root, get_info_timeout=60, call_timeout=60)
+        self.claims: dict[str, Claim] = {}
+        self.menu: dict[str, dict[str, str]] = {}
+        self.counts = Counts()
+        self.processes: list[NodeProcess] = []
+        self.past: list[NodeProcess] = []
+        self._names = itertools.count(1)
+        self._pod = itertools.count(1)
+        self._starting = asyncio.Lock()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._stack.enter_context(self.api)
+        self.api.put("nodes", {"metadata": {"name": NODE}})
+        self._kubeconfig = self.api.kubeconfig(self.directory / "kubeconfig")
+        await self._stack.enter_async_context(self.kubelet)
+        self.publish({NODE: {f"pan-{number}": "iron" for number in range(6)}})
+        self.new_pod()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for process in (*self.processes, *self.past):
+            process.close()
+        await self._stack.aclose()
+
+    # -- the cluster
+
+    def publish(self, menu: dict[str, dict[str, str]]) -> None:
+        """The hardware is this from now on."""
+        self.menu = menu
+        path = self.bakery / "menu.json"
+        path.with_suffix(".new").write_text(json.dumps(menu))
+        path.with_suffix(".new").replace(path)
+
+    def tell(self, facts: dict[str, dict[str, str]]) -> None:
+        """The author's code learns attributes of pans."""
+        path = self.bakery / "facts.json"
+        path.with_suffix(".new").write_text(json.dumps(facts))
+        path.with_suffix(".new").replace(path)
+
+    def allocate(self, devices: Sequence[str], claim: Claim | None = None, **config: Any) -> Claim:
+        """A new claim with these devices, or one that is allocated anew."""
+        if claim is None:
+            name = f"claim-{next(self._names)}"
+            claim = Claim(ClaimReference("default", name, f"uid-{name}"), ())
+        claim.devices, claim.config = tuple(devices), config
+        parameters = {"apiVersion": "bakery.example/v1", "kind": "BakeConfig", **config}
+        results = [{"request": "pan", "driver": DRIVER, "pool": NODE, "device": item} for item in devices]
+        entries = [
+            {"source": "FromClaim", "requests": [], "opaque": {"driver": DRIVER, "parameters": parameters}},
+        ]
+        metadata = {"name": claim.reference.name, "namespace": "default", "uid": claim.uid}
+        status = {"allocation": {"devices": {"results": results, "config": entries}}}
+        self.api.put("resourceclaims", {"metadata": metadata, "spec": {}, "status": status})
+        return claim
+
+    def delete(self, claim: Claim) -> None:
+        """The claim object goes, whatever the node has."""
+        self.api.delete("resourceclaims", claim.reference.name, "default")
+
+    def open_gate(self, name: str) -> None:
+        (self.bakery / "gates" / f"{name}.open").touch()
+
+    def entered(self, name: str) -> bool:
+        """Whether a prepare waits, or has waited, at that gate."""
+        return (self.bakery / "gates" / f"{name}.entered").exists()
+
+    # -- processes
+
+    def new_pod(self) -> None:
+        """What is started from now on is of a new pod: its sockets have other names."""
+        self._pod_uid = f"pod-{next(self._pod)}"
+
+    async def start(self, crash: Crash | None = None) -> NodeProcess:
+        """One more process, registered with the kubelet unless it ends before."""
+        number = self.counts.starts
+        self.counts.starts += 1
+        process = NodeProcess(
+            self.directory / "processes" / str(number),
+            [
+                str(BAKERY), "--node-name", NODE, "--kubeconfig", str(self._kubeconfig), "--kubelet-dir",
+                str(self.root), "--cdi-dir", str(self.cdi), "--state-dir", str(self.state),
+                "--log-format", "json",
+            ],
+            {"BAKERY": str(self.bakery), "BAKERY_STYLE": self.style},
+            pod_uid=self._pod_uid,
+            watched=self.directory / "node",
+        )  # fmt: skip
+        before = set(self.kubelet.plugins(DRIVER))
+        process.start(crash)
+        self.processes.append(process)
+        await eventually(lambda: set(self.kubelet.plugins(DRIVER)) - before or not process.alive, PATIENCE)
+        return process
+
+    async def running(self, crash: Crash | None = None) -> None:
+        """Sees to it that a process runs, as the kubelet restarts a container."""
+        async with self._starting:
+            for process in [item for item in self.processes if not item.alive]:
+                self._buried(process)
+            while not any(process.alive for process in self.processes):
+                process = await self.start(crash)
+                crash = None
+                if not process.alive:
+                    self._buried(process)
+
+    def _buried(self, process: NodeProcess) -> None:
+        self.processes.remove(process)
+        self.past.append(process)
+        assert process.exit_code == -signal.SIGKILL, f"ended with {process.exit_code}\n{process.log()}"
+        if process.crashed_at:
+            self.counts.crashes.append(process.crashed_at)
+
+    async def stop(self, process: NodeProcess, crash: Crash | None = None) -> None:
+        """SIGTERM; with a crash on the way, perhaps."""
+        if crash is not None:
+            process.arm(crash)
+        process.send(signal.SIGTERM)
+        self.processes.remove(process)
+        self.past.append(process)
+        await eventually(lambda: not process.alive, PATIENCE)
+        if process.crashed_at:
+            self.counts.crashes.append(process.crashed_at)
+        else:
+            assert process.exit_code in {0, -signal.SIGKILL}, f"ended with {process.exit_code}\n{process.log()}"
+
+    # -- the kubelet, which asks until it is answered
+
+    async def prepare(self, *claims: Claim) -> None:
+        """One call for all, repeated until each is prepared; an answer given before is given again."""
+        for claim in claims:
+            self.claims[claim.uid] = claim
+        references = [claim.reference for claim in claims]
+
+        async def ask(client: PluginClient) -> str:
+            answers = await client.prepare(references)
+            for claim in claims:
+                if not answers[claim.uid].error:
+                    devices = answers[claim.uid].devices
+                    assert claim.answer in {None, devices}, f"{claim} is answered {devices} now"
+                    claim.answer = devices
+            return "; ".join(answer.error for answer in answers.values() if answer.error)
+
+        await self._until_answered(ask)
+
+    async def prepare_once(self, claim: Claim) -> bool:
+        """One call, with no repetition; whether it was prepared."""
+        try:
+            answers = await _asked(self.kubelet.plugin(DRIVER).prepare([claim.reference]))
+        except KubeletError:
+            return False
+        if answers[claim.uid].error:
+            return False
+        claim.answer = answers[claim.uid].devices
+        return True
+
+    async def unprepare(self, *claims: Claim) -> None:
+        """One call for all, repeated until each is released."""
+        references = [claim.reference for claim in claims]
+
+        async def ask(client: PluginClient) -> str:
+            return "; ".join(filter(None, (await client.unprepare(references)).values()))
+
+        await self._until_answered(ask)
+        for claim in claims:
+            self.claims.pop(claim.uid, None)
+            claim.answer = None
+
+    async def _until_answered(self, ask: Callable[[PluginClient], Coroutine[Any, Any, str]]) -> None:
+        error = ""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    await self.running()
+                    self.counts.calls += 1
+                    try:
+                        error = await _asked(ask(self.kubelet.plugin(DRIVER)))
+                    except KubeletError as failure:
+                        error = str(failure)
+                    if not error:
+                        return
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"the kubelet is still answered {error!r}\n{self.logs()}") from None
+
+    # -- what is there
+
+    def dump(self) -> dict[str, Any]:
+        return dump_state(self.state / "state.sqlite")
+
+    def logs(self) -> str:
+        """The last lines of the last processes."""
+        texts = ["\n".join(process.log().splitlines()[-40:]) for process in (*self.past, *self.processes)]
+        return "\n---\n".join(texts[-4:])
+
+
+async def _asked(call: Awaitable[T]) -> T:
+    """The outcome of a call; one that the end of its connection cancels is an error like any other.
+
+    Raises:
+        KubeletError: in that case.
+    """
+    try:
+        return await call
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise KubeletError("the connection was closed") from None
+
+
+@asynccontextmanager
+async def world(style: str = "full") -> AsyncIterator[World]:
+    """A world in a directory whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="w") as directory:
+        async with World(Path(directory), style) as made:
+            yield made
