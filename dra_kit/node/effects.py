@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -147,6 +147,18 @@ class EffectEngine:
                     failures.append(str(error))
         if failures:
             raise TransientError(f"claim {claim}: {'; '.join(failures)}", code="revert-failed")
+
+    async def undo_unneeded(self) -> None:
+        """Undo what no claim needs any more; what cannot be undone is told, and tried when its keys are wanted."""
+        for unneeded in [record for record in self._store.effects() if not record.claims]:
+            async with self._locked(unneeded.keys):
+                await self._undo_if_unneeded(unneeded.number)
+
+    async def _undo_if_unneeded(self, number: int) -> None:
+        for record in self._store.effects():
+            if record.number == number and not record.claims:
+                with suppress(DraKitError):  # told there
+                    await self._revert(record)
 
     async def _revert(self, record: EffectRecord) -> None:
         cls = self._known[record.effect]

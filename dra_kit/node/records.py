@@ -58,6 +58,10 @@ class ClaimRecord(BaseModel):
     pod_claim_name: str | None = None
     metadata_generation: int = 1
 
+    def has(self, pool: str, device: str) -> bool:
+        """Whether the claim was prepared with that device."""
+        return any((item.pool, item.device) == (pool, device) for item in self.devices)
+
     def to_json(self) -> str:
         """The record as it is stored; what has its default is left out."""
         return self.model_dump_json(exclude_defaults=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 from collections.abc import Iterator
@@ -16,7 +17,6 @@ logger = logging.getLogger(__name__)
 
 TABLES: Final = {
     "claims": ("uid", "namespace", "name", "phase", "record"),
-    "claim_devices": ("uid", "pool", "device", "share_id", "exclusive"),
     "epochs": ("epoch", "uid"),
     "effects": ("number", "effect", "spec", "keys", "phase", "outcome", "boot_id", "error"),
     "effect_claims": ("effect", "uid", "namespace", "name"),
@@ -68,10 +68,22 @@ def carry_over(aside: Path, database: sqlite3.Connection) -> int:
                 for row in _readable(damaged, table, columns):
                     database.execute(insert, row)
                     rows += 1
+            _derive_devices(database)
     except sqlite3.DatabaseError as error:  # no database at all any more
         logger.warning("nothing can be read of it", extra={"aside": str(aside), "error": str(error)})
     logger.warning("rows carried over", extra={"rows": rows})
     return rows
+
+
+def _derive_devices(database: sqlite3.Connection) -> None:
+    """Who has which device, from the records: a table of its own only so that it can be asked fast."""
+    for uid, record in database.execute("SELECT uid, record FROM claims").fetchall():
+        for device in json.loads(record).get("devices", ()):
+            shared = device.get("admin_access") or device.get("share_id")
+            database.execute(
+                "INSERT INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
+                (uid, device["pool"], device["device"], device.get("share_id") or "", int(not shared)),
+            )
 
 
 def _readable(database: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:

@@ -307,18 +307,23 @@ class ClaimService:
         self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None
     ) -> None:
         """Keep and publish what became known of a device after it was prepared, for every claim that has it."""
-        for known in self._store.claims():
-            if all((item.pool, item.device) != (pool, device) for item in known.devices):
-                continue
-            with log_context(claim=str(known.reference), claim_uid=known.uid):
-                async with self._claims.hold(known.uid):
-                    record = self._store.claim(known.uid)
-                    if record is None or record.phase != "prepared":
-                        continue
+        kept = False
+        # a claim that is being prepared is waited for: its record comes at the end
+        for uid in {record.uid for record in self._store.claims()} | set(self._preparing):
+            async with self._claims.hold(uid):
+                record = self._store.claim(uid)
+                if record is None or record.phase != "prepared" or not record.has(pool, device):
+                    continue
+                kept = True
+                with log_context(claim=str(record.reference), claim_uid=uid):
                     record = updated(record, pool, device, status, metadata)
                     await self._store.put_claim(record, epoch=self._store.epoch(), then=self._write_early)
                     await self._write_files(record)
                     self._prepared(record)
+        if not kept:
+            logger.warning(
+                "facts of a device dropped: no claim is prepared with it", extra={"pool": pool, "device": device}
+            )
 
     # -- the life of the process
 
@@ -351,6 +356,7 @@ class ClaimService:
                         await self._resume(known.uid)
                     except DraKitError as error:  # done when the kubelet asks
                         logger.warning("claim not resumed", extra={"error": str(error), "code": error.code})
+        await self._effects.undo_unneeded()
         for reference in {claim for effect in self._store.effects() for claim in effect.claims}:
             async with self._claims.hold(reference.uid):
                 if self._store.claim(reference.uid) is None:

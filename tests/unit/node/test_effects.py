@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from dra_kit.errors import ConfigurationError
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
 from tests.unit.node.hardware import Baker, Heat, hang, kitchen
-from tests.unit.node.role import Node
+from tests.unit.node.role import DRIVER, Node
 
 
 async def test_an_effect_is_applied_once_for_two_claims_and_undone_with_the_last(node: Node) -> None:
@@ -415,3 +417,17 @@ async def test_effects_on_different_keys_do_not_wait_for_each_other(node: Node) 
         await node.prepare(a, b)
         assert Heat.hardware.on == {"left": 200, "right": 200}
         await node.unprepare(a, b)
+
+
+async def test_an_effect_that_no_claim_needs_is_undone_at_start(node: Node) -> None:
+    """Who needed it was on a page of the database that could not be read any more."""
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+        db.execute("DELETE FROM effect_claims")
+        db.execute("DELETE FROM claims")
+        db.commit()
+    async with node.running(kitchen()):
+        await eventually(lambda: Heat.hardware.on == {})
+        await eventually(lambda: node.effects() == [])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,20 @@ async def test_a_sound_database_is_left_alone(node: Node) -> None:
     async with node.running(driver()):
         assert node.records() == ["lunch"]
     assert aside(node) == []
+
+
+async def test_a_device_of_a_carried_over_claim_is_not_given_away(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver()):
+        await node.prepare(lunch)
+    with closing(sqlite3.connect(database(node))) as db:
+        db.execute("DELETE FROM claim_devices")  # as if its pages could not be read
+        db.commit()
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(database(node).read_bytes())
+    data[32:40] = b"\x00\x00\x00\x7f\x00\x00\x00\x05"
+    database(node).write_bytes(data)
+    async with node.running(driver()):
+        error = await node.error(node.claim("dinner", ["pizza-0"]))
+        assert "default/lunch" in error
+        assert "default/dinner" in error

@@ -144,3 +144,26 @@ async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCa
         oven.context.update("pizza-0", status=bad)
         await eventually(lambda: [item for item in caplog.records if "facts of a device" in item.getMessage()])
         assert node.records() == ["lunch"]
+
+
+async def test_facts_told_while_the_claim_is_being_prepared_are_kept(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim()
+
+    def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        assert oven.context is not None
+        oven.context.update(device.name, status=ready("True"))
+        return dra.Prepared()
+
+    async with node.running(driver(Doing(prepare), oven)):
+        await node.prepare(lunch)
+        await eventually(lambda: [item["conditions"][0]["status"] for item in statuses(node)] == ["True"])
+
+
+async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    oven = Oven()
+    async with node.running(driver(provider=oven)):
+        await node.prepare(node.claim())
+        assert oven.context is not None
+        oven.context.update("piza-0", status=ready())
+        await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
