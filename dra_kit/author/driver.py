@@ -42,8 +42,8 @@ class Driver(Generic[ConfigT, DeviceT]):
             devices, or none in the whole driver.
         rescan_every: seconds after which ``discover`` is started again; None means never.
         invalid_devices: what becomes of a device that breaks a rule of the API after all: "refuse" the inventory
-            and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that ``discover``
-            makes of invalid devices is refused where it is made.
+            and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
+            ``discover`` makes of invalid devices is refused where it is made.
 
     Raises:
         ConfigurationError: naming what does not fit together.
