@@ -49,12 +49,15 @@ class Leftovers:
         ready.set()
         accompanied = False
         while True:
-            removed, held = self._processes.sweep()
-            if removed or (accompanied and not held):
-                await self.sweep()
-            if removed:  # killed: what it had begun without the kubelet, nobody asks for again
-                await self._service.resume()
-            accompanied = held > 0
+            try:
+                removed, held = self._processes.sweep()
+                if removed or (accompanied and not held):
+                    await self.sweep()
+                if removed:  # killed: what it had begun without the kubelet, nobody asks for again
+                    await self._service.resume()
+                accompanied = held > 0
+            except DraKitError as error:  # a disk that does not work now is no reason to end
+                logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(LOOK_EVERY)
 
     async def sweep(self) -> None:

@@ -49,11 +49,14 @@ class Orphans:
         """See :class:`dra_kit.process.supervisor.Part`; one GET for each recorded claim in a round."""
         ready.set()
         while True:
-            suspects = await self._orphans(self._store.claims())
+            try:
+                suspects = await self._orphans(self._store.claims())
+            except DraKitError as error:  # a disk that does not work now is no reason to end
+                logger.error("orphans not looked for", extra={"error": str(error), "code": error.code})
+                suspects = []
             await asyncio.sleep(self._patience)
-            if suspects:
-                for record in await self._orphans(suspects):
-                    await self._release(record)
+            for record in await self._orphans(suspects):
+                await self._release(record)
             await asyncio.sleep((SUSPICION_ROUNDS - 1) * self._patience)
 
     async def _orphans(self, records: list[ClaimRecord]) -> list[ClaimRecord]:

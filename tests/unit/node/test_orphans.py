@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
-from tests.unit.node.role import Node
+from tests.unit.node.role import DRIVER, Node
 
 
 def forget(node: Node, name: str) -> None:
@@ -87,3 +89,20 @@ async def test_a_look_is_one_get_for_each_claim(node: Node) -> None:
     async with node.running(driver(), orphan_patience=3600):
         await node.prepare(lunch)
         assert node.gets(lunch) == 1
+
+
+async def test_state_that_cannot_be_read_for_a_while_ends_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    def told(text: str) -> bool:
+        return any(text in record.getMessage() for record in caplog.records)
+
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(), orphan_patience=0.02):
+        in_the_way = node.root / "state" / "locks" / "processes" / "no-file.lock"
+        in_the_way.mkdir()
+        with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+            db.execute("ALTER TABLE claims RENAME TO elsewhere")
+            await eventually(lambda: told("orphans not looked for") and told("leftovers not looked for"))
+            db.execute("ALTER TABLE elsewhere RENAME TO claims")
+        in_the_way.rmdir()
+        await node.prepare(lunch)
+        assert node.records() == ["lunch"]
