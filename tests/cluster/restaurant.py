@@ -12,7 +12,7 @@ from typing import Any, Self
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES
-from dra_kit.sandbox.story_run import namespace_for
+from dra_kit.sandbox.stage import namespace_for
 
 POLL_SECONDS = 0.3
 DEADLINE_SECONDS = 180
@@ -42,7 +42,7 @@ class Restaurant:
     @asynccontextmanager
     async def open(cls, client: Client, device_class: str) -> AsyncIterator[Self]:
         """A restaurant in a new namespace, which is gone in the end."""
-        namespace = namespace_for("restaurant")
+        namespace = namespace_for("story", "restaurant")
         await client.create(NAMESPACES, {"metadata": {"name": namespace}, "apiVersion": "v1", "kind": "Namespace"})
         try:
             await client.create(RESOURCE_CLAIM_TEMPLATES, _template(namespace, device_class))

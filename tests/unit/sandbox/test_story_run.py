@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from dra_kit.sandbox.facts import Facts
+from dra_kit.sandbox.stage import namespace_for
 from dra_kit.sandbox.story import Step, Story, load_story
-from dra_kit.sandbox.story_run import StoryResult, namespace_for, run_story
+from dra_kit.sandbox.story_run import StoryResult, run_story
 from tests.unit.sandbox.cluster import Cluster, Object, allocated, runs
 
 CLAIM = """\
@@ -272,12 +273,12 @@ async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["order-by-claim", "Two_pizzas!", "x" * 200, "--a--"])
 def test_a_namespace_is_a_dns_label(name: str) -> None:
-    namespace = namespace_for(name)
+    namespace = namespace_for("story", name)
 
     assert len(namespace) <= 63
     assert namespace.replace("-", "").isalnum()
     assert namespace == namespace.lower()
-    assert namespace_for(name) != namespace
+    assert namespace_for("story", name) != namespace
 
 
 class Recorder:

@@ -1,0 +1,196 @@
+"""A namespace of its own in a cluster: where stories and tests make objects, and so that nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+
+from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
+from dra_kit.kube.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.sandbox.facts import Cluster, Facts, gather
+from dra_kit.sandbox.manifests import Manifest
+
+POLL_SECONDS = 0.3
+
+
+def namespace_for(purpose: str, name: str) -> str:
+    """A new namespace's name, a DNS label that tells its purpose: ``<purpose>-<name>-<six random digits>``."""
+    readable = re.sub(r"[^a-z0-9]+", "-", f"{purpose}-{name}".lower()).strip("-")
+    return f"{readable[:54]}-{secrets.token_hex(3)}"
+
+
+class Stage:
+    """A namespace, and the objects made in it.
+
+    Args:
+        cluster: where it is.
+        namespace: its name; it must not exist yet.
+        labels: of the namespace.
+        timeout: seconds that each wait may take.
+
+    Attributes:
+        namespace: its name.
+        created: what was made, in this order, whether it is still there or not.
+    """
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, *, labels: Mapping[str, str] | None = None, timeout: float = 180
+    ) -> None:
+        self.namespace = namespace
+        self.created: list[Manifest] = []
+        self._cluster = cluster
+        self._client = cluster.client
+        self._labels = dict(labels or {})
+        self._timeout = timeout
+        self._former_files: dict[str, str] = {}
+        self._slices: set[str] = set()
+        self._node_state: set[str] = set()
+
+    async def open(self) -> None:
+        """Remember how the cluster is, and make the namespace.
+
+        Raises:
+            KubeError: the API server does not take it.
+        """
+        self._slices, self._node_state = await self._published(), set(await self._cluster.node_state())
+        metadata = {"name": self.namespace, "labels": self._labels}
+        try:
+            await self._client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        except asyncio.CancelledError:
+            await self.close()  # it may exist
+            raise
+
+    async def create(self, manifest: Manifest) -> None:
+        """Make an object, in the namespace when it is namespaced.
+
+        Raises:
+            KubeError: the API server does not take it.
+        """
+        namespaced = manifest.resource.namespaced
+        metadata = {**manifest.body["metadata"], **({"namespace": self.namespace} if namespaced else {})}
+        problem: KubeError = Unavailable(f"{manifest} was not sent")
+        # noted first: whatever interrupts the request, the object may exist then
+        self.created.append(manifest)
+        async for _ in self.until_deadline():
+            try:
+                await self._client.create(manifest.resource, {**manifest.body, "metadata": metadata})
+            except KubeError as error:
+                problem = error
+                # the service account of a new namespace comes a moment later than the namespace
+                if not (isinstance(error, Forbidden) and "serviceaccount" in error.message):
+                    break
+            else:
+                return
+        if not isinstance(problem, Unavailable):
+            self.created.remove(manifest)
+        raise problem
+
+    def find(self, reference: str) -> Manifest | None:
+        """What was made as ``<kind>/<name>``; None when nothing was."""
+        return next((item for item in self.created if str(item) == reference), None)
+
+    async def delete(self, manifest: Manifest) -> bool:
+        """Delete an object and wait; True when it is gone."""
+        return await self._remove([manifest])
+
+    async def replace_file(self, setting: str, text: str) -> None:
+        """Replace the file that the driver's setting names, until :meth:`close`."""
+        former = await self._cluster.replace_file(setting, text)
+        self._former_files.setdefault(setting, former)
+
+    async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> Facts:
+        """Look at pods and claims."""
+        return await gather(self._cluster, self.namespace, pods, claims)
+
+    async def until_deadline(self) -> AsyncIterator[None]:
+        """Yields again and again, for as long as a wait may take."""
+        end = time.monotonic() + self._timeout
+        yield
+        while time.monotonic() < end:
+            await asyncio.sleep(POLL_SECONDS)
+            yield
+
+    async def close(self) -> tuple[str, ...]:
+        """Delete everything, pods first, and tell what remains."""
+        await self._remove([item for item in self.created if item.resource is PODS])
+        for setting, text in self._former_files.items():
+            await self._cluster.replace_file(setting, text)
+        own = {item.name for item in self.created if item.resource is RESOURCE_CLAIMS}
+        # claims made from templates go by themselves once their pods are gone
+        remaining = await self._settle(lambda: self._claims(own))
+        await self._remove([item for item in reversed(self.created) if item.resource is not PODS])
+        remaining += await self._settle(lambda: self._objects(self.created))
+        remaining += await self._settle(lambda: self._claims(set()))
+        try:
+            await self._client.delete(NAMESPACES, self.namespace)
+        except NotFound:
+            pass
+        remaining += await self._settle(self._namespaces)
+        remaining += await self._settle(self._node_difference)
+        remaining += await self._settle(self._slice_difference)
+        return tuple(dict.fromkeys(remaining))
+
+    async def _remove(self, manifests: Sequence[Manifest]) -> bool:
+        for manifest in manifests:
+            try:
+                await self._client.delete(manifest.resource, manifest.name, self._namespace_of(manifest))
+            except (NotFound, Conflict):  # gone, or going
+                pass
+        return not await self._settle(lambda: self._objects(manifests))
+
+    async def _settle(self, remaining: Callable[[], Awaitable[list[str]]]) -> list[str]:
+        """Wait until nothing remains; what does in the end."""
+        found: list[str] = []
+        async for _ in self.until_deadline():
+            found = await remaining()
+            if not found:
+                break
+        return found
+
+    # --- what there is
+
+    def _namespace_of(self, manifest: Manifest) -> str | None:
+        return self.namespace if manifest.resource.namespaced else None
+
+    async def _objects(self, manifests: Sequence[Manifest]) -> list[str]:
+        found = []
+        for manifest in manifests:
+            try:
+                await self._client.get(manifest.resource, manifest.name, self._namespace_of(manifest))
+            except NotFound:
+                continue
+            found.append(str(manifest))
+        return found
+
+    async def _claims(self, expected: set[str]) -> list[str]:
+        claims = (await self._client.list(RESOURCE_CLAIMS, self.namespace)).items
+        names = [item["metadata"]["name"] for item in claims]
+        return [f"ResourceClaim/{name}" for name in names if name not in expected]
+
+    async def _namespaces(self) -> list[str]:
+        try:
+            await self._client.get(NAMESPACES, self.namespace)
+        except NotFound:
+            return []
+        return [f"Namespace/{self.namespace}"]
+
+    async def _node_difference(self) -> list[str]:
+        return sorted(set(await self._cluster.node_state()) - self._node_state)
+
+    async def _published(self) -> set[str]:
+        """Each published device with its pool, as a text; generations do not matter."""
+        selector = f"spec.driver={self._cluster.driver}"
+        slices = (await self._client.list(RESOURCE_SLICES, field_selector=selector)).items
+        return {
+            f"device {item['spec']['pool']['name']}/{device['name']} as {json.dumps(device, sort_keys=True)}"
+            for item in slices
+            for device in item["spec"].get("devices", [])
+        }
+
+    async def _slice_difference(self) -> list[str]:
+        before, now = self._slices, await self._published()
+        return sorted([f"{text} is published" for text in now - before] + [f"{text} is gone" for text in before - now])
