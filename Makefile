@@ -30,8 +30,12 @@ test-crash: install ## kill -9 at every durable step, and a thousand random runs
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
-	$(BIN)/python -m pytest -rs $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
+	$(BIN)/python -m pytest -rs -m 'not long' $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
 	  $(if $(REPORT),--junit-xml="$(REPORT)")
+
+.PHONY: test-cluster-long
+test-cluster-long: install ## the scenarios of a real node that take minutes each (by hand)
+	$(BIN)/python -m pytest -rs -m long tests/cluster $(if $(REPORT),--junit-xml="$(REPORT)")
 
 .PHONY: demo
 demo: install ## watch a pizza being ordered on a real Kubernetes node

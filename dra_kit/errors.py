@@ -16,6 +16,11 @@
     ├── KubeletError                the kubelet's own words: it refuses a registration or a driver's answer
     ├── StoreError                  the node's durable state cannot be read or written
     ├── UnresolvableDevices         no CDI spec defines what a container asks for; a runtime does not start it
+    ├── AllocationError             an allocation attempt ends with an error, as it would in kube-scheduler
+    ├── CelCompileError             a CEL expression that Kubernetes would not accept    (also a ValueError)
+    ├── CelRuntimeError             a CEL expression that fails for one device
+    ├── Unsupported                 Kubernetes can do it and dra-kit cannot; never a wrong answer instead
+    ├── SandboxError                the sandbox's cluster, or the driver in it, does not come up or is not there
     └── InternalError               a bug in dra-kit
 
 An error names the object, the cause and the remedy in one line. ``code`` never changes its meaning between
@@ -203,6 +208,75 @@ class UnresolvableDevices(DraKitError):
     def __init__(self, message: str, *, names: Sequence[str] = (), code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.names: tuple[str, ...] = tuple(names)
+
+
+class AllocationError(DraKitError):
+    """An attempt to allocate the claims of a pod ends with an error, which is more than that they do not fit.
+
+    kube-scheduler gives up the pod's whole attempt then and tries again later, unless ``node_only``.
+
+    Args:
+        message: one line, in kube-scheduler's words where it has any: the claim, the request, what is wrong.
+        kind: what went wrong, to be compared: ``feature-disabled``, ``all-constraint``, ``all-pool-incomplete``,
+            ``all-pool-invalid``, ``invalid-pools``, ``too-many-devices``, ``cel-runtime``, ``cel-compile``,
+            ``derived-runtime``, ``derived-compile``, ``capacity-not-representable``, ``capacity-negative``,
+            ``constraint-unknown``, ``selector-unknown``, ``mode-unknown``, ``class-not-found``,
+            ``class-name-missing``, ``request-unknown``, ``node-selector-invalid``, ``node-selector-terms`` or
+            ``search-limit``.
+        node_only: other nodes may still fit.
+    """
+
+    default_code = "allocation"
+
+    def __init__(self, message: str, *, kind: str, node_only: bool = False, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.kind = kind
+        self.node_only = node_only
+
+
+class CelCompileError(DraKitError, ValueError):
+    """A CEL expression does not compile, or is too long or too costly to be admitted.
+
+    Args:
+        message: one line; begins with the place.
+        line: of the expression, from 1; 0 when the whole expression is meant.
+        column: in characters, from 1; 0 when the whole expression is meant.
+    """
+
+    default_code = "cel-compile"
+
+    def __init__(self, message: str, *, line: int = 0, column: int = 0, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.line = line
+        self.column = column
+
+
+class CelRuntimeError(DraKitError):
+    """A CEL expression that compiles fails for one device; Kubernetes then gives up the whole allocation attempt.
+
+    Args:
+        message: one line, in Kubernetes' words where they are known.
+        kind: what went wrong, to be compared: ``no-such-key``, ``no-such-overload``, ``cost``, ``index``,
+            ``arithmetic``, ``conversion``, ``regex``, ``result`` or ``value``.
+    """
+
+    default_code = "cel-runtime"
+
+    def __init__(self, message: str, *, kind: str = "value", code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.kind = kind
+
+
+class Unsupported(DraKitError):
+    """Kubernetes knows what is asked for and dra-kit does not: no verdict is given rather than a wrong one."""
+
+    default_code = "unsupported"
+
+
+class SandboxError(DraKitError):
+    """The cluster of ``dra-kit sandbox``, or the driver in it, does not come up; or there is none to end."""
+
+    default_code = "sandbox"
 
 
 class InternalError(DraKitError):

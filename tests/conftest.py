@@ -1,10 +1,15 @@
-"""What the whole test run tells at its end."""
+"""What the whole test run has in common, and what it tells at its end."""
 
 from __future__ import annotations
 
 from collections import Counter
 
 import pytest
+from hypothesis import settings
+
+# machines are shared: how long an example takes says nothing
+settings.register_profile("dra-kit", deadline=None)
+settings.load_profile("dra-kit")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

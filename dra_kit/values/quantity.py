@@ -6,6 +6,7 @@ Reading, canonical form and arithmetic are those of ``resource.Quantity`` in k8s
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -79,6 +80,17 @@ class Quantity:
             self._amount, self._format, self._text = _parse(_text_of(value))
 
     @classmethod
+    def from_int64(cls, number: int) -> Quantity:
+        """A whole number, as Kubernetes makes a quantity of an int64 (Go: ``NewQuantity(n, DecimalExponent)``).
+
+        Other than the quantity that is read from the same digits, it is always in int64 form.
+
+        Args:
+            number: within int64.
+        """
+        return cls._of(Amount(number, 0, is_decimal=False), "DecimalExponent")
+
+    @classmethod
     def _of(cls, amount: Amount, suffixes: QuantityFormat) -> Quantity:
         self = cls.__new__(cls)
         self._amount, self._format, self._text = amount, suffixes, None
@@ -117,6 +129,17 @@ class Quantity:
         return self._amount.as_decimal()
 
     @property
+    def approximate_float(self) -> float:
+        """The number as a double, with the rounding errors that Kubernetes makes (Go: ``AsApproximateFloat64()``)."""
+        unscaled, exponent, _ = self._amount
+        # 10 to the power of what is out of a double's range, as Go has it: infinity or zero
+        power = math.inf if exponent > 308 else 0.0 if exponent < -323 else float(f"1e{exponent}")
+        try:
+            return float(unscaled) * power
+        except OverflowError:
+            return math.inf if unscaled > 0 else -math.inf
+
+    @property
     def sign(self) -> Literal[-1, 0, 1]:
         """-1, 0 or 1."""
         unscaled = self._amount.unscaled
@@ -137,21 +160,26 @@ class Quantity:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Quantity):
             return NotImplemented
-        return self._compare(other) == 0
+        return self.compare(other) == 0
 
     def __lt__(self, other: Quantity) -> bool:
-        return self._compare(other) < 0 if isinstance(other, Quantity) else NotImplemented
+        return self.compare(other) < 0 if isinstance(other, Quantity) else NotImplemented
 
     def __le__(self, other: Quantity) -> bool:
-        return self._compare(other) <= 0 if isinstance(other, Quantity) else NotImplemented
+        return self.compare(other) <= 0 if isinstance(other, Quantity) else NotImplemented
 
     def __gt__(self, other: Quantity) -> bool:
-        return self._compare(other) > 0 if isinstance(other, Quantity) else NotImplemented
+        return self.compare(other) > 0 if isinstance(other, Quantity) else NotImplemented
 
     def __ge__(self, other: Quantity) -> bool:
-        return self._compare(other) >= 0 if isinstance(other, Quantity) else NotImplemented
+        return self.compare(other) >= 0 if isinstance(other, Quantity) else NotImplemented
 
-    def _compare(self, other: Quantity) -> int:
+    def compare(self, other: Quantity) -> int:
+        """Order by the exact number.
+
+        Returns:
+            -1 if this quantity is less than the other, 1 if it is greater, else 0.
+        """
         left, right = self._amount, other._amount
         if left.exponent == right.exponent:
             return (left.unscaled > right.unscaled) - (left.unscaled < right.unscaled)

@@ -1,6 +1,6 @@
 """Replays golden files: ``python -m tests.golden FILE...``.
 
-Exit status: 0 all agree, 1 some differ, 2 a file cannot be read or is of no known kind.
+Exit status: 0 all agree or are unsupported, 1 some differ, 2 a file cannot be read or is of no known kind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.golden.files import Unreadable, cases, kind_of, read
+from tests.golden.files import Unreadable, cases, kind_of, read, stem
 from tests.golden.report import Agreement
 
 
@@ -29,7 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             lines = read(path)
             kind = kind_of(path, lines[0])
-            agreements.setdefault(kind.NAME, Agreement()).add(str(path), cases(kind, lines))
+            name = f"{kind.NAME}/{stem(path)}" if kind.NAME == "api" else kind.NAME  # these are many files
+            agreements.setdefault(name, Agreement()).add(str(path), cases(kind, lines))
         except Unreadable as error:
             unreadable = True
             print(f"error: {path}: {error}", file=sys.stderr)
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps({name: agreement.as_json() for name, agreement in agreements.items()}, indent=2))
     else:
         for name, agreement in agreements.items():
-            print(f"{name}: {agreement.agree}/{agreement.total} agree")
+            unsupported = f", {agreement.unsupported} unsupported" if agreement.unsupported else ""
+            print(f"{name}: {agreement.agree}/{agreement.total} agree{unsupported}")
             for difference in agreement.differences[: options.show]:
                 print(difference)
     if unreadable:

@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.golden import config, quantity
+from tests.golden import allocator, allocator_traces, api, cel, cel_compile, cel_derived, config, quantity
 from tests.golden.kind import Case, Kind, Line
 
-KINDS: tuple[Kind, ...] = (config, quantity)
+KINDS: tuple[Kind, ...] = (config, quantity, allocator, allocator_traces, cel, cel_derived, cel_compile, api)
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -45,11 +45,15 @@ def read(path: Path) -> list[Line]:
     return lines
 
 
+def stem(path: Path) -> str:
+    """The name of a file without its suffixes."""
+    return path.name.split(".", 1)[0]
+
+
 def kind_of(path: Path, first: Line) -> Kind:
     """The kind by the file's name, else by its first line."""
-    stem = path.name.split(".", 1)[0]
     for kind in KINDS:
-        if stem == kind.NAME:
+        if stem(path) == kind.NAME:
             return kind
     for kind in KINDS:
         if kind.recognises(first):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dra_kit.errors import Unsupported
 from tests.golden.kind import Case, Line
 
 
@@ -29,27 +30,36 @@ class Agreement:
     """The outcome of all cases of one kind."""
 
     agree: int = 0
+    unsupported: int = 0
     differences: list[Difference] = field(default_factory=list)
 
     @property
     def total(self) -> int:
-        return self.agree + len(self.differences)
+        return self.agree + self.unsupported + len(self.differences)
 
     def add(self, file: str, cases: Iterable[Case]) -> None:
         """Replays the cases of one file."""
         for case in cases:
-            got = _observe(case)
+            try:
+                got = _observe(case)
+            except Unsupported:
+                # no verdict is not a wrong one
+                self.unsupported += 1
+                continue
             if got == case.expected:
                 self.agree += 1
             else:
                 self.differences.append(Difference(file, case.id, case.expected, got))
 
     def as_json(self) -> dict[str, Any]:
-        return {"agree": self.agree, "total": self.total, "differences": [vars(d) for d in self.differences]}
+        counts = {"agree": self.agree, "unsupported": self.unsupported, "total": self.total}
+        return counts | {"differences": [vars(d) for d in self.differences]}
 
 
 def _observe(case: Case) -> Line:
     try:
         return case.observe()
+    except Unsupported:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever the code under test raises is an outcome to report
         return {"exception": f"{type(error).__name__}: {error}"}

@@ -17,11 +17,11 @@ READERS = ["Driver developers", "Cluster administrators", "Application developer
 
 
 def codes_of_calls(tree: ast.AST) -> Iterator[str]:
-    """``code="..."`` in calls; a code that is passed on has its literal elsewhere."""
+    """``code="..."`` in calls; a code that is passed on has its literal elsewhere, and numbers are HTTP's."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg == "code" and isinstance(node.value, ast.Constant):
-            assert isinstance(node.value.value, str)
-            yield node.value.value
+        match node:
+            case ast.keyword(arg="code", value=ast.Constant(value=str(code))):
+                yield code
 
 
 def codes_of_classes(tree: ast.AST) -> Iterator[str]:

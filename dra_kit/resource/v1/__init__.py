@@ -3,18 +3,27 @@
 from dra_kit.resource.v1.base import APIModel, ObjectMeta, OwnerReference
 from dra_kit.resource.v1.claims import (
     AllocationResult,
+    CapacityRequirements,
+    CELDeviceSelector,
+    DerivedAttribute,
     DeviceAllocationConfiguration,
     DeviceAllocationResult,
     DeviceClaim,
     DeviceClaimConfiguration,
+    DeviceConstraint,
+    DeviceRequest,
     DeviceRequestAllocationResult,
+    DeviceSelector,
+    DeviceSubRequest,
     DeviceToleration,
+    ExactDeviceRequest,
     OpaqueDeviceConfiguration,
     ResourceClaim,
     ResourceClaimConsumerReference,
     ResourceClaimSpec,
     ResourceClaimStatus,
 )
+from dra_kit.resource.v1.classes import DeviceClass, DeviceClassConfiguration, DeviceClassSpec
 from dra_kit.resource.v1.devices import (
     CapacityRequestPolicy,
     CapacityRequestPolicyRange,
@@ -32,16 +41,20 @@ from dra_kit.resource.v1.devices import (
 from dra_kit.resource.v1.nodes import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dra_kit.resource.v1.slices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra_kit.resource.v1.status import AllocatedDeviceStatus, Condition, NetworkDeviceData
+from dra_kit.resource.v1.taints import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
 
 __all__ = [
     "APIModel",
     "AllocatedDeviceStatus",
     "AllocationResult",
+    "CELDeviceSelector",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
+    "CapacityRequirements",
     "Condition",
     "Counter",
     "CounterSet",
+    "DerivedAttribute",
     "Device",
     "DeviceAllocationConfiguration",
     "DeviceAllocationResult",
@@ -49,10 +62,21 @@ __all__ = [
     "DeviceCapacity",
     "DeviceClaim",
     "DeviceClaimConfiguration",
+    "DeviceClass",
+    "DeviceClassConfiguration",
+    "DeviceClassSpec",
+    "DeviceConstraint",
     "DeviceCounterConsumption",
+    "DeviceRequest",
     "DeviceRequestAllocationResult",
+    "DeviceSelector",
+    "DeviceSubRequest",
     "DeviceTaint",
+    "DeviceTaintRule",
+    "DeviceTaintRuleSpec",
+    "DeviceTaintSelector",
     "DeviceToleration",
+    "ExactDeviceRequest",
     "NetworkDeviceData",
     "NodeAllocatableResource",
     "NodeAllocatableResourceMapping",

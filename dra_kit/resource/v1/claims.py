@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from dra_kit.resource.v1.base import APIModel, ObjectMeta
+from dra_kit.resource.v1.base import APIModel, Bool, Int64, ObjectMeta
 from dra_kit.resource.v1.nodes import NodeSelector
 from dra_kit.values.quantity import Quantity
 
@@ -34,10 +34,10 @@ class DeviceAllocationConfiguration(APIModel, frozen=True):
 
 
 class DeviceToleration(APIModel, frozen=True):
-    """A taint that a request accepts."""
+    """A taint that a request accepts; ``operator`` is Exists or Equal, which is also what an empty one means."""
 
     key: str = ""
-    operator: str = "Equal"
+    operator: str = ""
     value: str = ""
     effect: str = ""
     toleration_seconds: int | None = None
@@ -90,9 +90,78 @@ class ResourceClaimStatus(APIModel, frozen=True):
     reserved_for: tuple[ResourceClaimConsumerReference, ...] = ()
 
 
-class DeviceClaim(APIModel, frozen=True):
-    """``spec.devices`` of a claim; requests and constraints are the scheduler's business and kept as they came."""
+class CELDeviceSelector(APIModel, frozen=True):
+    """A CEL expression over ``device``, which must be true."""
 
+    expression: str = ""
+
+
+class DeviceSelector(APIModel, frozen=True):
+    """A condition on devices; without ``cel`` it is of a kind that this release does not know."""
+
+    cel: CELDeviceSelector | None = None
+
+
+class CapacityRequirements(APIModel, frozen=True):
+    """How much a request needs of which capacity of a device (KEP-5075)."""
+
+    requests: dict[str, Quantity] = {}
+
+
+class DerivedAttribute(APIModel, frozen=True):
+    """An attribute that CEL computes from a device, for the claim's constraints only (KEP-6080, alpha in 1.37)."""
+
+    name: str = ""
+    expression: str = ""
+
+
+class DeviceSubRequest(APIModel, frozen=True):
+    """One of several ways to satisfy a request; ``allocation_mode`` is ExactCount or All."""
+
+    name: str = ""
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] = ()
+
+
+class ExactDeviceRequest(APIModel, frozen=True):
+    """The only way to satisfy a request; ``allocation_mode`` is ExactCount or All."""
+
+    device_class_name: str = ""
+    selectors: tuple[DeviceSelector, ...] = ()
+    allocation_mode: str = ""
+    count: Int64 = 0
+    admin_access: Bool | None = None
+    tolerations: tuple[DeviceToleration, ...] = ()
+    capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] = ()
+
+
+class DeviceRequest(APIModel, frozen=True):
+    """Devices that a claim asks for: ``exactly`` or the ``first_available`` of up to eight ways (KEP-4816)."""
+
+    name: str = ""
+    exactly: ExactDeviceRequest | None = None
+    first_available: tuple[DeviceSubRequest, ...] = ()
+
+
+class DeviceConstraint(APIModel, frozen=True):
+    """What all devices of some (empty: all) of the requests must have in common, or in which they must differ."""
+
+    requests: tuple[str, ...] = ()
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
+class DeviceClaim(APIModel, frozen=True):
+    """``spec.devices`` of a claim."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    constraints: tuple[DeviceConstraint, ...] = ()
     config: tuple[DeviceClaimConfiguration, ...] = ()
 
 

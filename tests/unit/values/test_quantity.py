@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import subprocess
 import sys
@@ -252,3 +253,34 @@ def test_importing_the_values_does_not_import_pydantic() -> None:
     code = "import sys, dra_kit.values.quantity, dra_kit.values.semver; sys.exit('pydantic' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1500m", 1.5),
+        ("80Gi", 80.0 * 2**30),
+        ("-1", -1.0),
+        ("0", 0.0),
+        ("5u", 4.9999999999999996e-06),
+        ("1e400", math.inf),
+    ],
+)
+def test_the_approximate_float_has_the_rounding_errors_of_kubernetes(text: str, number: float) -> None:
+    assert Quantity(text).approximate_float == number
+
+
+def test_the_approximate_float_of_a_number_beyond_doubles_is_infinite() -> None:
+    assert (Quantity("1e400") + Quantity("1")).approximate_float == math.inf
+    assert (Quantity("-1e400") + Quantity("1")).approximate_float == -math.inf
+
+
+@pytest.mark.parametrize(("left", "right", "order"), [("1Gi", "1024Mi", 0), ("1", "2", -1), ("1", "999m", 1)])
+def test_compare_tells_the_order(left: str, right: str, order: int) -> None:
+    assert Quantity(left).compare(Quantity(right)) == order
+
+
+def test_a_quantity_of_an_int64_stays_one_whatever_its_size() -> None:
+    assert Quantity.from_int64(2**63 - 1).as_int64 == 2**63 - 1
+    assert Quantity.from_int64(2**63 - 1) == Quantity(2**63 - 1)
+    assert Quantity(2**63 - 1).as_int64 is None

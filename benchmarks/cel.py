@@ -1,0 +1,64 @@
+"""``python -m benchmarks.cel``: what CEL selectors cost, in microseconds; exit 1 when the budget is exceeded."""
+
+from __future__ import annotations
+
+import sys
+import timeit
+from collections.abc import Callable
+
+from dra_kit import cel
+
+BUDGET = 5.0  # microseconds of the selector with four conditions
+
+DEVICE = cel.Device(
+    driver="x",
+    attributes={"model": "H200", "driverVersion": {"version": "550.127.8"}, "labels": ["a", "b"], "index": 3},
+    capacity={"memory": "80Gi"},
+)
+
+SELECTORS = {
+    "four conditions": (
+        'device.driver == "x" && device.attributes["x"].model == "H200" && '
+        'device.capacity["x"].memory.compareTo(quantity("80Gi")) >= 0 && '
+        'device.attributes["x"].driverVersion.isGreaterThan(semver("1.0.0"))'
+    ),
+    "one condition": 'device.driver == "x"',
+    "bound attributes": 'cel.bind(a, device.attributes["x"], a.model == "H200" && a.index == 3)',
+    "optional": 'device.attributes["x"].?missing.orValue("") == ""',
+    "list": 'device.attributes["x"].labels.exists(l, l == "b")',
+    "regular expression": 'device.attributes["x"].model.lowerAscii().matches("^h[0-9]+$")',
+    "missing attribute": 'device.attributes["x"].missing == "H200"',
+}
+
+
+def microseconds(action: Callable[[], object]) -> float:
+    """The best of several runs: what disturbs them only makes them longer."""
+    timer = timeit.Timer(action)
+    count, _ = timer.autorange()
+    return min(timer.repeat(5, count)) / count * 1e6
+
+
+def evaluation(selector: cel.Selector) -> Callable[[], object]:
+    def run() -> object:
+        try:
+            return selector.matches(DEVICE)
+        except cel.CelRuntimeError:
+            return None
+
+    return run
+
+
+def main() -> int:
+    over = False
+    print(f"{'selector':24} {'compile':>9} {'evaluate':>9}   (microseconds)")
+    for name, text in SELECTORS.items():
+        compiling = microseconds(lambda text=text: cel.compile_selector(text))  # type: ignore[misc]
+        evaluating = microseconds(evaluation(cel.compile_selector(text)))
+        too_slow = name == "four conditions" and evaluating > BUDGET
+        over = over or too_slow
+        print(f"{name:24} {compiling:9.1f} {evaluating:9.2f}{'   OVER BUDGET' if too_slow else ''}")
+    return 1 if over else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

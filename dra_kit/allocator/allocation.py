@@ -1,0 +1,158 @@
+"""Allocating the claims of one pod: first what each request means on a node, then the search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dra_kit.allocator.constraints import constraints_of
+from dra_kit.allocator.devices import AdvertisedDevice
+from dra_kit.allocator.expressions import CelEvaluator, Evaluator
+from dra_kit.allocator.gates import Gates
+from dra_kit.allocator.holding import Holding
+from dra_kit.allocator.nodes import Node
+from dra_kit.allocator.pools import NodePool
+from dra_kit.allocator.prospects import ClaimSearch, NodeChoice
+from dra_kit.allocator.requests import Choice, choices_of
+from dra_kit.allocator.result import allocation_of
+from dra_kit.allocator.search import Search, check_size
+from dra_kit.allocator.selection import Selection
+from dra_kit.allocator.snapshot import Document, Snapshot
+from dra_kit.errors import AllocationError
+from dra_kit.resource.v1 import AllocationResult, ResourceClaim
+
+MAX_STEPS = 2_000_000
+"""Visits of a device after which a search gives up: some seconds, where kube-scheduler has ten."""
+
+
+class Allocator:
+    """Allocates devices as kube-scheduler of Kubernetes 1.37 does. One for all pods remembers what selectors say.
+
+    Args:
+        snapshot: the cluster; changes of it are seen by the next attempt.
+        gates: of the scheduler, by default those of a plain Kubernetes 1.37.
+        evaluator: of CEL expressions, by default ``dra_kit.cel``.
+        max_steps: visits of a device after which an attempt gives up.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        gates: Gates | None = None,
+        *,
+        evaluator: Evaluator | None = None,
+        max_steps: int = MAX_STEPS,
+    ) -> None:
+        self._snapshot = snapshot
+        self._gates = gates or Gates.of("1.37")
+        self._evaluator = evaluator or CelEvaluator()
+        self._max_steps = max_steps
+
+    def allocate(self, node: Node, claims: Sequence[ResourceClaim | Document]) -> list[AllocationResult] | None:
+        """Finds devices for all claims of a pod on one node; the snapshot is not changed.
+
+        Args:
+            node: the node.
+            claims: those without an allocation, in the order of the pod. Defaults of the API are filled in.
+
+        Returns:
+            The allocation of each claim, or None if they do not fit on this node.
+
+        Raises:
+            AllocationError: see its kinds; with ``node_only`` other nodes may still fit.
+            Unsupported: Kubernetes could decide this, and this allocator cannot.
+            pydantic.ValidationError: a claim does not have the shape of the API.
+        """
+        return self.attempt(claims).on(node)
+
+    def attempt(self, claims: Sequence[ResourceClaim | Document]) -> Attempt:
+        """The attempt for one pod, to be made on one node after the other."""
+        return Attempt(self._snapshot, self._gates, self._evaluator, claims, max_steps=self._max_steps)
+
+
+class Attempt:
+    """The claims of one pod, read once for all nodes; see :meth:`Allocator.attempt`."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        gates: Gates,
+        evaluator: Evaluator,
+        claims: Iterable[ResourceClaim | Document],
+        *,
+        max_steps: int,
+    ) -> None:
+        self._snapshot = snapshot
+        self._gates = gates
+        self._evaluator = evaluator
+        self._max_steps = max_steps
+        self._claims = [ResourceClaim.model_validate(claim) for claim in claims]
+        self._requests = [
+            [choices_of(claim, request, snapshot.classes, gates) for request in claim.spec.devices.requests]
+            for claim in self._claims
+        ]
+
+    def on(self, node: Node) -> list[AllocationResult] | None:
+        """Finds devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
+        pools = self._snapshot.pools(node, self._gates)
+        selection = Selection(node, self._gates, self._evaluator)
+        holding = Holding(node, self._gates, self._snapshot.usage, pools.ordered)
+        claims = [
+            ClaimSearch(
+                self._requests_on(claim, requests, pools.ordered, selection, holding),
+                constraints_of(claim, self._gates, selection.attribute),
+            )
+            for claim, requests in zip(self._claims, self._requests, strict=True)
+        ]
+        search = Search(claims, pools.devices, selection, holding, max_steps=self._max_steps)
+        if search.run():
+            return [
+                allocation_of(claim, picks, chosen, node, self._gates)
+                for claim, picks, chosen in zip(self._claims, search.picks, search.chosen, strict=True)
+            ]
+        if any(pool.invalid for pool in pools.ordered):
+            raise AllocationError("invalid resource pools were encountered", kind="invalid-pools", node_only=True)
+        return None
+
+    def _requests_on(
+        self,
+        claim: ResourceClaim,
+        requests: Sequence[Sequence[Choice | AllocationError]],
+        pools: Sequence[NodePool],
+        selection: Selection,
+        holding: Holding,
+    ) -> list[list[NodeChoice]]:
+        counted = 0
+        on_node = []
+        for request, choices in zip(claim.spec.devices.requests, requests, strict=True):
+            alternatives = []
+            for choice in choices:
+                if isinstance(choice, AllocationError):
+                    raise choice
+                everything = _everything(choice, pools, selection, holding) if choice.all_devices else None
+                alternatives.append(NodeChoice(choice, everything))
+            minimum = min(alternative.count for alternative in alternatives)
+            check_size(f"{claim.metadata.namespace}/{claim.metadata.name}", request.name, minimum, counted)
+            counted += minimum
+            on_node.append(alternatives)
+        return on_node
+
+
+def _everything(
+    choice: Choice, pools: Sequence[NodePool], selection: Selection, holding: Holding
+) -> tuple[AdvertisedDevice, ...]:
+    """The devices that mode All means; those in use are among them, since the request fails without them."""
+    devices = []
+    for pool in pools:
+        if pool.incomplete or pool.invalid:
+            state, kind = ("being updated", "incomplete") if pool.incomplete else ("invalid", "invalid")
+            raise AllocationError(
+                f"claim {choice.claim}, request {choice.label}: asks for all devices, "
+                f"but resource pool {pool.id} is currently {state}",
+                kind=f"all-pool-{kind}",
+            )
+        devices += [
+            device
+            for device in pool.devices
+            if selection.matches(choice, device) and holding.could_ever_serve(choice, device)
+        ]
+    return tuple(devices)

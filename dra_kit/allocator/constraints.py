@@ -1,0 +1,151 @@
+"""Constraints of a claim: what its devices must have in common, or in which they must differ.
+
+A constraint is monotonic: once it refuses a device, it refuses it beside still more devices, too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from dra_kit.allocator.attributes import Scalar, elements, scalar
+from dra_kit.allocator.devices import AdvertisedDevice
+from dra_kit.allocator.gates import Gates
+from dra_kit.allocator.requests import Choice
+from dra_kit.errors import AllocationError
+from dra_kit.resource.v1 import DeviceAttribute, ResourceClaim
+
+AttributeLookup: TypeAlias = Callable[[Choice, AdvertisedDevice, str], DeviceAttribute | None]
+"""The attribute of a device under a request, with derived attributes; raises AllocationError."""
+
+
+class Constraint(ABC):
+    """One constraint of one claim, with the devices picked so far.
+
+    Args:
+        requests: names of requests and subrequests; empty covers all.
+        attribute: fully qualified name.
+        lookup: how attributes are found.
+    """
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        self._requests = frozenset(requests)
+        self._attribute = attribute
+        self._lookup = lookup
+
+    def covers(self, choice: Choice) -> bool:
+        """Whether devices for this choice are subject to it; a request's name covers its subrequests."""
+        return not self._requests or choice.request in self._requests or choice.name in self._requests
+
+    def add(self, choice: Choice, device: AdvertisedDevice) -> bool:
+        """Picks a device unless it is refused, as any device without the attribute is."""
+        attribute = self._lookup(choice, device, self._attribute)
+        return attribute is not None and self._push(attribute)
+
+    @abstractmethod
+    def _push(self, attribute: DeviceAttribute) -> bool: ...
+
+    @abstractmethod
+    def remove_last(self) -> None:
+        """Gives back the device that was picked last."""
+
+
+class _MatchScalars(Constraint):
+    """Equal values. Before list attributes, the first device was not looked at, and a list equalled nothing."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._count = 0
+        self._value: Scalar | None = None
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        value = scalar(attribute)
+        if self._count == 0:
+            self._value = value
+        elif value is None or value != self._value:
+            return False
+        self._count += 1
+        return True
+
+    def remove_last(self) -> None:
+        self._count -= 1
+
+
+class _MatchElements(Constraint):
+    """Some element in common to all."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._common: list[frozenset[Scalar]] = []
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        common = elements(attribute)
+        if self._common:
+            common &= self._common[-1]
+        if not common:
+            return False
+        self._common.append(common)
+        return True
+
+    def remove_last(self) -> None:
+        self._common.pop()
+
+
+class _DistinctScalars(Constraint):
+    """No value twice. Before list attributes, a list was only accepted as the first device's."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._values: list[Scalar | None] = []
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        value = scalar(attribute)
+        if self._values and (value is None or value in self._values):
+            return False
+        self._values.append(value)
+        return True
+
+    def remove_last(self) -> None:
+        self._values.pop()
+
+
+class _DistinctElements(Constraint):
+    """No element twice."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._values: list[frozenset[Scalar]] = []
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        values = elements(attribute)
+        if not values or any(not values.isdisjoint(others) for others in self._values):
+            return False
+        self._values.append(values)
+        return True
+
+    def remove_last(self) -> None:
+        self._values.pop()
+
+
+def constraints_of(claim: ResourceClaim, gates: Gates, lookup: AttributeLookup) -> list[Constraint]:
+    """The constraints of a claim, without any device picked.
+
+    Raises:
+        AllocationError: ``constraint-unknown``.
+    """
+    constraints: list[Constraint] = []
+    for index, constraint in enumerate(claim.spec.devices.constraints):
+        if constraint.match_attribute is not None:
+            match = _MatchElements if gates.list_type_attributes else _MatchScalars
+            constraints.append(match(constraint.requests, constraint.match_attribute, lookup))
+        elif constraint.distinct_attribute is not None and gates.variant.distinct_attribute:
+            distinct = _DistinctElements if gates.list_type_attributes else _DistinctScalars
+            constraints.append(distinct(constraint.requests, constraint.distinct_attribute, lookup))
+        else:
+            raise AllocationError(
+                f"claim {claim.metadata.namespace}/{claim.metadata.name}, constraint #{index}: "
+                "empty constraint (unsupported constraint type?)",
+                kind="constraint-unknown",
+            )
+    return constraints

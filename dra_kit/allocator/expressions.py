@@ -1,0 +1,196 @@
+"""CEL for the allocator: each expression is compiled once, and evaluated once for each device."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, Protocol, TypeVar
+from weakref import WeakKeyDictionary
+
+from dra_kit import cel
+from dra_kit.allocator.devices import AdvertisedDevice
+from dra_kit.cel.program import DerivedValue
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.resource.v1 import Device, DeviceAttribute
+from dra_kit.values.semver import Version
+
+_PROGRAMS: Final = 4096
+"""Compiled expressions that are kept."""
+
+_REMEMBERED: Final = 1024
+"""Results that are kept for each device; expressions may be many, where each pod has its own."""
+
+_Key = TypeVar("_Key")
+_Result = TypeVar("_Result")
+
+_FIELDS: Final = {bool: "bool", int: "int", str: "string", Version: "version"}
+
+
+class Evaluator(Protocol):
+    """Evaluates CEL expressions for devices."""
+
+    def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
+        """Whether a selector is true for a device.
+
+        Args:
+            expression: CEL of type bool.
+            device: the device.
+            sees_sharing: ``device.allowMultipleAllocations`` is what is published, otherwise false.
+
+        Raises:
+            CelCompileError: the expression is none.
+            CelRuntimeError: it fails for this device.
+        """
+        ...
+
+    def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
+        """The value of a derived attribute of a device; without any value if that is an empty list.
+
+        Raises:
+            CelCompileError: the expression is none, or of a type that no attribute has.
+            CelRuntimeError: it fails for this device.
+        """
+        ...
+
+
+class CelEvaluator:
+    """Evaluates with ``dra_kit.cel`` what Kubernetes has stored, whatever gates are on."""
+
+    def __init__(self) -> None:
+        self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()
+
+    def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
+        """See :class:`Evaluator`."""
+        return self._of(device).selects(expression, sees_sharing=sees_sharing)
+
+    def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
+        """See :class:`Evaluator`."""
+        return self._of(device).derive(expression)
+
+    def view(self, device: AdvertisedDevice, *, sees_sharing: bool) -> cel.Device:
+        """The device as expressions see it; arguments are those of ``selects``.
+
+        Raises:
+            CelRuntimeError: an attribute has no value that expressions could see.
+        """
+        return self._of(device).view(sees_sharing=sees_sharing)
+
+    def _of(self, device: AdvertisedDevice) -> _Evaluations:
+        evaluations = self._devices.get(device)
+        if evaluations is None:
+            # it must not refer to the device, which would then live for ever
+            evaluations = self._devices[device] = _Evaluations(device.device, device.id.driver)
+        return evaluations
+
+
+class _Evaluations:
+    """What is known of one device."""
+
+    def __init__(self, device: Device, driver: str) -> None:
+        self._device = device
+        self._driver = driver
+        self._views: dict[bool, cel.Device] = {}
+        self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
+        self._attributes: dict[str, DeviceAttribute | CelRuntimeError] = {}
+
+    def selects(self, expression: str, *, sees_sharing: bool) -> bool:
+        key = expression, sees_sharing
+        known = self._selections.get(key)
+        if known is None:
+            try:
+                known = _selector(expression).matches(self.view(sees_sharing=sees_sharing))
+            except CelRuntimeError as error:
+                known = error
+            _remember(self._selections, key, known)
+        if isinstance(known, CelRuntimeError):
+            raise CelRuntimeError(known.message, kind=known.kind)
+        return known
+
+    def derive(self, expression: str) -> DeviceAttribute:
+        known = self._attributes.get(expression)
+        if known is None:
+            try:
+                known = _attribute(_derived(expression).value(self.view(sees_sharing=True)))
+            except CelRuntimeError as error:
+                known = error
+            _remember(self._attributes, expression, known)
+        if isinstance(known, CelRuntimeError):
+            raise CelRuntimeError(known.message, kind=known.kind)
+        return known
+
+    def view(self, *, sees_sharing: bool) -> cel.Device:
+        view = self._views.get(sees_sharing)
+        if view is None:
+            try:
+                view = cel.Device(
+                    driver=self._driver,
+                    attributes={name: _published(value) for name, value in self._device.attributes.items()},
+                    capacity={name: capacity.value for name, capacity in self._device.capacity.items()},
+                    allow_multiple_allocations=sees_sharing and bool(self._device.allow_multiple_allocations),
+                )
+            except ValueError as error:
+                raise CelRuntimeError(str(error)) from error
+            self._views[sees_sharing] = view
+        return view
+
+
+def _remember(results: dict[_Key, _Result], key: _Key, result: _Result) -> None:
+    if len(results) >= _REMEMBERED:
+        results.clear()
+    results[key] = result
+
+
+def _selector(expression: str) -> cel.Selector:
+    program = _compiled_selector(expression)
+    if isinstance(program, CelCompileError):
+        raise _again(program)
+    return program
+
+
+def _derived(expression: str) -> cel.Derived:
+    program = _compiled_derived(expression)
+    if isinstance(program, CelCompileError):
+        raise _again(program)
+    return program
+
+
+@lru_cache(maxsize=_PROGRAMS)
+def _compiled_selector(expression: str) -> cel.Selector | CelCompileError:
+    try:
+        return cel.compile_selector(expression, environment=cel.STORED)
+    except CelCompileError as error:
+        return _again(error)
+
+
+@lru_cache(maxsize=_PROGRAMS)
+def _compiled_derived(expression: str) -> cel.Derived | CelCompileError:
+    try:
+        return cel.compile_derived(expression, environment=cel.STORED)
+    except CelCompileError as error:
+        return _again(error)
+
+
+def _again(error: CelCompileError) -> CelCompileError:
+    """The same error without a traceback, which would keep frames alive and grow each time it is raised."""
+    return CelCompileError(error.message, line=error.line, column=error.column)
+
+
+def _attribute(value: DerivedValue) -> DeviceAttribute:
+    """A derived value as an attribute; an empty list has no type and becomes one without any value."""
+    if not isinstance(value, list):
+        return DeviceAttribute.model_validate({_FIELDS[type(value)]: _plain(value)})
+    if not value:
+        return DeviceAttribute()
+    return DeviceAttribute.model_validate({f"{_FIELDS[type(value[0])]}s": [_plain(one) for one in value]})
+
+
+def _published(attribute: DeviceAttribute) -> dict[str, Any]:
+    """The attribute as JSON, without the cost of a whole object's serialization."""
+    scalars = (
+        ("string", attribute.string), ("int", attribute.int_), ("bool", attribute.bool_), ("version", attribute.version)
+    )  # fmt: skip
+    found: dict[str, Any] = {field: value for field, value in scalars if value is not None}
+    return found if found and not attribute.model_extra else attribute.to_json()
+
+
+def _plain(value: bool | int | str | Version) -> bool | int | str:
+    return str(value) if isinstance(value, Version) else value

@@ -1,0 +1,134 @@
+"""Feature gates of the scheduler, and which of Kubernetes' three allocators they choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How Kubernetes' three allocators differ, apart from what gates switch (Kubernetes 1.37).
+
+    Attributes:
+        name: ``stable``, ``incubating`` or ``experimental``.
+        ordered: pools by driver and name, those with binding conditions last, and slices by name; otherwise pools
+            come in no particular order (upstream's is random) and slices in that of the lister.
+        counters_everywhere: a slice with counter sets concerns all nodes, even if it names one.
+        distinct_attribute: the constraint of that name is known.
+        binds_to_node: the field of that name pins an allocation to its node.
+        knows_sharing: selectors see ``device.allowMultipleAllocations``, which is false otherwise, and requests for
+            capacity are refused where the gate is off rather than ignored.
+        skips_operations: ``skipNodeOperations`` of slices is looked at.
+    """
+
+    name: str
+    ordered: bool
+    counters_everywhere: bool
+    distinct_attribute: bool
+    binds_to_node: bool
+    knows_sharing: bool
+    skips_operations: bool
+
+
+STABLE: Final = Variant(
+    "stable",
+    ordered=False,
+    counters_everywhere=True,
+    distinct_attribute=False,
+    binds_to_node=False,
+    knows_sharing=False,
+    skips_operations=False,
+)
+INCUBATING: Final = Variant(
+    "incubating",
+    ordered=True,
+    counters_everywhere=False,
+    distinct_attribute=True,
+    binds_to_node=True,
+    knows_sharing=True,
+    skips_operations=False,
+)
+EXPERIMENTAL: Final = replace(INCUBATING, name="experimental", skips_operations=True)
+
+_STABLE_FEATURES: Final = frozenset({"admin_access", "prioritized_list", "partitionable_devices", "device_taints"})
+_INCUBATING_FEATURES: Final = _STABLE_FEATURES | {
+    "device_binding_and_status",
+    "consumable_capacity",
+    "fractional_capacity_range",
+}
+# it acts before the allocator, and so chooses none
+_ELSEWHERE: Final = frozenset({"device_taint_rules"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
+    """The scheduler's feature gates that an allocation depends on; all are off unless said otherwise.
+
+    ``device_binding_and_status`` stands for DRADeviceBindingConditions and DRAResourceClaimDeviceStatus together; the
+    other names are those of the gates without ``DRA``.
+
+    Attributes:
+        variant: the first of Kubernetes' allocators that supports every feature that is on.
+    """
+
+    admin_access: bool = False
+    compatibility_groups: bool = False
+    consumable_capacity: bool = False
+    derived_attributes: bool = False
+    device_binding_and_status: bool = False
+    device_taint_rules: bool = False
+    device_taints: bool = False
+    fractional_capacity_range: bool = False
+    list_type_attributes: bool = False
+    optional_node_operations: bool = False
+    partitionable_devices: bool = False
+    prioritized_list: bool = False
+    variant: Variant = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "variant", self._choose_variant())
+
+    @classmethod
+    def of(cls, version: str, *, minimum_compatibility: str | None = None) -> Gates:
+        """The defaults of a Kubernetes release.
+
+        Args:
+            version: ``"1.37"``; a patch level is ignored. Releases before 1.34 are refused.
+            minimum_compatibility: ``--min-compatibility-version`` of the cluster, by default the release before.
+
+        Raises:
+            ValueError: the version is not of the form ``major.minor`` or before 1.34.
+        """
+        release = _minor(version)
+        oldest = release - 1 if minimum_compatibility is None else _minor(minimum_compatibility)
+        beta = release >= 36
+        return cls(
+            admin_access=True,
+            prioritized_list=True,
+            device_taints=beta,
+            partitionable_devices=beta,
+            device_binding_and_status=beta,
+            consumable_capacity=beta,
+            device_taint_rules=release >= 37,
+            fractional_capacity_range=release >= 37 and oldest >= 37,
+        )
+
+    @classmethod
+    def alpha(cls) -> Gates:
+        """Every gate on."""
+        return cls(**{gate.name: True for gate in fields(cls) if gate.init})
+
+    def _choose_variant(self) -> Variant:
+        on = {gate.name for gate in fields(self) if gate.init and getattr(self, gate.name)} - _ELSEWHERE
+        if on <= _STABLE_FEATURES:
+            return STABLE
+        return INCUBATING if on <= _INCUBATING_FEATURES else EXPERIMENTAL
+
+
+def _minor(version: str) -> int:
+    major, _, rest = version.removeprefix("v").partition(".")
+    minor = rest.partition(".")[0]
+    if major != "1" or not minor.isdecimal() or int(minor) < 34:
+        raise ValueError(f"{version!r} is no Kubernetes release with resource.k8s.io/v1: write for example '1.37'")
+    return int(minor)

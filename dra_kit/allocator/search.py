@@ -1,0 +1,196 @@
+"""The search for devices: depth first over claims, requests and devices; the first complete solution wins.
+
+It follows Kubernetes' order to the letter, since that decides which devices a pod gets and which error is met first.
+Within one request it only moves forward through the devices. Positions are generators on an explicit stack, so that
+the depth of the search is not bounded by Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from dra_kit.allocator.devices import AdvertisedDevice
+from dra_kit.allocator.holding import Holding, Pick
+from dra_kit.allocator.prospects import ClaimSearch, NodeChoice, Prospects
+from dra_kit.allocator.requests import Choice
+from dra_kit.allocator.selection import Selection
+from dra_kit.errors import AllocationError
+
+MAX_RESULTS: Final = 32
+"""Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
+
+
+class Outcome(Enum):
+    """How the search below a position ended."""
+
+    FOUND = auto()
+    FAILED = auto()
+    TOO_MANY = auto()
+    """The claim would get more than 32 devices, whichever devices were picked before."""
+
+
+_Step: TypeAlias = "Generator[_Step, Outcome, Outcome]"
+
+
+class _DeadEnd(Exception):
+    """No combination of devices can succeed."""
+
+
+class Search:
+    """One attempt to find devices for all claims of a pod on one node.
+
+    Args:
+        claims: in the order of the pod.
+        devices: those that ExactCount requests may have, in the order of preference.
+        selection: which devices match.
+        holding: which devices are in use.
+        max_steps: after so many visits of a device the search gives up.
+    """
+
+    def __init__(
+        self,
+        claims: Sequence[ClaimSearch],
+        devices: Sequence[AdvertisedDevice],
+        selection: Selection,
+        holding: Holding,
+        *,
+        max_steps: int,
+    ) -> None:
+        self._claims = claims
+        self._devices = devices
+        self._selection = selection
+        self._holding = holding
+        self._prospects = Prospects(claims, devices, selection, holding)
+        self._steps_left = max_steps
+        self._matches: dict[Choice, list[bool | None]] = {}
+        self.picks: list[list[Pick]] = [[] for _ in claims]
+        self.chosen: list[list[Choice]] = [[requests[0].choice for requests in claim.requests] for claim in claims]
+
+    def run(self) -> bool:
+        """Searches; ``picks`` and ``chosen`` have the solution if there is one.
+
+        Raises:
+            AllocationError: an error is met before a solution, or the search takes too long.
+        """
+        stack = [self._request(0, 0)]
+        outcome: Outcome | None = None
+        while stack:
+            try:
+                step = next(stack[-1]) if outcome is None else stack[-1].send(outcome)
+            except StopIteration as end:
+                outcome = end.value
+                stack.pop()
+            except _DeadEnd:
+                return False
+            else:
+                stack.append(step)
+                outcome = None
+        return outcome is Outcome.FOUND
+
+    def _request(self, claim: int, request: int) -> _Step:
+        if claim == len(self._claims):
+            return Outcome.FOUND
+        choices = self._claims[claim].requests
+        if request == len(choices):
+            outcome = yield self._request(claim + 1, 0)
+            # another choice in this claim would not help the next one to stay within its limit
+            return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
+        outcomes = set()
+        for choice in choices[request]:
+            self.chosen[claim][request] = choice.choice
+            outcome = yield self._pick(claim, request, choice, 0, 0)
+            if outcome is Outcome.FOUND:
+                return outcome
+            outcomes.add(outcome)
+        if (claim, request) != (0, 0) and self._prospects.is_dead_end(claim, request):
+            raise _DeadEnd
+        return Outcome.TOO_MANY if outcomes == {Outcome.TOO_MANY} else Outcome.FAILED
+
+    def _pick(self, claim: int, request: int, choice: NodeChoice, picked: int, start: int) -> _Step:
+        needed = choice.count - picked
+        if choice.everything is not None and not choice.everything:
+            return Outcome.FAILED
+        if needed <= 0:
+            return (yield self._request(claim, request + 1))
+        if len(self.picks[claim]) + needed > MAX_RESULTS:
+            return Outcome.TOO_MANY
+        candidates: Sequence[AdvertisedDevice]
+        if choice.everything is not None:
+            candidates, start, stop = choice.everything, picked, picked + 1
+        else:
+            candidates, stop = self._devices, len(self._devices)
+        # Too few are left: nothing can come of going deeper, yet errors of the devices that are left must be met.
+        hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
+        for index in range(start, stop):
+            self._count_step(choice.choice)
+            if choice.everything is None and not self._is_candidate(choice.choice, index, claim):
+                continue
+            taken = self._holding.take(
+                choice.choice,
+                candidates[index],
+                claim,
+                self._claims[claim].constraints,
+                must=choice.everything is not None,
+            )
+            if taken is None:
+                continue
+            pick, undo = taken
+            if not hopeless:
+                self.picks[claim].append(pick)
+                outcome = yield self._pick(claim, request, choice, picked + 1, index + 1)
+                if outcome is Outcome.FOUND:
+                    return outcome
+                self.picks[claim].pop()
+                if outcome is Outcome.TOO_MANY:
+                    undo()
+                    return outcome
+            undo()
+        return Outcome.FAILED
+
+    def _is_candidate(self, choice: Choice, index: int, claim: int) -> bool:
+        device = self._devices[index]
+        if not self._holding.is_free(choice, device, claim):
+            return False
+        known = self._known_matches(choice)
+        match = known[index]
+        if match is None:
+            match = known[index] = self._selection.matches(choice, device)
+        return match
+
+    def _left(self, choice: Choice, start: int) -> int:
+        """How many devices from ``start`` on may still be had, as far as is known."""
+        known = self._matches.get(choice)
+        left = len(self._devices) - start
+        return left if known is None else left - known[start:].count(False)
+
+    def _known_matches(self, choice: Choice) -> list[bool | None]:
+        known = self._matches.get(choice)
+        if known is None:
+            known = self._matches[choice] = [None] * len(self._devices)
+        return known
+
+    def _count_step(self, choice: Choice) -> None:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise AllocationError(
+                f"claim {choice.claim}, request {choice.label}: gave up the search for devices, there are too many "
+                "combinations; kube-scheduler would time out as well: ask for fewer devices, or tell the requests "
+                "apart by their selectors",
+                kind="search-limit",
+            )
+
+
+def check_size(claim: str, request: str, minimum: int, counted: int) -> None:
+    """Refuses a claim whose requests need more devices than a claim can have.
+
+    Raises:
+        AllocationError: ``too-many-devices``.
+    """
+    if counted + minimum > MAX_RESULTS:
+        raise AllocationError(
+            f"claim {claim}, request {request}: adding {minimum} devices exceeds the claim limit of {MAX_RESULTS}, "
+            f"with {counted} already accounted for",
+            kind="too-many-devices",
+        )

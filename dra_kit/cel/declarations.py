@@ -1,0 +1,109 @@
+"""How functions are declared: one overload for each combination of types, with the code that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, TypeAlias, TypeVar
+
+from dra_kit.cel.types import Type, parse_type, split_types
+
+Implementation: TypeAlias = Callable[..., Any]
+_Computation = TypeVar("_Computation", bound=Implementation)
+
+_MODULES: Final = (
+    "arithmetic", "comparison", "containers", "conversions", "formats", "formatting", "lists", "network", "optionals",
+    "quantities", "regex", "semvers", "sets", "sorting", "strings", "time", "urls",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Overload:
+    """One signature of a function.
+
+    Attributes:
+        id: its name in cel-go, by which costs are told apart.
+        function: what it is called in an expression.
+        member: whether it is called on a target, which is then the first argument.
+        arguments: their types; a type variable has one letter.
+        result: the type of what it returns.
+        compute: takes the values and returns the result, or raises Failure; None for what the evaluator does itself.
+        metered: ``compute`` takes the meter first, since its work is not bounded by the cost that is charged for it.
+        variables: names of the type variables.
+    """
+
+    id: str
+    function: str
+    member: bool
+    arguments: tuple[Type, ...]
+    result: Type
+    compute: Implementation | None
+    metered: bool
+    variables: frozenset[str]
+
+
+class Library:
+    """Collects the overloads of a module.
+
+    ``library.function("id", "name(string, int) -> bool")`` and ``library.method("id", "name(string) -> bool")``, where
+    the first argument of a method is its target, decorate the code.
+    """
+
+    def __init__(self) -> None:
+        self.overloads: list[Overload] = []
+
+    def function(
+        self, identifier: str, signature: str, *, metered: bool = False
+    ) -> Callable[[_Computation], _Computation]:
+        """Declares a global function."""
+        return self._decorator(identifier, signature, member=False, metered=metered)
+
+    def method(
+        self, identifier: str, signature: str, *, metered: bool = False
+    ) -> Callable[[_Computation], _Computation]:
+        """Declares a function that is called on its first argument."""
+        return self._decorator(identifier, signature, member=True, metered=metered)
+
+    def declare(self, identifier: str, signature: str, compute: Implementation | None, *, member: bool = False) -> None:
+        """Declares a function whose code is elsewhere."""
+        self._add(identifier, signature, compute, member=member, metered=False)
+
+    def _decorator(
+        self, identifier: str, signature: str, *, member: bool, metered: bool
+    ) -> Callable[[_Computation], _Computation]:
+        def decorate(compute: _Computation) -> _Computation:
+            self._add(identifier, signature, compute, member=member, metered=metered)
+            return compute
+
+        return decorate
+
+    def _add(
+        self, identifier: str, signature: str, compute: Implementation | None, *, member: bool, metered: bool
+    ) -> None:
+        call, _, result = signature.partition(" -> ")
+        name, _, arguments = call.partition("(")
+        types = tuple(map(parse_type, split_types(arguments[:-1])))
+        returned = parse_type(result)
+        variables = frozenset(_variables((*types, returned)))
+        overload = Overload(identifier, name, member, types, returned, compute, metered, variables)
+        self.overloads.append(overload)
+
+
+def _variables(types: tuple[Type, ...]) -> set[str]:
+    found = {one.name for one in types if one.kind == "param"}
+    for one in types:
+        found |= _variables(one.parameters)
+    return found
+
+
+@cache
+def functions() -> dict[str, tuple[Overload, ...]]:
+    """All overloads by the name of the function, in the order in which they are tried."""
+    found: dict[str, list[Overload]] = {}
+    for name in _MODULES:
+        library: Library = import_module(f"dra_kit.cel.functions.{name}").LIBRARY
+        for overload in library.overloads:
+            found.setdefault(overload.function, []).append(overload)
+    return {name: tuple(overloads) for name, overloads in found.items()}

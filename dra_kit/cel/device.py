@@ -1,0 +1,126 @@
+"""Devices as expressions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from dra_kit.cel.failure import Failure
+from dra_kit.cel.functions.semvers import Semver
+from dra_kit.cel.values import INT_MAX, INT_MIN, DomainMap
+from dra_kit.values.quantity import Quantity
+from dra_kit.values.semver import Version
+
+AttributeValue: TypeAlias = "bool | int | str | Version | Sequence[bool | int | str | Version] | Mapping[str, Any]"
+"""The value of an attribute, or the API's object with one field: ``{"version": "1.2.3"}``, ``{"strings": ["a"]}``."""
+
+FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
+"""What ``device`` has in expressions."""
+
+_API_FIELDS: Final = frozenset({"bool", "int", "string", "version", "bools", "ints", "strings", "versions"})
+
+
+class Device:
+    """A device, made ready for evaluations once: expressions of all programs can be evaluated on it.
+
+    Args:
+        driver: the driver's name; the domain of names that have none.
+        attributes: values by name, ``model`` or ``resource.kubernetes.io/pcieRoot``.
+        capacity: quantities by name, of the same form.
+        allow_multiple_allocations: the field of the same name.
+
+    Raises:
+        ValueError: a value is none that a ResourceSlice can have.
+    """
+
+    __slots__ = ("allow_multiple_allocations", "attributes", "capacity", "driver")
+
+    driver: str
+    attributes: dict[str, dict[str, Any]]
+    capacity: dict[str, dict[str, Any]]
+    allow_multiple_allocations: bool
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        attributes: Mapping[str, AttributeValue] | None = None,
+        capacity: Mapping[str, Quantity | str | int] | None = None,
+        allow_multiple_allocations: bool = False,
+    ) -> None:
+        self.driver = driver
+        self.allow_multiple_allocations = bool(allow_multiple_allocations)
+        self.attributes = {}
+        for name, value in (attributes or {}).items():
+            domain, identifier = self._split(name)
+            self.attributes.setdefault(domain, {})[identifier] = _wrap(name, value)
+        self.capacity = {}
+        for name, quantity in (capacity or {}).items():
+            domain, identifier = self._split(name)
+            self.capacity.setdefault(domain, {})[identifier] = Quantity(quantity)
+
+    def _split(self, name: str) -> tuple[str, str]:
+        domain, slash, identifier = name.partition("/")
+        return (domain, identifier) if slash else (self.driver, name)
+
+    def field(self, name: str) -> Any:
+        """A field as a value of CEL.
+
+        Raises:
+            Failure: there is none of this name.
+        """
+        match name:
+            case "driver":
+                return self.driver
+            case "attributes":
+                return DomainMap(self.attributes)
+            case "capacity":
+                return DomainMap(self.capacity)
+            case "allowMultipleAllocations":
+                return self.allow_multiple_allocations
+            case _:
+                raise Failure(f"no such key: {name}", "no-such-key")
+
+    def __repr__(self) -> str:
+        return f"Device(driver={self.driver!r}, attributes={self.attributes!r}, capacity={self.capacity!r})"
+
+
+def _wrap(name: str, value: AttributeValue) -> Any:
+    if isinstance(value, Mapping):
+        if len(value) != 1 or not value.keys() <= _API_FIELDS:
+            raise ValueError(
+                f"attribute {name}: an object must have one of the fields {', '.join(sorted(_API_FIELDS))}"
+            )
+        ((field, content),) = value.items()
+        if field == "version":
+            return _scalar(name, Version(content))
+        if field == "versions":
+            return [_scalar(name, Version(one)) for one in content]
+        return _wrap(name, content)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_scalar(name, one) for one in value]
+    return _scalar(name, value)
+
+
+def _scalar(name: str, value: object) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int) and INT_MIN <= value <= INT_MAX:
+        return int(value)
+    if isinstance(value, str) and _is_unicode(value):
+        return str(value)
+    if isinstance(value, Version):
+        try:
+            return Semver(value)
+        except Failure as failure:
+            raise ValueError(f"attribute {name}: {failure.message}") from None
+    raise ValueError(f"attribute {name}: {value!r} is no bool, int, string or version of the API")
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether the text can be UTF-8: JSON can smuggle halves of characters in."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

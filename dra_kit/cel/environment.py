@@ -1,0 +1,82 @@
+"""Which names and functions an expression may use: it depends on who compiles it, and on feature gates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dra_kit.cel import types
+from dra_kit.cel.declarations import Overload, functions
+from dra_kit.cel.types import Type, list_of, map_of, optional_of, type_of_type
+
+# ResourceSlice limits of resource.k8s.io/v1 (Kubernetes 1.37), from which worst-case costs are estimated
+MAX_DOMAIN_LENGTH: Final = 63
+MAX_ID_LENGTH: Final = 32
+MAX_DRIVER_LENGTH: Final = 63
+MAX_VALUE_LENGTH: Final = 64
+MAX_ATTRIBUTES: Final = 32
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Declarations that an expression is compiled with.
+
+    Attributes:
+        stored: whether it is compiled as an expression that has been stored: feature gates do not count then. The
+            scheduler compiles so, the API server only what has not changed.
+        consumable_capacity: feature gate DRAConsumableCapacity: ``device.allowMultipleAllocations`` exists.
+        list_type_attributes: feature gate DRAListTypeAttributes: ``includes`` exists, attributes may be lists.
+    """
+
+    stored: bool = True
+    consumable_capacity: bool = True
+    list_type_attributes: bool = True
+
+    @property
+    def attribute_type(self) -> Type:
+        """The static type of an attribute's value."""
+        return types.DYN if self.list_type_attributes else types.ANY
+
+    def device_field(self, name: str) -> Type | None:
+        """The type of a field of ``device``; None if it does not exist."""
+        match name:
+            case "driver":
+                return types.STRING
+            case "attributes":
+                return map_of(types.STRING, map_of(types.STRING, self.attribute_type))
+            case "capacity":
+                return map_of(types.STRING, map_of(types.STRING, types.QUANTITY))
+            case "allowMultipleAllocations" if self.consumable_capacity:
+                return types.BOOL
+            case _:
+                return None
+
+    def overloads(self, function: str) -> tuple[Overload, ...]:
+        """The signatures of a function; empty if it does not exist."""
+        if function == "includes" and not self.list_type_attributes:
+            return ()
+        return functions().get(function.removeprefix("."), ())
+
+
+STORED: Final = Environment()
+"""What the scheduler compiles with, and an API server what was stored before."""
+
+
+def new(*, consumable_capacity: bool = True, list_type_attributes: bool = False) -> Environment:
+    """What an API server compiles new or changed expressions with (Kubernetes 1.37; defaults are its defaults).
+
+    Args:
+        consumable_capacity: feature gate DRAConsumableCapacity.
+        list_type_attributes: feature gate DRAListTypeAttributes.
+    """
+    return Environment(stored=False, consumable_capacity=consumable_capacity, list_type_attributes=list_type_attributes)
+
+
+TYPE_NAMES: Final = {
+    "bool": types.BOOL, "bytes": types.BYTES, "double": types.DOUBLE, "int": types.INT, "list": list_of(types.DYN),
+    "map": map_of(types.DYN, types.DYN), "null_type": types.NULL, "string": types.STRING, "uint": types.UINT,
+    "type": type_of_type(types.DYN), "google.protobuf.Duration": types.DURATION,
+    "google.protobuf.Timestamp": types.TIMESTAMP, "net.IP": types.IP, "net.CIDR": types.CIDR,
+    "optional_type": optional_of(types.DYN),
+}  # fmt: skip
+"""Names of types that are values in an expression."""

@@ -1,0 +1,208 @@
+"""Why a selector is true, false or an error for a device: which of its conditions fail, and the values in them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit.cel.code import Run
+from dra_kit.cel.device import Device
+from dra_kit.cel.evaluator import Evaluator
+from dra_kit.cel.failure import Failure
+from dra_kit.cel.functions.semvers import Semver
+from dra_kit.cel.meter import Frame
+from dra_kit.cel.paths import is_path
+from dra_kit.cel.program import Selector, place_of
+from dra_kit.cel.syntax import Call, Comprehension, Ident, Literal, Node
+from dra_kit.cel.values import DomainMap, Duration, Map, Optional, Timestamp, TypeValue, type_name
+from dra_kit.errors import CelRuntimeError
+
+_MAX_SHOWN: Final = 200
+_COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+
+
+@dataclass(frozen=True)
+class Conjunct:
+    """One of the conditions that a selector joins with ``&&``.
+
+    Attributes:
+        text: as it is written.
+        line: where it begins in the expression, from 1.
+        column: where it begins in its line, in characters from 1.
+        result: what it is for the device; None if it fails or is not bool.
+        error: why it fails; empty if it does not.
+        values: sub-expressions and their values for the device, both as text, in the order in which they are written.
+    """
+
+    text: str
+    line: int
+    column: int
+    result: bool | None
+    error: str
+    values: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a selector is for a device, and why.
+
+    Attributes:
+        result: what Kubernetes finds; None if the evaluation fails.
+        error: why it fails; empty if it does not.
+        conjuncts: all conditions, each evaluated by itself, also those that Kubernetes does not come to.
+    """
+
+    result: bool | None
+    error: str
+    conjuncts: tuple[Conjunct, ...]
+
+    @property
+    def unmet(self) -> tuple[Conjunct, ...]:
+        """The conditions that are not true."""
+        return tuple(conjunct for conjunct in self.conjuncts if conjunct.result is not True)
+
+
+class Explainer:
+    """Tells of one device after the other why a selector selects it or not; made once for many devices.
+
+    Args:
+        program: the selector.
+    """
+
+    def __init__(self, program: Selector) -> None:
+        self._program = program
+        self._conditions = [_Condition(program.text, shown, whole) for shown, whole in _conjuncts(program.root)]
+
+    def explain(self, device: Device) -> Explanation:
+        """What the selector is for a device, and why.
+
+        Args:
+            device: the device.
+        """
+        result, error = _result(self._program, device)
+        return Explanation(result, error, tuple(condition.on(device) for condition in self._conditions))
+
+
+def explain(program: Selector, device: Device) -> Explanation:
+    """Tells why a selector selects a device or not.
+
+    Args:
+        program: the selector.
+        device: the device.
+    """
+    return Explainer(program).explain(device)
+
+
+def _result(program: Selector, device: Device) -> tuple[bool | None, str]:
+    try:
+        return program.matches(device), ""
+    except CelRuntimeError as error:
+        return None, error.message
+
+
+def _conjuncts(node: Node) -> Iterator[tuple[Node, Node]]:
+    """The conditions, and each as an expression that can be evaluated without the others."""
+    if isinstance(node, Call) and node.function == "_&&_":
+        for argument in node.arguments:
+            yield from _conjuncts(argument)
+    elif isinstance(node, Comprehension) and node.is_bind:
+        for shown, whole in _conjuncts(node.result):
+            bound = copy.copy(node)
+            bound.result = whole
+            yield shown, bound
+    else:
+        yield node, node
+
+
+class _Condition:
+    """A condition, compiled so that the values in it are noted down."""
+
+    def __init__(self, text: str, shown: Node, whole: Node) -> None:
+        self._text = shown.text(text)
+        self._place = place_of(text, shown.start)
+        self._interesting = {id(node): node.text(text) for node in _interesting(shown)}
+        self._noted: dict[int, str] = {}
+        self._evaluator = Evaluator(whole, self._observe)
+
+    def on(self, device: Device) -> Conjunct:
+        self._noted.clear()
+        result, error = None, ""
+        try:
+            value = self._evaluator(device)
+            if value is True or value is False:
+                result = bool(value)
+            else:
+                error = f"the result is of type {type_name(value)}, not bool"
+        except Failure as failure:
+            error = failure.message
+        values = {text: self._noted[node] for node, text in self._interesting.items() if node in self._noted}
+        return Conjunct(self._text, *self._place, result, error, tuple(values.items()))
+
+    def _observe(self, node: Node, run: Run) -> Run:
+        if id(node) not in self._interesting:
+            return run
+
+        def noting(frame: Frame) -> Any:
+            try:
+                value = run(frame)
+            except Failure as failure:
+                self._noted.setdefault(id(node), f"error: {failure.message}")
+                raise
+            self._noted.setdefault(id(node), show(value))
+            return value
+
+        return noting
+
+
+def _interesting(node: Node) -> Iterator[Node]:
+    """Names and selections, outermost ones only, and what is compared."""
+    if is_path(node):
+        if not isinstance(node, Ident) or node.name != "device":
+            yield node
+        return
+    if isinstance(node, Comprehension) and not node.is_bind:
+        # inside of the loop there is a value for each round
+        yield from _interesting(node.iteration_range)
+        return
+    compares = isinstance(node, Call) and node.function in _COMPARISONS
+    for child in node.children():
+        yield from _interesting(child)
+        if compares and isinstance(child, Call) and not is_path(child) and _depends(child):
+            yield child
+
+
+def _depends(node: Node) -> bool:
+    """Whether the value is another for other devices."""
+    return isinstance(node, Ident) or any(
+        _depends(child) for child in node.children() if not isinstance(child, Literal)
+    )
+
+
+def show(value: Any) -> str:
+    """A value as one would write it in an expression, cut if it is long."""
+    text = _text(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, str):
+        return json.dumps(value[: _MAX_SHOWN + 1], ensure_ascii=False)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value[:_MAX_SHOWN]))}]"
+    if isinstance(value, (Map, DomainMap)):
+        shown = (f"{_text(key)}: {_text(value.find(key)[0])}" for key in list(value)[:_MAX_SHOWN])
+        return f"{{{', '.join(shown)}}}"
+    if isinstance(value, Optional):
+        return f"optional.of({_text(value.value)})" if value.present else "optional.none()"
+    if isinstance(value, Semver):
+        return str(value.version)
+    if isinstance(value, (Duration, Timestamp)):
+        return f"{value.nanoseconds} ns"
+    if isinstance(value, TypeValue):
+        return value.name
+    return str(value)

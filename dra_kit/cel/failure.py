@@ -1,0 +1,59 @@
+"""What goes wrong inside the package, before it becomes one of the public errors."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+FailureKind: TypeAlias = Literal[
+    "no-such-key", "no-such-overload", "cost", "index", "arithmetic", "conversion", "regex", "result", "value"
+]
+"""What went wrong at run time, coarse enough to be compared."""
+
+
+class Refusal(Exception):
+    """An expression does not compile.
+
+    Args:
+        message: in Kubernetes' words where they are known.
+        position: index of the character in the text; None when the whole expression is meant.
+    """
+
+    def __init__(self, message: str, position: int | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.position = position
+
+
+class Failure(Exception):
+    """An evaluation error, which ``&&`` and ``||`` may absorb.
+
+    Args:
+        message: in Kubernetes' words where they are known.
+        kind: what went wrong.
+    """
+
+    def __init__(self, message: str, kind: FailureKind = "value") -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind: FailureKind = kind
+
+
+class Exhausted(Exception):
+    """The evaluation costs more than it may; nothing absorbs this."""
+
+
+class Panic(Exception):
+    """A bug of Kubernetes' evaluator that ends the whole evaluation, where an error could be absorbed.
+
+    Args:
+        message: what it is about.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = f"internal error: {message}"
+
+
+def no_such_overload(detail: str = "") -> Failure:
+    """A function or operator is not defined for values of these types."""
+    return Failure(f"no such overload: {detail}" if detail else "no such overload", "no-such-overload")

@@ -1,0 +1,210 @@
+"""``int()``, ``string()`` and the like."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+from dra_kit.cel.declarations import Library
+from dra_kit.cel.failure import Failure
+from dra_kit.cel.functions.time import (
+    format_duration,
+    format_timestamp,
+    parse_duration,
+    parse_timestamp,
+    timestamp_in_range,
+)
+from dra_kit.cel.values import INT_MAX, INT_MIN, UINT_MAX, Duration, Timestamp, Uint, type_name
+
+LIBRARY: Final = Library()
+
+_BOOLS: Final = {
+    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
+}
+_INT: Final = re.compile(r"[+-]?[0-9]{1,400}")
+_UINT: Final = re.compile(r"[0-9]{1,400}")
+_DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
+_HEX_DOUBLE: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]{1,6}")
+_SPECIAL_DOUBLES: Final = {"nan": math.nan, "inf": math.inf, "infinity": math.inf}
+_SECOND: Final = 1_000_000_000
+
+
+def _refused(value: Any, target: str) -> Failure:
+    return Failure(f"type conversion error from '{type_name(value)}' to '{target}'", "conversion")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+for _type, _identifier in {
+    "bool": "bool_to_bool", "bytes": "bytes_to_bytes", "double": "double_to_double",
+    "duration": "duration_to_duration", "int": "int64_to_int64", "string": "string_to_string",
+    "timestamp": "timestamp_to_timestamp", "uint": "uint64_to_uint64",
+}.items():  # fmt: skip
+    LIBRARY.declare(_identifier, f"{_type}({_type}) -> {_type}", _same)
+
+
+@LIBRARY.function("string_to_bool", "bool(string) -> bool")
+def _bool_of_string(text: str) -> bool:
+    found = _BOOLS.get(text)
+    if found is None:
+        raise _refused(text, "bool")
+    return found
+
+
+@LIBRARY.function("string_to_bytes", "bytes(string) -> bytes")
+def _bytes_of_string(text: str) -> bytes:
+    return text.encode()
+
+
+@LIBRARY.function("int64_to_double", "double(int) -> double")
+@LIBRARY.function("uint64_to_double", "double(uint) -> double")
+def _double_of_integer(number: int) -> float:
+    return float(number)
+
+
+@LIBRARY.function("string_to_double", "double(string) -> double")
+def parse_double(text: str) -> float:
+    """Reads a number as Go does."""
+    special = _SPECIAL_DOUBLES.get(text.lstrip("+-").lower()) if len(text) < 10 else None
+    if special is not None and text[1:2] not in {"+", "-"} and (special == math.inf or text[0] not in "+-"):
+        return -special if text[0] == "-" else special
+    try:
+        if _DOUBLE.fullmatch(text):
+            number = float(text)
+        elif _HEX_DOUBLE.fullmatch(text):
+            number = float.fromhex(text)
+        else:
+            raise _refused(text, "double")
+    except OverflowError:
+        raise _refused(text, "double") from None
+    if math.isinf(number):
+        raise _refused(text, "double")
+    return number
+
+
+@LIBRARY.function("string_to_duration", "duration(string) -> duration")
+def _duration_of_string(text: str) -> Duration:
+    return parse_duration(text)
+
+
+@LIBRARY.function("double_to_int64", "int(double) -> int")
+def _int_of_double(number: float) -> int:
+    if not -(2.0**63) < number < 2.0**63:
+        raise Failure("integer overflow", "arithmetic")
+    return int(number)
+
+
+@LIBRARY.function("duration_to_int64", "int(duration) -> int")
+def _int_of_duration(value: Duration) -> int:
+    return value.nanoseconds
+
+
+@LIBRARY.function("string_to_int64", "int(string) -> int")
+def _int_of_string(text: str) -> int:
+    if _INT.fullmatch(text) and INT_MIN <= (number := int(text)) <= INT_MAX:
+        return number
+    raise _refused(text, "int")
+
+
+@LIBRARY.function("timestamp_to_int64", "int(timestamp) -> int")
+def _int_of_timestamp(value: Timestamp) -> int:
+    return value.nanoseconds // _SECOND
+
+
+@LIBRARY.function("uint64_to_int64", "int(uint) -> int")
+def _int_of_uint(number: Uint) -> int:
+    if number > INT_MAX:
+        raise Failure("integer overflow", "arithmetic")
+    return int(number)
+
+
+@LIBRARY.function("double_to_uint64", "uint(double) -> uint")
+def _uint_of_double(number: float) -> Uint:
+    if not 0 <= number < 2.0**64:
+        raise Failure("unsigned integer overflow", "arithmetic")
+    return Uint(number)
+
+
+@LIBRARY.function("int64_to_uint64", "uint(int) -> uint")
+def _uint_of_int(number: int) -> Uint:
+    if number < 0:
+        raise Failure("unsigned integer overflow", "arithmetic")
+    return Uint(number)
+
+
+@LIBRARY.function("string_to_uint64", "uint(string) -> uint")
+def _uint_of_string(text: str) -> Uint:
+    if _UINT.fullmatch(text) and (number := int(text)) <= UINT_MAX:
+        return Uint(number)
+    raise _refused(text, "uint")
+
+
+@LIBRARY.function("int64_to_timestamp", "timestamp(int) -> timestamp")
+def _timestamp_of_int(seconds: int) -> Timestamp:
+    return timestamp_in_range(seconds * _SECOND)
+
+
+@LIBRARY.function("string_to_timestamp", "timestamp(string) -> timestamp")
+def _timestamp_of_string(text: str) -> Timestamp:
+    return parse_timestamp(text)
+
+
+@LIBRARY.function("bool_to_string", "string(bool) -> string")
+def _string_of_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+@LIBRARY.function("bytes_to_string", "string(bytes) -> string")
+def _string_of_bytes(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise Failure("invalid UTF-8 in bytes, cannot convert to string", "conversion") from None
+
+
+@LIBRARY.function("double_to_string", "string(double) -> string")
+def format_double(number: float) -> str:
+    """The shortest text that means this number, as Go writes it (``%g``)."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    sign, text = ("-", repr(number)[1:]) if math.copysign(1, number) < 0 else ("", repr(number))
+    mantissa, _, exponent_text = text.partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    leading = len(whole + fraction) - len(digits)
+    digits = digits.rstrip("0") or "0"
+    # the number is 0.<digits> times ten to the power of point
+    point = len(whole) - leading + int(exponent_text or "0")
+    if number == 0:
+        return f"{sign}0"
+    exponent = point - 1
+    if exponent < -4 or exponent >= 6:
+        rest = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{rest}e{'-' if exponent < 0 else '+'}{abs(exponent):02d}"
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    if len(digits) <= point:
+        return f"{sign}{digits}{'0' * (point - len(digits))}"
+    return f"{sign}{digits[:point]}.{digits[point:]}"
+
+
+@LIBRARY.function("duration_to_string", "string(duration) -> string")
+def _string_of_duration(value: Duration) -> str:
+    return format_duration(value)
+
+
+@LIBRARY.function("int64_to_string", "string(int) -> string")
+@LIBRARY.function("uint64_to_string", "string(uint) -> string")
+def _string_of_integer(number: int) -> str:
+    return str(int(number))
+
+
+@LIBRARY.function("timestamp_to_string", "string(timestamp) -> string")
+def _string_of_timestamp(value: Timestamp) -> str:
+    return format_timestamp(value)

@@ -1,0 +1,216 @@
+"""URLs, read as Go's net/url reads them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any, Final, NoReturn
+
+from dra_kit.cel import types
+from dra_kit.cel.declarations import Library
+from dra_kit.cel.failure import Failure, no_such_overload
+from dra_kit.cel.values import RUNTIME_TYPES, Map
+
+LIBRARY: Final = Library()
+
+_SCHEME: Final = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+_PORT: Final = re.compile(r"(?::[0-9]*)?")
+_USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
+_HOST: Final = re.compile(r"[A-Za-z0-9\-_.~!$&'()*+,;=:\[\]<>\"%\x80-\U0010ffff]*")
+_HOST_ESCAPE: Final = re.compile(r"%(?:25|[89a-fA-F][0-9a-fA-F])")
+_ESCAPE: Final = re.compile(r"%[0-9a-fA-F]{2}")
+_PLAIN_PATH: Final = re.compile(r"(?:[A-Za-z0-9\-_.~$&+,/:;=@]|%[0-9A-Fa-f]{2})*")
+_VALID_PATH: Final = re.compile(r"(?:[A-Za-z0-9\-_.~$&+,/:;=@!'()*\[\]]|%)*")
+_PATH_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~$&+,/:;=@")
+
+
+class URL:
+    """A URL, with the parts that expressions can ask for.
+
+    Args:
+        text: the URL.
+        is_request: no host comes before the path if there is no scheme, as in the first line of an HTTP request.
+
+    Raises:
+        Failure: it is none.
+    """
+
+    __slots__ = ("authority", "fragment", "host", "opaque", "path", "query", "scheme")
+
+    def __init__(self, text: str, *, is_request: bool = False) -> None:
+        body, _, self.fragment = text.partition("#")
+        self.scheme, rest = _split_scheme(body)
+        rest, question, query = rest.partition("?")
+        self.query = f"?{query}" if question else ""
+        self.authority = self.host = self.opaque = ""
+        if not rest.startswith("/") and self.scheme:
+            self.opaque, rest = rest, ""
+        elif rest.startswith("//") and (self.scheme or not (is_request or rest.startswith("///"))):
+            authority, slash, path = rest[2:].partition("/")
+            rest = slash + path
+            user, at, host = authority.rpartition("@")
+            if at and (not _USER.fullmatch(user) or not _unescapable(user)):
+                _refuse("invalid userinfo")
+            self.host = _parse_host(self.scheme, host)
+            self.authority = f"//{user}{at}{self.host}"
+        if not _unescapable(rest) or not _unescapable(self.fragment):
+            _refuse("invalid URL escape")
+        self.path = _escaped_path(rest)
+
+    @property
+    def _port_at(self) -> int:
+        colon = self.host.rfind(":")
+        return colon if colon >= 0 and _PORT.fullmatch(self.host[colon:]) else -1
+
+    @property
+    def hostname(self) -> str:
+        """The host without port and brackets."""
+        host = self.host[: self._port_at] if self._port_at >= 0 else self.host
+        return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+    @property
+    def port(self) -> str:
+        """The port; empty if there is none."""
+        return self.host[self._port_at + 1 :] if self._port_at >= 0 else ""
+
+    def equals(self, other: Any) -> bool:
+        """``self == other``."""
+        if type(other) is not URL:
+            raise no_such_overload()
+        return self._text() == other._text()  # noqa: SLF001 - of the same class
+
+    def _text(self) -> tuple[str, ...]:
+        return self.scheme, self.opaque, self.authority, self.path, self.query, self.fragment
+
+
+RUNTIME_TYPES[URL] = types.URL
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise Failure(f"URL parse error during conversion from string: {reason}", "conversion")
+
+
+def _split_scheme(text: str) -> tuple[str, str]:
+    match = _SCHEME.match(text)
+    if match is not None:
+        return match[1].lower(), text[match.end() :]
+    if text.startswith(":"):
+        _refuse("missing protocol scheme")
+    return "", text
+
+
+def _unescapable(text: str) -> bool:
+    return text.count("%") == len(_ESCAPE.findall(text))
+
+
+def _decode(text: str) -> bytes:
+    made = bytearray()
+    position = 0
+    for match in _ESCAPE.finditer(text):
+        made += text[position : match.start()].encode()
+        made.append(int(match[0][1:], 16))
+        position = match.end()
+    return bytes(made + text[position:].encode())
+
+
+def _parse_host(scheme: str, host: str) -> str:
+    bracket = host.rfind("[")
+    if bracket > 0:
+        _refuse("invalid IP-literal")
+    if bracket == 0:
+        closing = host.rfind("]")
+        if closing < 0:
+            _refuse("missing ']' in host")
+        port = host[closing + 1 :]
+        _check_ipv6(host[1:closing])
+    else:
+        # more colons than one are left to schemes that have lists of hosts
+        colon = host.find(":") if scheme in {"http", "https"} else host.rfind(":")
+        port = host[colon:] if colon >= 0 else ""
+    if not _PORT.fullmatch(port):
+        _refuse("invalid port after host")
+    if not _HOST.fullmatch(host):
+        _refuse("invalid character in host name")
+    if host.count("%") != len(_HOST_ESCAPE.findall(host)):
+        _refuse("invalid URL escape")
+    return _decode(host).decode("utf-8", "replace")
+
+
+def _check_ipv6(text: str) -> None:
+    address, _, zone = text.partition("%25")
+    try:
+        ipaddress.IPv6Address(address)
+    except ValueError:
+        _refuse("invalid host")
+    if text.endswith("%25") and not zone:
+        _refuse("invalid host")
+
+
+def _escaped_path(path: str) -> str:
+    if _PLAIN_PATH.fullmatch(path) or _VALID_PATH.fullmatch(path):
+        return path
+    return "".join(chr(byte) if byte in _PATH_CHARACTERS else f"%{byte:02X}" for byte in _decode(path))
+
+
+def is_request_uri(text: str) -> bool:
+    """Whether Go's ``ParseRequestURI`` takes the text: an absolute URL or an absolute path."""
+    if not text or any(ord(character) < 0x20 or character == "\x7f" for character in text):
+        return False
+    if text == "*":
+        return True
+    try:
+        scheme, rest = _split_scheme(text)
+        if not scheme and not rest.startswith("/"):
+            return False
+        URL(text.replace("#", "%23"), is_request=True)
+    except Failure:
+        return False
+    return True
+
+
+@LIBRARY.function("string_to_url", "url(string) -> url")
+def _url(text: str) -> URL:
+    if not is_request_uri(text):
+        _refuse("invalid URI for request")
+    return URL(text)
+
+
+@LIBRARY.function("is_url_string", "isURL(string) -> bool")
+def _is_url(text: str) -> bool:
+    return is_request_uri(text)
+
+
+@LIBRARY.method("url_get_scheme", "getScheme(url) -> string")
+def _scheme(value: URL) -> str:
+    return value.scheme
+
+
+@LIBRARY.method("url_get_host", "getHost(url) -> string")
+def _host(value: URL) -> str:
+    return value.host
+
+
+@LIBRARY.method("url_get_hostname", "getHostname(url) -> string")
+def _hostname(value: URL) -> str:
+    return value.hostname
+
+
+@LIBRARY.method("url_get_port", "getPort(url) -> string")
+def _port(value: URL) -> str:
+    return value.port
+
+
+@LIBRARY.method("url_get_escaped_path", "getEscapedPath(url) -> string")
+def _path(value: URL) -> str:
+    return value.path
+
+
+@LIBRARY.method("url_get_query", "getQuery(url) -> map(string, list(string))")
+def _query(value: URL) -> Map:
+    made: dict[str, list[str]] = {}
+    for pair in value.query[1:].split("&"):
+        key, _, text = pair.partition("=")
+        if pair and ";" not in pair and _unescapable(pair):
+            decoded = (_decode(part.replace("+", " ")).decode("utf-8", "replace") for part in (key, text))
+            made.setdefault(next(decoded), []).append(next(decoded))
+    return Map(made)

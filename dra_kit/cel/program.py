@@ -1,0 +1,190 @@
+"""Expressions that are compiled and can be evaluated on devices."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from dra_kit.cel import types
+from dra_kit.cel.checker import check
+from dra_kit.cel.cost import estimate
+from dra_kit.cel.device import Device
+from dra_kit.cel.environment import STORED, Environment
+from dra_kit.cel.evaluator import Evaluator
+from dra_kit.cel.failure import Failure, Refusal
+from dra_kit.cel.functions.semvers import Semver
+from dra_kit.cel.literals import check_literals
+from dra_kit.cel.parser import parse
+from dra_kit.cel.syntax import Node
+from dra_kit.cel.values import type_name
+from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.values.semver import Version
+
+MAX_LENGTH: Final = 10 * 1024
+"""The longest expression of a selector or derived attribute in bytes (resource.k8s.io/v1)."""
+
+MAX_COST: Final = 1_000_000
+"""The highest estimated cost that an API server admits, and the limit of the cost of an evaluation."""
+
+DerivedValue: TypeAlias = "bool | int | str | Version | list[bool] | list[int] | list[str] | list[Version]"
+"""The value of a derived attribute; the empty list has no type."""
+
+
+class Expression:
+    """What selectors and derived attributes have in common.
+
+    Attributes:
+        text: the expression.
+        environment: what it was compiled with.
+        cost: estimate of the highest cost of an evaluation, in Kubernetes' units; 2**64 - 1 if it has no bound.
+        root: its syntax tree, checked, with the places in the text.
+    """
+
+    def __init__(self, text: str, environment: Environment, *, derived: bool) -> None:
+        self.text = text
+        self.environment = environment
+        try:
+            self.root = _checked(text, environment, derived=derived)
+            self._evaluator = Evaluator(self.root)
+            self.cost = estimate(self.root)
+        except Refusal as refusal:
+            raise compile_error(text, refusal) from None
+        except RecursionError:
+            raise compile_error(text, Refusal("the expression is nested too deeply", None)) from None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the estimated cost is low enough for an API server to accept the expression."""
+        return self.cost <= MAX_COST
+
+    def evaluate(self, device: Device) -> tuple[Any, int]:
+        """The value for a device as this package represents it, and what it cost.
+
+        Raises:
+            CelRuntimeError: the evaluation fails.
+        """
+        try:
+            return self._evaluator.evaluate(device)
+        except Failure as failure:
+            raise CelRuntimeError(failure.message, kind=failure.kind) from None
+
+
+class Selector(Expression):
+    """A CEL selector of a request or class; made by ``compile_selector``."""
+
+    def matches(self, device: Device) -> bool:
+        """Whether it selects a device.
+
+        Args:
+            device: made once, and used for all selectors.
+
+        Raises:
+            CelRuntimeError: the evaluation fails, costs too much, or its result is not bool.
+        """
+        try:
+            value = self._evaluator(device)
+        except Failure as failure:
+            raise CelRuntimeError(failure.message, kind=failure.kind) from None
+        if value is True or value is False:
+            return bool(value)
+        raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool", kind="result")
+
+
+class Derived(Expression):
+    """An expression of a derived attribute (KEP-6080); made by ``compile_derived``."""
+
+    def value(self, device: Device) -> DerivedValue:
+        """The attribute of a device.
+
+        Raises:
+            CelRuntimeError: the evaluation fails, or an attribute cannot have such a value.
+        """
+        value, _ = self.evaluate(device)
+        if type(value) is not list:
+            scalar: DerivedValue = _attribute(value)
+            return scalar
+        made: list[Any] = []
+        for position, element in enumerate(value):
+            if type(element) is not type(value[0]):
+                raise CelRuntimeError(
+                    f"expected list element at index {position} to be {type_name(value[0])}, got {type_name(element)}",
+                    kind="result",
+                )
+            made.append(_attribute(element, "list element"))
+        return made
+
+
+def _attribute(value: Any, what: str = "CEL return") -> Any:
+    if type(value) is Semver:
+        return value.version
+    if type(value) in {bool, int, str}:
+        return value
+    raise CelRuntimeError(f"unsupported {what} type: {type_name(value)}", kind="result")
+
+
+def compile_selector(text: str, *, environment: Environment = STORED) -> Selector:
+    """Compiles the expression of a selector.
+
+    An estimated cost above the limit is no error here, since the scheduler takes such an expression, too: ask
+    ``is_admitted``.
+
+    Args:
+        text: the expression.
+        environment: ``STORED`` as in the scheduler, or ``new()`` as in an API server for what changes.
+
+    Raises:
+        CelCompileError: Kubernetes would not compile it, or it is longer than 10 KiB.
+        Unsupported: it uses Protocol Buffers messages.
+    """
+    return Selector(text, environment, derived=False)
+
+
+def compile_derived(text: str, *, environment: Environment = STORED) -> Derived:
+    """Compiles the expression of a derived attribute.
+
+    Args:
+        text: the expression.
+        environment: ``STORED`` as in the scheduler, or ``new()`` as in an API server for what changes.
+
+    Raises:
+        CelCompileError: Kubernetes would not compile it, or it is longer than 10 KiB.
+        Unsupported: it uses Protocol Buffers messages.
+    """
+    return Derived(text, environment, derived=True)
+
+
+def _checked(text: str, environment: Environment, *, derived: bool) -> Node:
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise Refusal("the expression is no valid UTF-8", error.start) from None
+    if length > MAX_LENGTH:
+        raise Refusal(f"the expression is longer than {MAX_LENGTH} bytes", None)
+    root = parse(text)
+    check(root, environment)
+    check_literals(root)
+    found = root.type
+    if derived:
+        lists = environment.list_type_attributes or environment.stored
+        element = found.parameters[0] if found.kind == "list" and lists else found
+        if element not in {types.BOOL, types.INT, types.STRING, types.ANY, types.DYN, types.SEMVER}:
+            scalars = "a primitive scalar (string, integer, boolean, semver)"
+            raise Refusal(
+                f"must evaluate to {scalars}{' or a list of these scalars' if lists else ''}, not {found}", None
+            )
+    elif found not in {types.BOOL, environment.attribute_type}:
+        raise Refusal(f"must evaluate to bool or the unknown type, not {found}", None)
+    return root
+
+
+def compile_error(text: str, refusal: Refusal) -> CelCompileError:
+    """The public error of a refusal, with its place in the text."""
+    if refusal.position is None:
+        return CelCompileError(refusal.message)
+    line, column = place_of(text, refusal.position)
+    return CelCompileError(f"{line}:{column}: {refusal.message}", line=line, column=column)
+
+
+def place_of(text: str, position: int) -> tuple[int, int]:
+    """Line and column of a character, both from 1."""
+    before = text[:position]
+    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

@@ -1,0 +1,160 @@
+"""The types of CEL, as the checker sees them and as values have them at run time (cel-go v0.29.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+from dra_kit.cel.failure import Refusal
+
+Kind: TypeAlias = Literal[
+    "any", "bool", "bytes", "double", "duration", "dyn", "error", "int", "list", "map", "null", "opaque", "param",
+    "string", "struct", "timestamp", "type", "uint",
+]  # fmt: skip
+"""The sorts of types that the rules of assignability tell apart."""
+
+
+# Deeper nesting than any admitted expression has, and still quick to compare.
+_MAX_WEIGHT: Final = 500
+
+
+class Type:
+    """A type, with its parameters if it has any. Compared by what it says.
+
+    Args:
+        kind: which rules hold for it.
+        name: its name at run time, which is all that is left of a type there.
+        parameters: element type of a list; key and value type of a map; the types an opaque type is made of.
+
+    Raises:
+        Refusal: it is made of more types than an expression of some sense needs.
+    """
+
+    __slots__ = ("_text", "_weight", "kind", "name", "parameters")
+
+    def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = ()) -> None:
+        self.kind: Kind = kind
+        self.name = name
+        self.parameters = parameters
+        self._text: str | None = None
+        # a map whose keys and values are of one type is twice as large as that type
+        self._weight: int = 1 + sum(parameter._weight for parameter in parameters)  # noqa: SLF001 - of the same class
+        if self._weight > _MAX_WEIGHT:
+            raise Refusal("the types in the expression are nested too deeply", None)
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether nothing is known about the value before run time."""
+        return self.kind in {"dyn", "any"}
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Type):
+            return NotImplemented
+        return self.kind == other.kind and self.name == other.name and self.parameters == other.parameters
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.name, self.parameters))
+
+    def __str__(self) -> str:
+        if self._text is None:
+            name = f"<{self.name}>" if self.kind == "param" else self.name
+            inner = ", ".join(map(str, self.parameters))
+            self._text = f"{name}({inner})" if inner else name
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Type({self})"
+
+
+BOOL: Final = Type("bool", "bool")
+BYTES: Final = Type("bytes", "bytes")
+DOUBLE: Final = Type("double", "double")
+DURATION: Final = Type("duration", "google.protobuf.Duration")
+DYN: Final = Type("dyn", "dyn")
+ANY: Final = Type("any", "google.protobuf.Any")
+ERROR: Final = Type("error", "*error*")
+INT: Final = Type("int", "int")
+NULL: Final = Type("null", "null_type")
+STRING: Final = Type("string", "string")
+TIMESTAMP: Final = Type("timestamp", "google.protobuf.Timestamp")
+UINT: Final = Type("uint", "uint")
+QUANTITY: Final = Type("struct", "kubernetes.Quantity")
+SEMVER: Final = Type("struct", "kubernetes.Semver")
+URL: Final = Type("struct", "kubernetes.URL")
+FORMAT: Final = Type("struct", "kubernetes.NamedFormat")
+DEVICE: Final = Type("struct", "kubernetes.DRADevice")
+IP: Final = Type("opaque", "net.IP")
+CIDR: Final = Type("opaque", "net.CIDR")
+
+_OPTIONAL: Final = "optional_type"
+
+
+def list_of(element: Type) -> Type:
+    """``list(element)``."""
+    return Type("list", "list", (element,))
+
+
+def map_of(key: Type, value: Type) -> Type:
+    """``map(key, value)``."""
+    return Type("map", "map", (key, value))
+
+
+def optional_of(value: Type) -> Type:
+    """``optional_type(value)``."""
+    return Type("opaque", _OPTIONAL, (value,))
+
+
+def type_of_type(of: Type) -> Type:
+    """``type(of)``: what ``type(x)`` and the names of types have."""
+    return Type("type", "type", (of,))
+
+
+def type_parameter(name: str) -> Type:
+    """A type variable."""
+    return Type("param", name)
+
+
+def optional_content(of: Type) -> Type | None:
+    """What an optional may hold; None for every other type."""
+    return of.parameters[0] if of.kind == "opaque" and of.name == _OPTIONAL else None
+
+
+_SIMPLE: Final = {
+    "bool": BOOL, "bytes": BYTES, "double": DOUBLE, "duration": DURATION, "dyn": DYN, "int": INT, "string": STRING,
+    "timestamp": TIMESTAMP, "uint": UINT, "quantity": QUANTITY, "semver": SEMVER, "url": URL, "format": FORMAT,
+    "ip": IP, "cidr": CIDR,
+}  # fmt: skip
+
+
+def parse_type(text: str) -> Type:
+    """The type that a declaration names: ``int``, ``list(A)``, ``map(K, V)``, ``optional(list(string))``.
+
+    One capital letter is a type variable. Only declarations of this package are read, so that a mistake is a
+    KeyError.
+    """
+    name, _, inside = text.partition("(")
+    if not inside:
+        return type_parameter(text) if len(text) == 1 else _SIMPLE[text]
+    parameters = tuple(map(parse_type, split_types(inside[:-1])))
+    if name == "list":
+        return list_of(*parameters)
+    if name == "map":
+        return map_of(*parameters)
+    return {"optional": optional_of, "type": type_of_type}[name](*parameters)
+
+
+def split_types(text: str) -> Iterator[str]:
+    """The parts of a comma-separated list of types."""
+    depth = start = 0
+    for position, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth -= 1
+        elif character == "," and depth == 0:
+            yield text[start:position].strip()
+            start = position + 1
+    if text.strip():
+        yield text[start:].strip()

@@ -1,0 +1,191 @@
+"""What expressions compute with.
+
+Most values are Python's own: None, bool, int (64 bits), float, str, bytes, and list, which nothing changes once it is
+made. The others are here, and ``dra_kit.values.quantity.Quantity``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dra_kit.cel import types
+from dra_kit.cel.failure import Panic
+from dra_kit.cel.types import Type
+from dra_kit.values.quantity import Quantity
+
+INT_MAX: Final = 2**63 - 1
+INT_MIN: Final = -(2**63)
+UINT_MAX: Final = 2**64 - 1
+
+
+class Uint(int):
+    """An unsigned integer of 64 bits."""
+
+    __slots__ = ()
+
+
+class Computed(Quantity):
+    """What ``add()`` and ``sub()`` return.
+
+    Kubernetes 1.37 makes a pointer of it where other quantities are none, so that no quantity is comparable with one
+    on the right of ``==``.
+    """
+
+    __slots__ = ()
+
+
+class TypeValue:
+    """A type as a value: what ``type(x)`` returns."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return self.name == other.name if isinstance(other, TypeValue) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class Optional:
+    """A value that may be absent; ``NONE`` is the absent one."""
+
+    __slots__ = ("present", "value")
+
+    def __init__(self, value: Any, *, present: bool = True) -> None:
+        self.value = value
+        self.present = present
+
+
+NONE: Final = Optional(None, present=False)
+
+
+class Duration:
+    """A length of time in nanoseconds."""
+
+    __slots__ = ("nanoseconds",)
+
+    def __init__(self, nanoseconds: int) -> None:
+        self.nanoseconds = nanoseconds
+
+
+class Timestamp:
+    """A moment, in nanoseconds since 1970 in UTC; written with the offset from UTC in minutes that it was read with."""
+
+    __slots__ = ("nanoseconds", "offset")
+
+    def __init__(self, nanoseconds: int, offset: int = 0) -> None:
+        self.nanoseconds = nanoseconds
+        self.offset = offset
+
+
+class Map:
+    """A map of CEL. Numbers that are equal are one key; lists and other objects equal nothing but themselves.
+
+    Args:
+        items: values by what ``key_of`` makes of the keys.
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: dict[Any, Any]) -> None:
+        self.items = items
+
+    def find(self, key: object) -> tuple[Any, bool]:
+        """The value, and whether there is one.
+
+        Raises:
+            Panic: values of this type are never keys.
+        """
+        try:
+            return self.items[key_of(key)], True
+        except KeyError:
+            return None, False
+
+    def __iter__(self) -> Iterator[Any]:
+        """The keys in the order in which they were inserted."""
+        for key in self.items:
+            yield key.value if type(key) is _WrappedKey else key
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class DomainMap(Map):
+    """``device.attributes`` or ``device.capacity``: an unknown domain is found, as an empty map."""
+
+    __slots__ = ()
+
+    def find(self, key: object) -> tuple[Any, bool]:
+        """The domain's map; an empty one if there is none."""
+        found = self.items.get(key) if type(key) is str else None
+        return Map(found or {}), True
+
+
+class _WrappedKey:
+    """A key that Python would take for another one, or not at all."""
+
+    __slots__ = ("identity", "value")
+
+    def __init__(self, value: object, identity: object) -> None:
+        self.value = value
+        self.identity = identity
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _WrappedKey) and self.identity == other.identity
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+
+_TRUE: Final = _WrappedKey(value=True, identity="true")
+_FALSE: Final = _WrappedKey(value=False, identity="false")
+_PLAIN_KEYS: Final = frozenset({str, int, Uint, float, type(None)})
+_NO_KEYS: Final = frozenset({"bytes", "kubernetes.Semver", "kubernetes.NamedFormat"})
+
+
+def key_of(value: Any) -> Any:
+    """The key that stands for a value in ``Map.items``.
+
+    Raises:
+        Panic: values of this type are never keys.
+    """
+    kind = type(value)
+    if kind in _PLAIN_KEYS:
+        return value
+    if kind is bool:
+        return _TRUE if value else _FALSE
+    if type_name(value) in _NO_KEYS:
+        raise Panic(f"hash of unhashable type {type_name(value)}")
+    if kind is Duration or kind is Timestamp:
+        return _WrappedKey(value, (kind, value.nanoseconds))
+    return _WrappedKey(value, id(value))
+
+
+RUNTIME_TYPES: Final[dict[type, Type]] = {
+    bool: types.BOOL, int: types.INT, Uint: types.UINT, float: types.DOUBLE, str: types.STRING, bytes: types.BYTES,
+    type(None): types.NULL, list: types.list_of(types.DYN), Map: types.map_of(types.DYN, types.DYN),
+    DomainMap: types.map_of(types.DYN, types.DYN), TypeValue: types.type_of_type(types.DYN),
+    Optional: types.optional_of(types.DYN), Duration: types.DURATION, Timestamp: types.TIMESTAMP,
+    Quantity: types.QUANTITY, Computed: types.QUANTITY,
+}  # fmt: skip
+"""The type of a value by its Python class; modules that define more classes of values add theirs."""
+
+
+def type_name(value: object) -> str:
+    """The name of a value's type at run time."""
+    return RUNTIME_TYPES[type(value)].name
+
+
+def size_of(value: Any) -> int:
+    """What a value counts in costs: the length of what has one, 1 for the rest."""
+    kind = type(value)
+    if kind is str or kind is list or kind is bytes or kind is Map or kind is DomainMap:
+        return len(value)
+    if kind is Optional and value.present:
+        return size_of(value.value)
+    size = getattr(value, "cost_size", None)
+    return 1 if size is None else int(size)

@@ -1,0 +1,73 @@
+"""Allocation: the verdict of kube-scheduler's allocator for the claims of a pod on a node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from dra_kit.allocator import Allocator, Gates, Node, Snapshot
+from dra_kit.errors import AllocationError
+from dra_kit.resource.v1 import AllocationResult
+from tests.golden.kind import Case, Line
+
+NAME = "allocator"
+
+
+def recognises(line: Line) -> bool:
+    return {"features", "scenario", "expected"} <= line.keys()
+
+
+def replay(lines: Iterable[Line]) -> Iterator[Case]:
+    for line in lines:
+        yield Case(line["id"], _comparable(line["expected"]), partial(_observe, line))
+
+
+def gates_of(features: dict[str, bool]) -> Gates:
+    """The gates of a line; its keys are the Go names of the features."""
+    return Gates(**{re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(): on for name, on in features.items()})
+
+
+def node_of(node: Line) -> Node:
+    return Node(node["name"], node.get("labels") or {}, frozenset(node.get("declaredFeatures") or ()))
+
+
+def outcome_of(allocations: list[AllocationResult] | None, shares: dict[str, str]) -> list[Line] | None:
+    """Allocations as JSON, with the random share ids numbered in order of appearance."""
+    if allocations is None:
+        return None
+    documents = [allocation.to_json() for allocation in allocations]
+    for document in documents:
+        for result in document["devices"].get("results", ()):
+            if "shareID" in result:
+                result["shareID"] = shares.setdefault(result["shareID"], f"share-{len(shares)}")
+    return documents
+
+
+def _observe(line: Line) -> Line:
+    scenario = line["scenario"]
+    holders = [{"metadata": {}, "status": {"allocation": {"devices": {"results": scenario["allocated"]}}}}]
+    snapshot = Snapshot(slices=scenario["resourceSlices"], classes=scenario["deviceClasses"], claims=holders)
+    allocator = Allocator(snapshot, gates_of(line["features"]))
+    verdict: Line
+    try:
+        allocations = outcome_of(allocator.allocate(node_of(scenario["node"]), scenario["claims"]), {})
+    except AllocationError as error:
+        verdict = {"ok": False, "allocations": None, "errorKind": error.kind}
+        if error.node_only:
+            verdict["nodeError"] = True
+    else:
+        verdict = {"ok": allocations is not None, "allocations": allocations}
+    expected = _comparable(line["expected"])
+    if verdict in expected.get("alternatives", ()):
+        return expected
+    return verdict
+
+
+def _comparable(expected: Line) -> Line:
+    """Without what is not to be compared: the text of errors, the number of steps and the implementation's name."""
+    if "alternatives" in expected:
+        return {"alternatives": [_comparable(alternative) for alternative in expected["alternatives"]]}
+    kept: dict[str, Any] = {key: expected[key] for key in ("ok", "errorKind", "nodeError") if key in expected}
+    return kept | {"allocations": expected.get("allocations")}

@@ -1,0 +1,74 @@
+"""Recorded answers hold marks; this finds out whether an answer of ours is what they stand for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_MARK = re.compile(r"<((?:uid|name|rv):\d+|rv|listrv|port|continue|now|managedFields|age|hash|object|share:\d+)>")
+_PATTERNS = {
+    "now": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z",
+    "rv": r"\d+",
+    "listrv": r"\d*",
+    "port": r"\d+",
+    "age": r"(?:\d+[smhdy])+|<unknown>|<invalid>|0s",
+    "object": r".*",
+}
+MISSING = "(missing)"
+
+
+class Fitting:
+    """Compares the answers of one line; a numbered mark stands for the same value wherever it occurs."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+
+    def fit(self, expected: Any, got: Any, sent: Any = MISSING) -> Any:
+        """``expected`` where the answer is what it stands for, else as much of ``got`` as differs.
+
+        Args:
+            expected: recorded, with marks.
+            got: ours.
+            sent: what the request held in the same place, for parts that are recorded as such.
+        """
+        if expected == "<as sent>":
+            return expected if got == sent else got
+        if expected == "<managedFields>":
+            return expected if isinstance(got, list) and got else got
+        if isinstance(expected, dict) and isinstance(got, dict):
+            sent = sent if isinstance(sent, dict) else {}
+            if "description" in expected and "description" in got:
+                got = got | {"description": expected["description"]}  # the words of Kubernetes are not ours
+            return {
+                key: self.fit(expected.get(key, MISSING), value, sent.get(key, MISSING)) for key, value in got.items()
+            }
+        if isinstance(expected, list) and isinstance(got, list):
+            others = [*expected, *[MISSING] * len(got)]
+            parts = [*sent, *[MISSING] * len(got)] if isinstance(sent, list) else [MISSING] * len(got)
+            return [self.fit(others[i], value, parts[i]) for i, value in enumerate(got)]
+        if isinstance(expected, str) and isinstance(got, str):
+            return expected if self._fits(expected, got) else got
+        return got
+
+    def _fits(self, expected: str, got: str) -> bool:
+        if "<" not in expected:
+            return expected == got
+        pattern, names, position = "", [], 0
+        for match in _MARK.finditer(expected):
+            pattern += re.escape(expected[position : match.start()])
+            name = match[1]
+            if ":" in name and name in self._values:
+                pattern += re.escape(self._values[name])
+            else:
+                pattern += f"({_PATTERNS.get(name.partition(':')[0], '.+?')})"
+                names.append(name)
+            position = match.end()
+        found = re.fullmatch(pattern + re.escape(expected[position:]), got, re.DOTALL)
+        if found is None:
+            return False
+        for name, value in zip(names, found.groups(), strict=True):
+            if ":" in name:
+                if value in self._values.values() and not name.startswith("rv"):
+                    return False
+                self._values[name] = value
+        return True

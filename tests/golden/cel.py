@@ -1,0 +1,61 @@
+"""CEL selectors: what they are for a device, and whether an API server admits them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from dra_kit import cel
+from tests.golden.kind import Case, Line
+
+NAME = "cel"
+
+_RESULTS = {True: "true", False: "false"}
+
+
+def recognises(line: Line) -> bool:
+    return is_header(line, "verdicts of")
+
+
+def is_header(line: Line, beginning: str) -> bool:
+    return str(line.get("meta", "")).startswith(beginning)
+
+
+def devices_of(line: Line) -> list[cel.Device]:
+    """The devices that the lines of a file refer to by their position."""
+    return [
+        cel.Device(
+            driver=device["driver"],
+            attributes=device["attributes"],
+            capacity=device["capacity"],
+            allow_multiple_allocations=bool(device["allowMultipleAllocations"]),
+        )
+        for device in line["devices"]
+    ]
+
+
+def observed_cost(line: Line, cost: int) -> int:
+    """The estimate, as it was recorded if both are admitted or neither is: only that is a verdict."""
+    recorded: int = line["cost"]
+    return recorded if (recorded <= cel.MAX_COST) == (cost <= cel.MAX_COST) else cost
+
+
+def replay(lines: Iterable[Line]) -> Iterator[Case]:
+    remaining = iter(lines)
+    devices = devices_of(next(remaining))
+    for line in remaining:
+        yield Case(line["id"], line, partial(_select, line, devices[line["device"]], line["expr"]))
+
+
+def _select(line: Line, device: cel.Device, expression: str) -> Line:
+    # the texts of errors are not compared
+    observed = line | {"cost": 0}
+    try:
+        selector = cel.compile_selector(expression)
+    except cel.CelCompileError:
+        return observed | {"result": "cerr"}
+    observed["cost"] = observed_cost(line, selector.cost)
+    try:
+        return observed | {"result": _RESULTS[selector.matches(device)]}
+    except cel.CelRuntimeError:
+        return observed | {"result": "err"}

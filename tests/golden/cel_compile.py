@@ -1,0 +1,42 @@
+"""CEL expressions: what compiles in which environment and with which feature gates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from dra_kit import cel
+from tests.golden.cel import is_header, observed_cost
+from tests.golden.kind import Case, Line
+
+NAME = "cel-compile"
+
+
+def recognises(line: Line) -> bool:
+    return is_header(line, "compile-time")
+
+
+def replay(lines: Iterable[Line]) -> Iterator[Case]:
+    remaining = iter(lines)
+    next(remaining)
+    for line in remaining:
+        yield Case(line["id"], line, partial(_compile, line, line["expr"], _environment(line)))
+
+
+def _environment(line: Line) -> cel.Environment:
+    gates = line["gates"]
+    return cel.Environment(
+        stored={"stored": True, "new": False}[line["env"]],
+        # gates do not count for what is stored
+        consumable_capacity=gates["ConsumableCapacity"] or line["env"] == "stored",
+        list_type_attributes=gates["ListTypeAttributes"] or line["env"] == "stored",
+    )
+
+
+def _compile(line: Line, expression: str, environment: cel.Environment) -> Line:
+    compile_expression = cel.compile_derived if line["derived"] else cel.compile_selector
+    try:
+        program = compile_expression(expression, environment=environment)
+    except cel.CelCompileError:
+        return line | {"result": "cerr", "cost": 0}
+    return line | {"result": "ok", "cost": observed_cost(line, program.cost)}

@@ -1,0 +1,50 @@
+"""CEL expressions of derived attributes: the attribute for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from dra_kit import cel
+from dra_kit.values.semver import Version
+from tests.golden.cel import devices_of, is_header, observed_cost
+from tests.golden.kind import Case, Line
+
+NAME = "cel-derived"
+
+_FIELDS: dict[type, str] = {bool: "bool", int: "int", str: "string", Version: "version"}
+
+
+def recognises(line: Line) -> bool:
+    return is_header(line, "derived-attribute")
+
+
+def replay(lines: Iterable[Line]) -> Iterator[Case]:
+    remaining = iter(lines)
+    devices = devices_of(next(remaining))
+    for line in remaining:
+        yield Case(line["id"], line, partial(_derive, line, devices[line["device"]], line["expr"]))
+
+
+def _derive(line: Line, device: cel.Device, expression: str) -> Line:
+    observed = {key: value for key, value in line.items() if key != "attribute"} | {"cost": 0}
+    try:
+        derived = cel.compile_derived(expression)
+    except cel.CelCompileError:
+        return observed | {"result": "cerr"}
+    observed["cost"] = observed_cost(line, derived.cost)
+    try:
+        return observed | {"result": "ok", "attribute": _attribute(derived.value(device))}
+    except cel.CelRuntimeError:
+        return observed | {"result": "err"}
+
+
+def _attribute(value: Any) -> Line:
+    if not isinstance(value, list):
+        return {_FIELDS[type(value)]: _plain(value)}
+    return {f"{_FIELDS[type(value[0])]}s": [_plain(one) for one in value]} if value else {}
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Version) else value

@@ -1,0 +1,81 @@
+"""Objects of a small cluster, with everything that a test does not care about filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from dra_kit.allocator import Allocator, Gates, Node, Snapshot
+from dra_kit.resource.v1 import AllocationResult
+
+Document: TypeAlias = dict[str, Any]
+
+DRIVER = "gpu.example.com"
+NODE = Node("node-1", {"kubernetes.io/hostname": "node-1"})
+ALL = Gates.alpha()
+
+
+def device(name: str, **fields: Any) -> Document:
+    return {"name": name, **fields}
+
+
+def slice_of(*devices: Document, name: str = "slice-1", pool: str | Document = "pool-a", **spec: Any) -> Document:
+    """A slice on NODE, and the only one of its pool unless ``pool`` is a whole object."""
+    scope = {"allNodes", "nodeSelector", "perDeviceNodeSelection", "nodeName"}
+    content: Document = {
+        "driver": DRIVER,
+        "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1} if isinstance(pool, str) else pool,
+        **({} if scope & spec.keys() else {"nodeName": NODE.name}),
+        **({"devices": list(devices)} if devices else {}),
+    }
+    return {"metadata": {"name": name}, "spec": content | spec}
+
+
+def device_class(name: str = "any", *selectors: str, **spec: Any) -> Document:
+    return {"metadata": {"name": name}, "spec": {"selectors": _selectors(selectors), **spec}}
+
+
+def request(name: str = "r", count: int | None = 1, *selectors: str, **fields: Any) -> Document:
+    """A request for ``count`` devices of class ``any``, or for all if that is None."""
+    return {"name": name, "exactly": way(count, *selectors, **fields)}
+
+
+def way(count: int | None = 1, *selectors: str, **fields: Any) -> Document:
+    """What stands in ``exactly`` or, with a name, in ``firstAvailable``."""
+    mode: Document = {"allocationMode": "All"} if count is None else {"allocationMode": "ExactCount", "count": count}
+    return {"deviceClassName": "any", "selectors": _selectors(selectors), **mode, **fields}
+
+
+def claim(*requests: Document, name: str = "claim", **devices: Any) -> Document:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": list(requests), **devices}},
+    }
+
+
+def holder(*results: Document) -> Document:
+    """A claim with an allocation of these results."""
+    return {"metadata": {"name": "other"}, "status": {"allocation": {"devices": {"results": list(results)}}}}
+
+
+def result(name: str, pool: str = "pool-a", **fields: Any) -> Document:
+    return {"request": "r", "driver": DRIVER, "pool": pool, "device": name, **fields}
+
+
+def snapshot(*slices: Document, classes: Sequence[Document] | None = None, **more: Any) -> Snapshot:
+    return Snapshot(slices=slices, classes=[device_class()] if classes is None else classes, **more)
+
+
+def allocate(world: Snapshot, *claims: Document, gates: Gates = ALL, **options: Any) -> list[AllocationResult] | None:
+    return Allocator(world, gates, **options).allocate(NODE, claims)
+
+
+def names(allocations: list[AllocationResult] | None) -> list[list[str]] | None:
+    """The devices of each claim."""
+    if allocations is None:
+        return None
+    return [[one.device for one in allocation.devices.results] for allocation in allocations]
+
+
+def _selectors(expressions: Sequence[str]) -> list[Document]:
+    return [{"cel": {"expression": expression}} for expression in expressions]
