@@ -6,27 +6,65 @@ import asyncio
 import contextvars
 import inspect
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class UnderWay:
+    """A call of an author's method that has not returned.
+
+    Attributes:
+        method: ``Class.method``.
+        since: when it began, by :func:`time.monotonic`.
+        loop: that of the caller.
+        context: the caller's context variables, which tell what the call is about.
+    """
+
+    method: str
+    since: float
+    loop: asyncio.AbstractEventLoop
+    context: contextvars.Context
+
+
+_under_way: dict[UnderWay, None] = {}
+
+
+def under_way(loop: asyncio.AbstractEventLoop) -> list[UnderWay]:
+    """The calls made from a loop that have not returned, oldest first; may be asked from any thread."""
+    return [item for item in list(_under_way) if item.loop is loop]
+
+
 async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of an author's method; ``def`` methods run in a thread of their own.
 
-    The thread is a daemon: a call that hangs for ever keeps neither other calls nor the end of the process.
+    The thread is a daemon: a call that hangs for ever keeps neither other calls nor the end of the process. Until it
+    has returned, :func:`under_way` tells of it.
     """
-    result: Any
-    if inspect.iscoroutinefunction(inspect.unwrap(function)):
-        result = function(*args, **kwargs)
-    else:
-        result = await in_thread(function, *args, **kwargs)
-    if inspect.isawaitable(result):
-        result = await result
-    outcome: T = result
-    return outcome
+    item = UnderWay(_title(function), time.monotonic(), asyncio.get_running_loop(), contextvars.copy_context())
+    _under_way[item] = None
+    try:
+        result: Any
+        if inspect.iscoroutinefunction(inspect.unwrap(function)):
+            result = function(*args, **kwargs)
+        else:
+            result = await in_thread(function, *args, **kwargs)
+        if inspect.isawaitable(result):
+            result = await result
+        outcome: T = result
+        return outcome
+    finally:
+        del _under_way[item]
+
+
+def _title(function: Callable[..., object]) -> str:
+    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "author")
+    return name if owner is None else f"{type(owner).__name__}.{name}"
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from functools import cache
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 from typing_extensions import NoDefault
@@ -31,6 +32,7 @@ def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
     return ()
 
 
+@cache
 def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     """The config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
 

@@ -63,6 +63,27 @@ class SpecStore:
         self._lock = threading.Lock()
         self._written: dict[str, tuple[int, int, int]] = {}
 
+    def require_writable(self) -> None:
+        """Look whether files can be written at all, and make the directory when it is missing; nothing else is changed.
+
+        Raises:
+            ConfigurationError: naming the directory, the cause and the remedy.
+        """
+        try:
+            self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if os.access(self.directory, os.W_OK | os.X_OK, effective_ids=True):
+                return
+            read_only = os.statvfs(self.directory).f_flag & os.ST_RDONLY
+            cause = OSError(code := errno.EROFS if read_only else errno.EACCES, os.strerror(code))
+        except FileExistsError:
+            cause = OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        except OSError as error:
+            cause = error
+        if cause.errno in {errno.ENOSPC, errno.EDQUOT}:
+            return  # no wrong setting: told with each claim until there is space
+        text = _store_error(f"CDI directory {self.directory} cannot be written", cause).message
+        raise ConfigurationError(f"{text}, or give another one (--cdi-dir)")
+
     def path(self, claim_uid: str) -> Path:
         """The file of a claim's spec, whether it exists or not."""
         return self.directory / spec_file_name(self.driver, claim_uid)

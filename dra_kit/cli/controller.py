@@ -16,7 +16,14 @@ from dra_kit.process import logging as process_logging
 @click.argument("target")
 @common
 @click.pass_context
-def command(ctx: click.Context, target: str, kubeconfig: Path | None, log_format: Any, log_level: str) -> None:
+def command(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    target: str,
+    kubeconfig: Path | None,
+    probe_address: str,
+    log_format: Any,
+    log_level: str,
+) -> None:
     """Run TARGET's controller: Events on claims and pods when claims are allocated, reserved and released.
 
     TARGET is module:attr, ./file.py or a folder with a pyproject.toml. One process serves the whole cluster.
@@ -25,4 +32,5 @@ def command(ctx: click.Context, target: str, kubeconfig: Path | None, log_format
     process_logging.configure(log_format, log_level.upper())
     from dra_kit.controller.agent import ControllerSettings, run_controller
 
-    ctx.exit(asyncio.run(run_controller(ctx.meta["driver"], ControllerSettings(kubeconfig=kubeconfig))))
+    settings = ControllerSettings(kubeconfig=kubeconfig, probe_address=probe_address)
+    ctx.exit(asyncio.run(run_controller(ctx.meta["driver"], settings)))

@@ -55,6 +55,15 @@ from dra_kit.process import logging as process_logging
     show_envvar=True,
     help="versions of the kubelet's DRA service to offer",
 )
+@click.option(
+    "--hang-timeout",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=60.0),
+    envvar="DRA_HANG_TIMEOUT",
+    show_envvar=True,
+    help="seconds after which a call of the driver's code that has not returned makes /healthz fail",
+)
 @click.option("--dump-state", is_flag=True, help="print records, effects and epochs as JSON, and end")
 @common
 @click.pass_context
@@ -67,8 +76,10 @@ def command(  # noqa: PLR0917 - click passes them by name
     state_dir: Path | None,
     pod_uid: str | None,
     dra_versions: str,
+    hang_timeout: float,
     dump_state: bool,
     kubeconfig: Path | None,
+    probe_address: str,
     log_format: Any,
     log_level: str,
 ) -> None:
@@ -94,6 +105,8 @@ def command(  # noqa: PLR0917 - click passes them by name
         cdi_dir=cdi_dir.absolute(),
         state_dir=state_dir.absolute() if state_dir else None,
         pod_uid=pod_uid,
+        probe_address=probe_address,
+        hang_timeout=hang_timeout,
         dra_versions=tuple(item.strip() for item in dra_versions.split(",") if item.strip()),
         author=author_settings(driver, ctx.meta.get("driver_settings", {})),
     )

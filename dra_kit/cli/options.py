@@ -20,12 +20,14 @@ def path(**kwargs: Any) -> click.Path:
 
 
 def common(function: F) -> F:
-    """``--kubeconfig`` and the options of logging."""
+    """``--kubeconfig``, ``--probe-address`` and the options of logging."""
     for option in (
         click.option("--log-level", default="info", show_default=True, envvar="DRA_LOG_LEVEL", show_envvar=True,
                      type=click.Choice(["debug", "info", "warning", "error"]), help="least level that is logged"),
         click.option("--log-format", default="text", show_default=True, envvar="DRA_LOG_FORMAT", show_envvar=True,
                      type=click.Choice(["text", "json"]), help="lines for people or for machines"),
+        click.option("--probe-address", default="", envvar="DRA_PROBE_ADDRESS", show_envvar=True,
+                     help="serve /healthz and /readyz there, for example :8081  [default: nowhere]"),
         click.option("--kubeconfig", type=path(), envvar="DRA_KUBECONFIG", show_envvar=True,
                      help="default: $KUBECONFIG, in a pod its service account, else ~/.kube/config"),
     ):  # fmt: skip
@@ -39,7 +41,7 @@ class RoleCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the TARGET first, so that its settings are known when the options are read."""
         own = super().get_params(ctx)
-        target = None if ctx.resilient_parsing else _target(own, args)
+        target = None if ctx.resilient_parsing else target_of(own, args)
         if target is not None:
             driver = load_driver(target)
             ctx.meta["driver"] = driver
@@ -51,7 +53,7 @@ class RoleCommand(click.Command):
         return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
 
 
-def _target(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
+def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
     """The TARGET among the arguments, read without knowing the author's options yet.
 
     What follows an unknown option may be its value, so the first argument that follows none is preferred.

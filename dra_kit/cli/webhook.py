@@ -61,6 +61,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     url: str | None,
     ca_bundle: Path | None,
     kubeconfig: Path | None,
+    probe_address: str,
     log_format: Any,
     log_level: str,
 ) -> None:
@@ -82,7 +83,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     process_logging.configure(log_format, log_level.upper())
     from dra_kit.webhook.agent import WebhookSettings, run_webhook
 
-    settings = WebhookSettings(cert=cert, key=key, host=host, port=port, kubeconfig=kubeconfig)
+    settings = WebhookSettings(
+        cert=cert, key=key, host=host, port=port, kubeconfig=kubeconfig, probe_address=probe_address
+    )
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
 
 

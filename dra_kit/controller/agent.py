@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,9 @@ from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
+from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
+from dra_kit.process.watchdog import Watchdog
 
 _PAGE: Final = 500  # objects per page of kopf's list
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
@@ -33,12 +36,14 @@ class ControllerSettings:
         context: a context of the kubeconfig; None for its current one.
         instance: names this process in Events; None for the host's name, which is the pod's.
         resync_seconds: between two complete lists of the claims.
+        probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
     """
 
     kubeconfig: Path | None = None
     context: str | None = None
     instance: str | None = None
     resync_seconds: float = 600.0
+    probe_address: str = ""
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
@@ -50,7 +55,8 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 
     Raises:
-        ConfigurationError: there are no usable credentials, or the cluster does not serve resource.k8s.io/v1.
+        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, or the cluster
+            does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
     credentials = await load_credentials(settings.kubeconfig, settings.context)
@@ -71,6 +77,11 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
             return registry, quiet_settings(chunk_size=_PAGE)
 
         supervisor = Supervisor()
+        watchdog = Watchdog()
+        if settings.probe_address:
+            ready = partial(parts_not_ready, supervisor)
+            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=[ready]))
+        supervisor.add(watchdog)
         supervisor.add(recorder)
         supervisor.add(follower)
         # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from dra_kit.errors import Invalid
 from dra_kit.kube.resources import Resource
 
-_METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
+_METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Call:
 
     @classmethod
     def of_collection(cls, verb: str, resource: Resource, namespace: str = "", *, query: dict[str, str]) -> Call:
-        """``list``, ``watch`` or ``create`` on all objects, or on those of one namespace."""
+        """``list``, ``watch``, ``create`` or ``deletecollection``: on all objects, or on those of one namespace."""
         subject = f"{resource.full_name} in {namespace}" if namespace else resource.full_name
         return cls(
             verb, _with_query(resource.path(namespace), query), subject, resource.plural, rbac_group=resource.group

@@ -11,12 +11,13 @@ from typing import Any, Self
 from dra_kit.errors import Gone, Invalid
 from dra_kit.kube.call import Call
 from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.resources import Resource
+from dra_kit.kube.resources import PODS, Resource
 from dra_kit.kube.status import decode
 from dra_kit.kube.transport import Transport
 from dra_kit.kube.watching import WatchEvent, event_from_line, lines
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"  # server-side apply; JSON is YAML
 
@@ -75,6 +76,11 @@ class Client:
         """The object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
         return await self._object(Call.of_path(path))
 
+    async def log(self, pod: str, namespace: str, container: str) -> str:
+        """What a container wrote so far."""
+        call = Call.of_object("get", PODS, pod, namespace, subresource="log", query={"container": container})
+        return (await self._transport.send(call)).decode(errors="replace")
+
     async def list(
         self,
         resource: Resource,
@@ -112,7 +118,13 @@ class Client:
             query = {**query, "continue": metadata["continue"]}
 
     async def create(
-        self, resource: Resource, body: Mapping[str, Any], namespace: str | None = None, *, dry_run: bool = False
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
+        subresource: str = "",
     ) -> dict[str, Any]:
         """Creates an object and returns it as stored.
 
@@ -121,14 +133,16 @@ class Client:
             body: the object, with ``metadata.name`` or ``metadata.generateName``.
             namespace: None takes that of the body.
             dry_run: let the server do everything but store it.
+            subresource: such as ``binding``, of the object that the body names; what the server says is returned.
         """
         metadata = body.get("metadata") or {}
         namespace = namespace or str(metadata.get("namespace") or "")
         name = str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
-        # the checks of an object's call hold here too, only that the name stays out of the path
-        call = Call.of_object("create", resource, name, namespace)
         query = {"dryRun": "All" if dry_run else ""}
-        call = replace(call, path=Call.of_collection("create", resource, namespace, query=query).path)
+        call = Call.of_object("create", resource, name, namespace, subresource=subresource, query=query)
+        if not subresource:
+            # the checks of an object's call hold here too, only that the name stays out of the path
+            call = replace(call, path=Call.of_collection("create", resource, namespace, query=query).path)
         return await self._object(replace(call, body=_encode(call, body)))
 
     async def update(self, resource: Resource, body: Mapping[str, Any], *, subresource: str = "") -> dict[str, Any]:
@@ -163,7 +177,7 @@ class Client:
             name: of the object.
             body: the patch.
             namespace: of the object.
-            content_type: MERGE_PATCH, JSON_PATCH or APPLY.
+            content_type: MERGE_PATCH, STRATEGIC_MERGE_PATCH, JSON_PATCH or APPLY.
             subresource: such as ``status``.
             field_manager: owner of the fields; required with APPLY.
             force: with APPLY, take fields over from other managers.
@@ -182,6 +196,7 @@ class Client:
         *,
         uid: str | None = None,
         resource_version: str | None = None,
+        grace_period_seconds: int | None = None,
     ) -> None:
         """Deletes an object.
 
@@ -191,14 +206,36 @@ class Client:
             namespace: of the object.
             uid: another UID is a Conflict.
             resource_version: another resource version is a Conflict.
+            grace_period_seconds: a pod's time to end, instead of its own; 0 removes the object at once.
         """
         call = Call.of_object("delete", resource, name, namespace or "")
         preconditions = {"uid": uid, "resourceVersion": resource_version}
         given = {key: value for key, value in preconditions.items() if value}
-        if given:
-            options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": given}
-            call = replace(call, body=_encode(call, options))
+        options: dict[str, Any] = {"preconditions": given} if given else {}
+        if grace_period_seconds is not None:
+            options["gracePeriodSeconds"] = grace_period_seconds
+        if options:
+            call = replace(call, body=_encode(call, {"apiVersion": "v1", "kind": "DeleteOptions", **options}))
         await self._transport.send(call)
+
+    async def delete_collection(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+    ) -> None:
+        """Deletes all objects that the selectors fit, in one request.
+
+        Args:
+            resource: of the objects.
+            namespace: None for a cluster-scoped resource.
+            field_selector: as for :meth:`list`.
+            label_selector: as for :meth:`list`.
+        """
+        query = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        await self._transport.send(Call.of_collection("deletecollection", resource, namespace or "", query=query))
 
     async def watch(
         self,

@@ -28,13 +28,23 @@ _REMEMBERED = 1000
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """The object an event is about; ``namespace`` is empty for a cluster-scoped one."""
+    """The object an event is about.
+
+    Attributes:
+        api_version: of the object.
+        kind: of the object.
+        name: of the object.
+        uid: of the object.
+        namespace: of the object; empty for a cluster-scoped one.
+        field_path: the part that it is about, such as ``spec.containers{eater}``; empty for the whole object.
+    """
 
     api_version: str
     kind: str
     name: str
     uid: str
     namespace: str = ""
+    field_path: str = ""
 
     @classmethod
     def to(cls, obj: Mapping[str, Any]) -> ObjectReference:
@@ -259,6 +269,7 @@ class EventRecorder:
                 "namespace": event.regarding.namespace,
                 "name": event.regarding.name,
                 "uid": event.regarding.uid,
+                **({"fieldPath": event.regarding.field_path} if event.regarding.field_path else {}),
             },
             "reportingController": self._controller,
             "reportingInstance": self._instance,

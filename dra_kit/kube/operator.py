@@ -153,6 +153,8 @@ class OperatorThread:
             life that watched for longer than the longest of them. Empty: one life, whose error :meth:`run` raises, so
             that the process ends and its pod starts again.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
+        watching: called in the thread when a life begins to watch some objects: what happens from then on is told, what
+            happened before is not.
 
     Attributes:
         ready: kopf is alive: its startup handlers are through. It does not mean that the API server has answered.
@@ -169,7 +171,9 @@ class OperatorThread:
         *,
         backoff: Sequence[float] = (1.0, 2.0, 5.0, 15.0, 60.0),
         stop_timeout: float = 10.0,
+        watching: Callable[[], object] = lambda: None,
     ) -> None:
+        self._watching = watching
         self.ready = threading.Event()
         self.lives = 0
         self.last_error: Exception | None = None
@@ -230,7 +234,7 @@ class OperatorThread:
         while not self._stopping.is_set():
             self.lives += 1
             began = time.monotonic()
-            session = OperatorSession(self._credentials, on_watch=_retries.forget)
+            session = OperatorSession(self._credentials, on_watch=self._watched)
             try:
                 asyncio.run(self._live(session))
             except BaseException as error:  # noqa: BLE001 - whatever ends a life ends neither the thread nor the process
@@ -288,6 +292,11 @@ class OperatorThread:
                 stop_flag=stop,
                 ready_flag=alive,
             )
+
+    def _watched(self, first: bool) -> None:
+        _retries.forget()
+        if first:
+            self._watching()
 
     def _alive(self, _: object) -> None:
         self.ready.set()

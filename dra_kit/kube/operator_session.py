@@ -18,14 +18,15 @@ class OperatorSession:
 
     Args:
         credentials: of the process.
-        on_watch: called whenever the API server has opened a watch.
+        on_watch: called whenever the API server has opened a watch; the argument tells whether it is the first one of
+            its objects.
 
     Attributes:
-        watched: a watch was opened: kopf did its work for a while.
+        watched: paths of which a watch was opened; with one, kopf did its work for a while.
     """
 
-    def __init__(self, credentials: Credentials, on_watch: Callable[[], object]) -> None:
-        self.watched = False
+    def __init__(self, credentials: Credentials, on_watch: Callable[[bool], object]) -> None:
+        self.watched: set[str] = set()
         self._on_watch = on_watch
         self._credentials = credentials
         self._http: aiohttp.ClientSession | None = None
@@ -53,8 +54,9 @@ class OperatorSession:
             response.release()
             response = await handler(_authorized(request, await self._credentials.authorization()))
         if response.ok and "watch" in request.url.query:
-            self.watched = True
-            self._on_watch()
+            first = request.url.path not in self.watched
+            self.watched.add(request.url.path)
+            self._on_watch(first)
         return response
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.context import NodeInfo
@@ -22,11 +23,15 @@ from dra_kit.node.files import ClaimFiles
 from dra_kit.node.inventory import CurrentInventory
 from dra_kit.node.leftovers import Leftovers
 from dra_kit.node.locks import Locks
+from dra_kit.node.mending import Mending
 from dra_kit.node.metadata import MetadataFiles
 from dra_kit.node.orphans import Orphans
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.preparation import Preparation
+from dra_kit.node.processes import Processes
 from dra_kit.node.publisher import Publisher
+from dra_kit.node.records import ClaimRecord
+from dra_kit.node.replugging import Replugging
 from dra_kit.node.server import ServerFacts
 from dra_kit.node.service import ClaimService
 from dra_kit.node.settings import NodeSettings
@@ -36,6 +41,8 @@ from dra_kit.node.store import Store
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
+from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
@@ -51,7 +58,7 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
         The exit code of the process.
 
     Raises:
-        ConfigurationError: a setting, a socket path, a kubeconfig or an effect does not fit.
+        ConfigurationError: a setting, a socket path, the CDI directory, a kubeconfig or an effect does not fit.
         StoreError: the durable state cannot be opened.
     """
     return await Agent(driver, settings, await load_credentials(settings.kubeconfig)).run()
@@ -67,6 +74,7 @@ class Agent:
         self.supervisor = Supervisor(drain=DRAIN)
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
+        self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
@@ -79,6 +87,8 @@ class Agent:
     def _wire(self, credentials: Credentials, boot_id: str) -> None:
         driver, settings = self._driver, self._settings
         name, node = driver.name, settings.node_name
+        cdi = SpecStore(settings.cdi_dir, name)
+        cdi.require_writable()
         locks = settings.state(name) / "locks"
         inventory = CurrentInventory()
         discovery = Discovery(driver, node, inventory)
@@ -92,36 +102,52 @@ class Agent:
             update=self._update,
             stopping=self.supervisor.stopping.is_set,
         )
-        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=Locks(locks / "effects"))
+        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=Locks(locks / "effects.lock"))
         started = asyncio.Event()
-        metadata = MetadataFiles(settings.state(name) / "device-metadata", name)
-        status = StatusWriter(self._client, name)
+        metadata_dir = settings.state(name) / "device-metadata"
+        metadata = MetadataFiles(metadata_dir, name)
+        self._status = StatusWriter(self._client, name)
+        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata)
         self._service = ClaimService(
             driver,
             api=self._client,
             store=self._store,
-            files=ClaimFiles(SpecStore(settings.cdi_dir, name), metadata),
-            preparation=Preparation(driver, inventory, effects, boot_id, started, metadata),
+            files=ClaimFiles(cdi, metadata),
+            preparation=preparation,
             effects=effects,
             failed=self._prepare_failed,
-            prepared=status.submit,
-            released=status.forget,
+            prepared=self._prepared,
+            resumed=self._status.resume,
+            released=self._status.forget,
             locks=locks,
             deadline=settings.deadline,
         )
-        self._leftovers = Leftovers(name, settings.kubelet_dir, locks, self._service)
+        self._replugging = Replugging(self._store, preparation, self._service.prepare_again)
+        self._processes = Processes(locks / "processes")
+        self._leftovers = Leftovers(name, settings.kubelet_dir, self._processes, self._service)
         facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
         inventory.listen(publisher.publish)
-        inventory.listen(self._service.inventory_changed)
+        inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
         startup = Startup(driver, context, self._service, facts, started)
-        self.supervisor.add(status)  # stopped after the kubelet's last call
+        watchdog = Watchdog()
+        if settings.probe_address:
+            hanging = HangingCalls(self._loop, settings.hang_timeout)
+            self._probes = Probes(
+                settings.probe_address,
+                live=[watchdog.blocked, hanging, partial(discovery.hanging, settings.hang_timeout)],
+                ready=[partial(parts_not_ready, self.supervisor)],
+            )
+            self.supervisor.add(self._probes)  # stopped last: also what stops is alive
+        self.supervisor.add(self._status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet)
-        self.supervisor.add(Watchdog(), after=kubelet)
+        self.supervisor.add(watchdog, after=kubelet)
         self.supervisor.add(self._events, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
+        self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
+        self.supervisor.add(Mending((settings.cdi_dir, metadata_dir), self._service), after=startup)
         self.supervisor.add(
             Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
         )
@@ -144,7 +170,7 @@ class Agent:
     async def run(self) -> int:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
         try:
-            async with self._leftovers.present():
+            with self._processes.present():
                 await self._leftovers.sweep()
                 reached(Step.FILES_SWEPT)
                 code = await self.supervisor.run()
@@ -154,10 +180,21 @@ class Agent:
             await self._events.flush(2.0)
             await self._client.close()
             self._store.close()
+            if self._probes is not None:
+                self._probes.close()
+
+    @property
+    def probe_port(self) -> int:
+        """The port where liveness and readiness are told; 0 for none."""
+        return self._probes.port if self._probes is not None else 0
 
     def stop(self) -> None:
         """Ask the process to end."""
         self.supervisor.stop()
+
+    def _prepared(self, record: ClaimRecord) -> None:
+        self._status.submit(record)
+        self._replugging.prepared(record)
 
     def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
         self._events.record(

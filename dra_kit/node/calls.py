@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from dra_kit.errors import TransientError
 
@@ -22,35 +22,34 @@ class Calls:
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
-    async def in_time(self, work: Coroutine[Any, Any, T], late: Callable[[], str]) -> T:
-        """The result of the work, or an error when the deadline passes; the work then ends in its own time.
+    def begin(
+        self, work: Coroutine[Any, Any, T], *, failed: Callable[[Exception], T], late: Callable[[], str]
+    ) -> asyncio.Future[T]:
+        """Do the work, and answer in time: with its result, or with what is made of an error.
 
-        It is cancelled at its deadline, also when nobody waits for it any more, and keeps its locks until it has
-        ended: a call that hangs holds up nobody else.
+        The work is cancelled at its deadline, also when nobody waits for it any more, and keeps its locks until it has
+        ended: a call that hangs holds up nobody else. What it comes to after its deadline is discarded.
 
         Args:
             work: what is to be done.
+            failed: makes an answer of an error of the work, or of the TransientError (code ``deadline``) that the
+                deadline passed; called once.
             late: what is told when the deadline passes; asked then.
 
-        Raises:
-            TransientError: when the deadline passes (code ``deadline``).
+        Returns:
+            The answer, which is never an exception.
         """
-        task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        call = _Call(work, loop.create_future(), failed, late)
+        task = loop.create_task(call.run())
+        alarm = loop.call_later(self._deadline, call.cut_short, task)
         self._running.add(task)
-        alarm = asyncio.get_running_loop().call_later(self._deadline, task.cancel)
+        task.add_done_callback(self._running.discard)
         task.add_done_callback(lambda _: alarm.cancel())
-        task.add_done_callback(self._ended)
-        done, _ = await asyncio.wait({task}, timeout=self._deadline)
-        if done and not task.cancelled():
-            return task.result()
-        raise TransientError(f"{late()}; the kubelet tries again", code="deadline")
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # looked at here, so that a late failure is no "never retrieved" warning
+        task.add_done_callback(lambda _: call.ended())
+        return call.answer
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then cancel it and let it undo what it began."""
@@ -60,3 +59,42 @@ class Calls:
             for task in self._running:
                 task.cancel()
             await asyncio.wait(set(self._running), timeout=_UNDOING)
+
+
+class _Call(Generic[T]):
+    def __init__(
+        self,
+        work: Coroutine[Any, Any, T],
+        answer: asyncio.Future[T],
+        failed: Callable[[Exception], T],
+        late: Callable[[], str],
+    ) -> None:
+        self.answer = answer
+        self._work = work
+        self._failed = failed
+        self._late = late
+
+    async def run(self) -> None:
+        try:
+            result = await self._work
+        except Exception as error:  # noqa: BLE001 - whatever happens, there is an answer
+            if not self.answer.done():
+                self.answer.set_result(self._failed(error))
+        else:
+            if not self.answer.done():
+                self.answer.set_result(result)
+
+    def cut_short(self, task: asyncio.Task[None]) -> None:
+        self._too_late()
+        task.cancel()
+
+    def ended(self) -> None:
+        """The task is done, perhaps because it was cancelled, perhaps before it began."""
+        self._work.close()
+        self._too_late()
+
+    def _too_late(self) -> None:
+        if not self.answer.done():
+            self.answer.set_result(
+                self._failed(TransientError(f"{self._late()}; the kubelet tries again", code="deadline"))
+            )

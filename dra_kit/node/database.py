@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from dra_kit.errors import ConfigurationError, StoreError
-from dra_kit.node import salvage
-from dra_kit.node.waiting import to_the_end
+from dra_kit.errors import ConfigurationError, DraKitError, StoreError
+from dra_kit.node.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
+from dra_kit.node.salvage import needs_salvage, salvage
+from dra_kit.node.waiting import Unstoppable, to_the_end
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 Write = Callable[[sqlite3.Connection], T]
 
 # Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
@@ -27,10 +30,10 @@ CREATE TABLE IF NOT EXISTS claims (
   uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS claim_devices (
-  uid TEXT NOT NULL, pool TEXT NOT NULL, device TEXT NOT NULL, share_id TEXT NOT NULL, exclusive INTEGER NOT NULL
-);
+  uid TEXT NOT NULL, pool TEXT NOT NULL, device TEXT NOT NULL, share_id TEXT NOT NULL, exclusive INTEGER NOT NULL,
+  PRIMARY KEY (uid, pool, device, share_id, exclusive)
+) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS claim_devices_by_device ON claim_devices (pool, device);
-CREATE INDEX IF NOT EXISTS claim_devices_by_claim ON claim_devices (uid);
 CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS effects (
   number INTEGER PRIMARY KEY AUTOINCREMENT, effect TEXT NOT NULL, spec TEXT NOT NULL, keys TEXT NOT NULL,
@@ -50,29 +53,23 @@ _NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
 class _Job:
     write: Write[Any]
     then: Callable[[], None] | None
-    loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Any]
+    outcome: Unstoppable[Any] | None  # None: nobody waits for it
 
     def finish(self, result: Any, error: BaseException | None) -> None:
+        if self.outcome is None:
+            return
         try:
-            self.loop.call_soon_threadsafe(self._set, result, error)
+            self.outcome.get_loop().call_soon_threadsafe(self.outcome.settle, result, error)
         except RuntimeError:
             pass  # the loop is closed; nobody waits any more
-
-    def _set(self, result: Any, error: BaseException | None) -> None:
-        if self.future.done():  # given up on at the end of the process
-            return
-        if error is None:
-            self.future.set_result(result)
-        else:
-            self.future.set_exception(error)
 
 
 class Database:
     """Reads at once, writes through one thread that puts everything waiting into one transaction.
 
     WAL with ``synchronous=FULL``: a write that was answered survives kill -9 and power loss. Two processes may share
-    the file. A damaged file is set aside, told, and what can be read of it is carried over.
+    the file. A damaged file is set aside, told, and what can be read of it is carried over. A file that is removed
+    while it is open is made again, with all that is in it, before anything else is answered.
 
     Attributes:
         salvaged: the file was damaged: some of what was stored may be missing.
@@ -87,27 +84,41 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with ExitStack() as opened:
-            try:
-                path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-                aside = salvage.set_aside(path) if salvage.is_damaged(path) else None
-                path.touch(mode=0o600)  # the records hold what containers get in their environment
-                self._writer = opened.enter_context(closing(self._open()))
-                self._migrate(self._writer)
-                if aside is not None:
-                    self._writer.execute("BEGIN IMMEDIATE")
-                    salvage.carry_over(aside, self._writer)
-                    self._writer.execute("COMMIT")
-                self._reader = opened.enter_context(closing(self._open()))
-            except (OSError, sqlite3.Error) as error:
-                raise self._store_error("cannot be opened", error) from error
-            self.salvaged = aside is not None
-            self._connections = opened.pop_all()
         # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
         self._reading = threading.Lock()
+        self._place: Place | None = None  # of the files that are open
+        self._guard = Guard(path)
+        with ExitStack() as guarded:
+            guarded.enter_context(closing(self._guard))
+            try:
+                self.salvaged = self._open_sound()
+            except (OSError, sqlite3.Error) as error:
+                raise self._store_error("cannot be opened", error) from error
+            guarded.pop_all()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
+
+    def _open_sound(self) -> bool:
+        """Open the database, mended when it is damaged; whether it was."""
+        with self._guard.staying():
+            remove_unfinished(self.path)
+            if not needs_salvage(self.path):
+                self._connect()
+                return False
+        with self._guard.renaming():
+            salvage(self.path, self._migrate)
+            self._connect()
+            return True
+
+    def _connect(self) -> None:
+        self.path.touch(mode=0o600)  # the records hold what containers get in their environment
+        with ExitStack() as opened:
+            self._writer = opened.enter_context(closing(self._open()))
+            self._migrate(self._writer)
+            self._reader = opened.enter_context(closing(self._open()))
+            self._place = Place.of(self.path)
+            self._connections = opened.pop_all()
 
     def _open(self) -> sqlite3.Connection:
         # autocommit mode: transactions are begun and ended here, by name
@@ -139,8 +150,13 @@ class Database:
         """
         try:
             with self._reading:
+                if Place.of(self.path) != self._place:  # what it tells would not be durable
+                    self._jobs.put(_Job(_nothing, None, None))
+                    raise StoreError(
+                        f"state {self.path} was removed while the driver runs; it is made again, then try again"
+                    )
                 return self._reader.execute(sql, arguments).fetchall()
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise self._store_error("cannot be read", error) from error
 
     async def write(self, write: Write[T], then: Callable[[], None] | None = None) -> T:
@@ -157,17 +173,16 @@ class Database:
         Raises:
             StoreError: when the transaction fails; then nothing of it is stored.
         """
-        loop = asyncio.get_running_loop()
-        job = _Job(write, then, loop, loop.create_future())
-        self._jobs.put(job)
-        result: T = await to_the_end(job.future)
-        return result
+        outcome: Unstoppable[T] = Unstoppable(loop=asyncio.get_running_loop())
+        self._jobs.put(_Job(write, then, outcome))
+        return await to_the_end(outcome)
 
     def close(self) -> None:
         """Finish the writes that wait, then close the file."""
         self._jobs.put(None)
         self._thread.join()
         self._connections.close()
+        self._guard.close()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -186,15 +201,51 @@ class Database:
     def _transaction(self, batch: list[_Job]) -> None:
         outcomes: list[tuple[_Job, Any, Exception | None]] = []
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
-            outcomes += [(job, *self._attempt(job)) for job in batch]
-            self._writer.execute("COMMIT")
-        except sqlite3.Error as error:
+            if self._place is None:
+                with self._guard.staying():
+                    self._connect()
+            with self._guard.staying():
+                self._writer.execute("BEGIN IMMEDIATE")
+                outcomes += [(job, *self._attempt(job)) for job in batch]
+                self._writer.execute("COMMIT")
+                in_place = Place.of(self.path) == self._place
+            if not in_place:
+                with self._guard.renaming():
+                    self._make_again()
+        except (DraKitError, OSError, sqlite3.Error) as error:
             self._give_up()
-            failure = self._store_error("cannot be written", error)
+            failure = error if isinstance(error, DraKitError) else self._store_error("cannot be written", error)
             outcomes = [(job, None, failure) for job in batch]
         for job, result, problem in outcomes:
             job.finish(result, problem or _after(job.then))
+
+    def _make_again(self) -> None:
+        """The files were removed while they were open: what they hold is written where the next process looks for it.
+
+        Raises:
+            StoreError: another database is there now; it is opened, and what was just written is not in it.
+        """
+        found, opened = Place.of(self.path), self._place
+        if found.database is None:
+            new = copy(self._writer, self.path)
+            try:
+                put_in_place(new, self.path)
+            except FileExistsError:  # the driver's other process was quicker
+                found = Place.of(self.path)
+        elif opened is not None and found.database == opened.database:  # only the log is gone
+            [[busy, *_]] = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if busy:
+                raise StoreError(f"state {self.path}: its log was removed while the driver runs; try again")
+        with self._reading:
+            self._place = None
+            self._connections.close()
+            if found.database is None:
+                for log in logs(self.path):
+                    log.unlink(missing_ok=True)  # of the database that was removed
+            self._connect()
+        logger.error("state was removed while the driver runs, it is made again", extra={"path": str(self.path)})
+        if opened is None or found.database not in {None, opened.database}:
+            raise StoreError(f"state {self.path} was replaced by another one while the driver runs; try again")
 
     def _attempt(self, job: _Job) -> tuple[Any, Exception | None]:
         """Result and error of one job; a failed one leaves no trace in the transaction.
@@ -227,6 +278,10 @@ class Database:
         if isinstance(error, PermissionError) or getattr(error, "sqlite_errorcode", None) in _NOT_PERMITTED:
             remedy = "run as root, or give a --state-dir you may write to"
         return StoreError(f"state {self.path} {what}: {error}; {remedy}")
+
+
+def _nothing(_: sqlite3.Connection) -> None:
+    """A transaction without a change: after each one it is looked whether the files are still in their place."""
 
 
 def _after(then: Callable[[], None] | None) -> Exception | None:

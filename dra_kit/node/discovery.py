@@ -50,10 +50,21 @@ class Discovery:
         self._async_wake: asyncio.Event | None = None
         self._traced: set[str] = set()
         self._dropped: set[str] = set()
+        self._asked: float | None = None  # when it was asked for an inventory that has not come
 
     def rescan(self) -> None:
         """Start ``discover`` again; a running async generator is closed first. From any thread."""
         self._interrupt(stop=False)
+
+    def hanging(self, patience: float) -> list[str]:
+        """A line while ``discover`` is asked for an inventory and gives none for longer than ``patience`` seconds.
+
+        Once it has yielded, it may wait for changes of the hardware as long as it likes. May be asked from any thread.
+        """
+        asked, now = self._asked, time.monotonic()
+        if asked is None or now - asked <= patience:
+            return []
+        return [f"{type(self._driver.provider).__name__}.discover has not yielded an inventory for {now - asked:.0f} s"]
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready with the first inventory."""
@@ -84,7 +95,7 @@ class Discovery:
         while not self._stopping:
             self._rescan = False
             delay = self._driver.rescan_every
-            began = time.monotonic()
+            began = self._asked = time.monotonic()
             try:
                 self._once(loop)
                 attempt = 0
@@ -94,6 +105,7 @@ class Discovery:
                 delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
                 attempt += 1
                 self._report(loop, error, delay)
+            self._asked = None
             with self._wake:
                 self._wake.wait_for(lambda: self._rescan or self._stopping, timeout=delay)
         _threadsafe(loop, lambda: None if ended.done() else ended.set_result(None))
@@ -169,6 +181,7 @@ class Discovery:
                 await close()
 
     def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
+        self._asked = None
         inventory = as_inventory(self._driver, yielded, self._node_name, self._device_dropped)
         _threadsafe(loop, lambda: self._current.replace(inventory))
 

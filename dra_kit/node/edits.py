@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
 from dra_kit.cdi import spec as cdi
@@ -12,6 +13,7 @@ from dra_kit.errors import PermanentError
 from dra_kit.resource import v1
 
 Result = v1.DeviceRequestAllocationResult
+_NO_EDITS: Final = cdi.ContainerEdits()
 
 
 def claim_spec(
@@ -32,11 +34,11 @@ def claim_spec(
     names: list[tuple[str, ...]] = []
     for (result, prepared), mount in zip(items, mounts, strict=True):
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
-        if claim_edits != cdi.ContainerEdits() and edits == cdi.ContainerEdits():
+        if claim_edits != _NO_EDITS and edits == _NO_EDITS:
             # CDI knows no empty device, and without a device the claim's edits would reach nobody
             edits = cdi.ContainerEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
         own: tuple[str, ...] = ()
-        if edits != cdi.ContainerEdits():
+        if edits != _NO_EDITS:
             name = claim_device_name(
                 uid, request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
             )
@@ -89,7 +91,7 @@ def _merged(parts: Sequence[ContainerEdits]) -> cdi.ContainerEdits:
             values = getattr(edits, field) or ()
             if values:
                 merged[field] = tuple(dict.fromkeys((*merged.get(field, ()), *values)))
-    return cdi.ContainerEdits.model_validate(merged)
+    return cdi.ContainerEdits.model_validate(merged) if merged else _NO_EDITS
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:

@@ -33,6 +33,10 @@ class ClaimFiles:
         self._written[record.uid] = record
         reached(Step.FILES_WRITTEN)
 
+    def wrote(self, record: ClaimRecord) -> bool:
+        """Whether :meth:`write` was called with this very record last, and did not fail."""
+        return self._written.get(record.uid) is record
+
     def intact(self, record: ClaimRecord) -> bool:
         """Whether the files were written for this very record and are as they were written, as far as a look tells."""
         known = self._written.get(record.uid)  # the driver's other process may have stored another record since

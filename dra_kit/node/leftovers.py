@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import DraKitError
-from dra_kit.node.locks import Locks
+from dra_kit.node.processes import Processes
 from dra_kit.node.service import ClaimService
 from dra_kit.plugin.sockets import remove_stale_sockets
 
 logger = logging.getLogger(__name__)
 
-KINDS_OF_LOCKS: Final = ("claims", "devices", "calls", "effects")
 LOOK_EVERY: Final = 2.0
 """Seconds between two looks whether another process has ended; a look lists one directory."""
 
@@ -27,22 +24,17 @@ class Leftovers:
     Args:
         driver: the driver's name.
         kubelet_dir: the kubelet's root directory.
-        locks: the directory of all locks, of the processes too.
+        processes: those of the driver on this node.
         service: knows the files and the epochs of claims.
     """
 
     name = "leftovers"
 
-    def __init__(self, driver: str, kubelet_dir: Path, locks: Path, service: ClaimService) -> None:
+    def __init__(self, driver: str, kubelet_dir: Path, processes: Processes, service: ClaimService) -> None:
         self._driver = driver
         self._kubelet_dir = kubelet_dir
-        self._locks = [Locks(locks / kind) for kind in KINDS_OF_LOCKS]
-        self._processes = Locks(locks / "processes")
+        self._processes = processes
         self._service = service
-
-    def present(self) -> AbstractAsyncContextManager[bool]:
-        """This process is there, so that no other one takes its work for a leftover."""
-        return self._processes.hold(secrets.token_hex(8))
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
@@ -65,8 +57,6 @@ class Leftovers:
         try:
             for path in remove_stale_sockets(self._kubelet_dir, self._driver):
                 logger.info("stale socket removed", extra={"path": str(path)})
-            for locks in self._locks:
-                locks.sweep()
             _, others = self._processes.sweep()
             if not others:
                 await self._service.forget_epochs()

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, Final
 
 from dra_kit.author.calling import call
@@ -127,9 +128,16 @@ class Operator:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
         loop = asyncio.get_running_loop()
         build, thread_class = await asyncio.to_thread(_import_kopf)
+
+        def look_again() -> None:
+            with suppress(RuntimeError):  # the process has ended, kopf's thread has not
+                loop.call_soon_threadsafe(self._publisher.look_again)
+
         thread = thread_class(
             self._credentials,
             lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
+            # whatever happened to slices between the publisher's list and kopf's is told by nobody
+            watching=look_again,
         )
         await thread.run(ready)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.errors import StoreError
+from dra_kit.node.place import copy, logs, sync
+from dra_kit.node.steps import Step, reached
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +23,8 @@ TABLES: Final = {
     "effects": ("number", "effect", "spec", "keys", "phase", "outcome", "boot_id", "error"),
     "effect_claims": ("effect", "uid", "namespace", "name"),
 }
-_FILES: Final = ("", "-wal", "-shm")
+_REBUILT: Final = ".rebuilt-"
+_DAMAGED: Final = ".damaged-"
 
 
 def is_damaged(path: Path) -> bool:
@@ -37,40 +40,82 @@ def is_damaged(path: Path) -> bool:
         return True
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a damaged database, its log included, and tell; the new name.
+def needs_salvage(path: Path) -> bool:
+    """Whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
+    return _unnamed(path) is not None or is_damaged(path)
+
+
+def _unnamed(path: Path) -> Path | None:
+    """The complete new database whose salvage was cut off before it had its name."""
+    return next(iter(path.parent.glob(f"{path.name}{_REBUILT}*")), None)
+
+
+def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    """See to it that a database is sound: a damaged one is set aside, and a new one with what can be read has its name.
+
+    The new one is complete and durable before the damaged one is touched, and its name tells so: whoever comes after a
+    crash goes on from there. To be called while nobody writes to the database; does nothing when another process was
+    quicker.
+
+    Args:
+        path: of the database.
+        prepare: makes the tables of a new one.
 
     Raises:
-        StoreError: when it cannot be renamed.
+        StoreError: when the new one cannot be written, or the damaged one not be renamed.
     """
-    aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S%f}")
     try:
-        for suffix in _FILES:
-            part = path.with_name(path.name + suffix)
+        new = _unnamed(path)
+        if new is None:
+            if not is_damaged(path):
+                return
+            new = _rebuilt(path, prepare)
+        aside = path.with_name(f"{path.name}{_DAMAGED}{new.name.partition(_REBUILT)[2]}")
+        for part in (*logs(path), path):
             if part.exists():
-                part.rename(aside.with_name(aside.name + suffix))
-    except OSError as error:
+                part.rename(aside.with_name(part.name.replace(path.name, aside.name, 1)))
+        reached(Step.STATE_SET_ASIDE)
+        new.rename(path)
+        sync(path.parent)
+    except (OSError, sqlite3.Error) as error:
         raise StoreError(
-            f"state {path} is damaged and cannot be set aside: {error}; make its directory writable (--state-dir)"
+            f"state {path} is damaged and cannot be set aside: {error}; check that the disk is writable and not full "
+            "(--state-dir)"
         ) from error
-    logger.error("state is damaged, it is set aside and what can be read is carried over", extra={"aside": str(aside)})
-    return aside
+    logger.error(
+        "state was damaged, it is set aside and what could be read is carried over", extra={"aside": str(aside)}
+    )
 
 
-def carry_over(aside: Path, database: sqlite3.Connection) -> int:
+def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
+    """What can be read of a damaged database, in a new one, whose name tells when it was found damaged."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+        prepare(memory)
+        carry_over(path, memory)
+        unnamed = copy(memory, path)
+    new = unnamed.rename(path.with_name(f"{path.name}{_REBUILT}{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
+    sync(path.parent)
+    reached(Step.STATE_REBUILT)
+    return new
+
+
+def carry_over(path: Path, database: sqlite3.Connection) -> int:
     """Copy every row that can still be read into a new database; how many."""
     rows = 0
     try:
-        with closing(sqlite3.connect(f"file:{aside}?mode=ro", uri=True)) as damaged:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as damaged:
             for table, columns in TABLES.items():
                 marks = ", ".join("?" * len(columns))
                 insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
                 for row in _readable(damaged, table, columns):
                     database.execute(insert, row)
                     rows += 1
+            for name, last in _readable(damaged, "sqlite_sequence", ("name", "seq")):  # numbers never come again
+                database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+                database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
             _derive_devices(database)
     except sqlite3.DatabaseError as error:  # no database at all any more
-        logger.warning("nothing can be read of it", extra={"aside": str(aside), "error": str(error)})
+        logger.warning("nothing can be read of it", extra={"path": str(path), "error": str(error)})
     logger.warning("rows carried over", extra={"rows": rows})
     return rows
 
@@ -81,7 +126,7 @@ def _derive_devices(database: sqlite3.Connection) -> None:
         for device in json.loads(record).get("devices", ()):
             shared = device.get("admin_access") or device.get("share_id")
             database.execute(
-                "INSERT INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
                 (uid, device["pool"], device["device"], device.get("share_id") or "", int(not shared)),
             )
 

@@ -25,14 +25,14 @@ from dra_kit.node.records import ClaimRecord
 from dra_kit.node.status import has_statuses, updated
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
-from dra_kit.node.waiting import to_the_end
+from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
 
-Answer = list[PreparedDevice]
+Answer = Sequence[PreparedDevice]
 Failed = Callable[[ClaimReference, DraKitError], None]
 Prepared = Callable[[ClaimRecord], None]
 Released = Callable[[str], None]
@@ -50,6 +50,7 @@ class ClaimService:
         effects: undone when a claim is released.
         failed: told of each claim that could not be prepared, for Events.
         prepared: told of each claim that was prepared anew, for its status.
+        resumed: told of each claim that an earlier process prepared, for the same.
         released: told of the UID of each claim that was released.
         locks: directory of locks that hold across processes.
         deadline: seconds after which the kubelet is answered, whatever still runs.
@@ -66,6 +67,7 @@ class ClaimService:
         effects: EffectEngine,
         failed: Failed,
         prepared: Prepared,
+        resumed: Prepared,
         released: Released,
         locks: Path,
         deadline: float,
@@ -78,54 +80,55 @@ class ClaimService:
         self._effects = effects
         self._failed = failed
         self._prepared = prepared
+        self._resumed = resumed
         self._released = released
         self._deadline = deadline
         self._calls = Calls(deadline)
-        self._claims = Locks(locks / "claims")
+        self._claims = Locks(locks / "claims.lock")
         self._exclusive = ExclusiveDevices(
             driver.name,
             api=api,
             store=store,
             claims=self._claims,
-            devices=Locks(locks / "devices"),
+            devices=Locks(locks / "devices.lock"),
             release=self._release,
         )
-        self._shared = Locks(locks / "calls")  # devices, or the driver as a whole: Driver(concurrency=…)
+        self._shared = Locks(locks / "calls.lock")  # devices, or the driver as a whole: Driver(concurrency=…)
         self._preparing: dict[str, int] = {}
         self._ended_epochs: set[str] = set()
-        self._again: set[asyncio.Task[object]] = set()
 
     # -- what the kubelet calls
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, Sequence[PreparedDevice] | Exception]:
         """See :class:`dra_kit.plugin.service.NodeService`."""
-        answers = await asyncio.gather(*(self._answer_prepare(claim) for claim in claims))
-        return dict(zip((claim.uid for claim in claims), answers, strict=True))
+        calls = [self._begin_prepare(claim) for claim in claims]
+        return {claim.uid: await call for claim, call in zip(claims, calls, strict=True)}
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> dict[str, Exception | None]:
         """See :class:`dra_kit.plugin.service.NodeService`."""
-        answers = await asyncio.gather(*(self._answer_unprepare(claim) for claim in claims))
-        return dict(zip((claim.uid for claim in claims), answers, strict=True))
+        calls = [self._begin_unprepare(claim) for claim in claims]
+        return {claim.uid: await call for claim, call in zip(claims, calls, strict=True)}
 
-    async def _answer_prepare(self, reference: ClaimReference, *, again: bool = False) -> Answer | Exception:
-        with log_context(claim=str(reference), claim_uid=reference.uid):
-            try:
-                return await self._calls.in_time(self._prepare(reference, again=again), self._late)
-            except Exception as error:  # noqa: BLE001 - every claim gets an answer of its own
-                problem = self._told(error, "claim not prepared")
-                self._failed(reference, problem)
-                return problem
+    def _begin_prepare(self, reference: ClaimReference, *, again: bool = False) -> asyncio.Future[Answer | Exception]:
+        def failed(error: Exception) -> Exception:
+            problem = self._told(error, "claim not prepared")
+            self._failed(reference, problem)
+            return problem
 
-    async def _answer_unprepare(self, reference: ClaimReference) -> Exception | None:
         with log_context(claim=str(reference), claim_uid=reference.uid):
-            try:
-                await self._calls.in_time(
-                    self._unprepare(reference),
-                    lambda: f"not released within {self._deadline:g} s; what holds it up goes on",
-                )
-            except Exception as error:  # noqa: BLE001 - every claim gets an answer of its own
-                return self._told(error, "claim not released")
-            return None
+            return self._calls.begin(self._prepare(reference, again=again), failed=failed, late=self._late)
+
+    def prepare_again(self, reference: ClaimReference) -> asyncio.Future[Answer | Exception]:
+        """Prepare a claim that the kubelet does not ask for, if it is prepared; an exception is an answer, too."""
+        return self._begin_prepare(reference, again=True)
+
+    def _begin_unprepare(self, reference: ClaimReference) -> asyncio.Future[Exception | None]:
+        with log_context(claim=str(reference), claim_uid=reference.uid):
+            return self._calls.begin(
+                self._unprepare(reference),
+                failed=lambda error: self._told(error, "claim not released"),
+                late=lambda: f"not released within {self._deadline:g} s; what holds it up goes on",
+            )
 
     def _told(self, error: Exception, message: str) -> DraKitError:
         cause = error.__cause__
@@ -220,13 +223,13 @@ class ClaimService:
             if before is None or before.boot_id != self._preparation.boot_id:
                 await self._roll_back(claim.reference)
             raise
-        await self._write_files(record)
+        if not self._files.wrote(record):
+            await self._write_files(record)
         logger.info(
             "claim prepared",
             extra={"devices": ",".join(f"{item.pool}/{item.device}" for item in record.devices)},
         )
         self._prepared(record)
-        self._again_if_replugged(record)  # while it was being prepared
         return record
 
     async def _roll_back(self, reference: ClaimReference) -> None:
@@ -242,7 +245,7 @@ class ClaimService:
 
     async def _write_files(self, record: ClaimRecord) -> None:
         if not self._files.intact(record):
-            await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._files.write, record)))
+            await in_thread(self._files.write, record)
 
     # -- unprepare
 
@@ -254,6 +257,7 @@ class ClaimService:
             await self._forget_epoch(reference.uid)
         elif self._claims.held_elsewhere(reference.uid):  # the driver's other process may be preparing it
             await self._store.end_epoch(reference.uid)
+            reached(Step.EPOCH_ENDED_ELSEWHERE)
         async with self._claims.hold(reference.uid):
             record = self._store.claim(reference.uid)
             if record is not None:
@@ -262,7 +266,7 @@ class ClaimService:
             else:
                 await self._effects.release(reference)
                 with suppress(DraKitError):  # files that no record stands for; the next start sweeps them
-                    await asyncio.to_thread(self._files.remove, reference.uid)
+                    await in_thread(self._files.remove, reference.uid)
 
     async def release_orphan(self, record: ClaimRecord) -> None:
         """Release a claim that the kubelet will not release; nothing when its record changed in the meantime."""
@@ -278,7 +282,7 @@ class ClaimService:
             async with self._one_at_a_time((item.pool, item.device) for item in record.devices):
                 await self._store.begin_release(record.uid)
                 reached(Step.RELEASE_BEGUN)
-                await to_the_end(asyncio.ensure_future(asyncio.to_thread(self._files.remove, record.uid)))
+                await in_thread(self._files.remove, record.uid)
                 await self._effects.release(record.reference)
                 if imperative:
                     await self._ask_author(record)
@@ -368,19 +372,21 @@ class ClaimService:
             await self._release(record)
         elif record is not None and record.boot_id == self._preparation.boot_id:
             await self._write_files(record)
-            self._prepared(record)  # the last process may not have come to tell it
+            self._resumed(record)  # the last process may not have come to tell it
 
-    def inventory_changed(self, _: object) -> None:
-        """Prepare again what has a device that advertises something else now: it was replugged."""
-        for record in self._store.claims():
-            self._again_if_replugged(record)
-
-    def _again_if_replugged(self, record: ClaimRecord) -> None:
-        if record.phase == "prepared" and self._preparation.is_replugged(record):
-            logger.info("device changed", extra={"claim": str(record.reference), "claim_uid": record.uid})
-            task = asyncio.ensure_future(self._answer_prepare(record.reference, again=True))
-            self._again.add(task)
-            task.add_done_callback(self._again.discard)
+    async def mend(self) -> None:
+        """Make the files of prepared claims again that somebody has removed or changed."""
+        for known in self._store.claims():
+            if self._files.intact(known):
+                continue
+            async with self._claims.try_hold(known.uid) as alone:  # else its owner sees to them
+                record = self._store.claim(known.uid) if alone else None
+                if record is None or record.phase != "prepared" or record.boot_id != self._preparation.boot_id:
+                    continue
+                with log_context(claim=str(record.reference), claim_uid=record.uid):
+                    if record.spec is not None and record.uid not in self._files.uids():
+                        logger.warning("files were removed by somebody else, they are made again")
+                    await self._write_files(record)
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then give up on it."""

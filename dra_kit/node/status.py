@@ -43,6 +43,7 @@ class StatusWriter:
         self._client = client
         self._driver = driver
         self._waiting: OrderedDict[str, ClaimRecord] = OrderedDict()
+        self._resumed: dict[str, ClaimRecord] = {}
         self._wake = asyncio.Event()
         self._told = ""
 
@@ -52,9 +53,17 @@ class StatusWriter:
             self._waiting[record.uid] = record
             self._wake.set()
 
+    def resume(self, record: ClaimRecord) -> None:
+        """Write it as well, unless the claim says so already: an earlier process knew it, and may have come to it."""
+        if record.uid not in self._waiting:
+            self.submit(record)
+            if record.uid in self._waiting:
+                self._resumed[record.uid] = record
+
     def forget(self, uid: str) -> None:
         """The claim was released: nothing is to be said of it any more."""
         self._waiting.pop(uid, None)
+        self._resumed.pop(uid, None)
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; what waits at the end is tried for a moment more."""
@@ -73,7 +82,8 @@ class StatusWriter:
         while self._waiting:
             uid, record = next(iter(self._waiting.items()))
             try:
-                await self._apply(record)
+                if self._resumed.get(uid) is not record or not await self._is_told(record):
+                    await self._apply(record)
             except Unavailable:
                 await asyncio.sleep(RETRY[min(attempt, len(RETRY) - 1)])
                 attempt += 1
@@ -81,6 +91,25 @@ class StatusWriter:
             attempt = 0
             if self._waiting.get(uid) is record:
                 del self._waiting[uid]
+            if self._resumed.get(uid) is record:
+                del self._resumed[uid]
+
+    async def _is_told(self, record: ClaimRecord) -> bool:
+        """Whether the claim says already what the record says, or is gone; what else there is, a write finds out."""
+        try:
+            raw = await self._client.get(RESOURCE_CLAIMS, record.name, record.namespace)
+        except NotFound:
+            return True
+        except Unavailable:
+            raise
+        except KubeError:
+            return False
+        # the API server gives conditions that nobody set as null
+        there = [
+            {name: value for name, value in entry.items() if value is not None}
+            for entry in raw.get("status", {}).get("devices") or ()
+        ]
+        return all(self._entry(device) in there for device in record.devices if device.status is not None)
 
     async def _apply(self, record: ClaimRecord) -> None:
         body = {

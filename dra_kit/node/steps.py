@@ -13,6 +13,8 @@ from enum import StrEnum
 class Step(StrEnum):
     """What was just done, in the order of a claim's life and of the process's."""
 
+    STATE_REBUILT = "what can be read of a damaged database is in a new one"
+    STATE_SET_ASIDE = "the damaged database has another name, the new one has not got its own"
     STATE_OPENED = "the database is open"
     FILES_SWEPT = "files without a record are gone"
     SERVING = "the service socket listens"
@@ -34,6 +36,7 @@ class Step(StrEnum):
     STATUS_WRITTEN = "the claim's status says what became of its devices"
 
     EPOCH_ENDED = "older work for the claim is refused"
+    EPOCH_ENDED_ELSEWHERE = "work of another process for the claim is refused"
     RELEASE_BEGUN = "the claim's record says that it is being released"
     FILES_REMOVED = "the claim's files are removed, its record is not"
     EFFECT_RELEASED = "an effect is no longer needed"

@@ -83,14 +83,7 @@ class Store:
                 "ON CONFLICT (uid) DO UPDATE SET phase = excluded.phase, record = excluded.record",
                 (record.uid, record.namespace, record.name, record.phase, text),
             )
-            db.execute("DELETE FROM claim_devices WHERE uid = ?", (record.uid,))
-            db.executemany(
-                "INSERT INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
-                [
-                    (record.uid, item.pool, item.device, item.share_id or "", _exclusive(item))
-                    for item in record.devices
-                ],
-            )
+            _put_devices(db, record)
 
         def derive() -> None:
             reached(Step.CLAIM_STORED)
@@ -227,8 +220,24 @@ def _claim(text: str) -> ClaimRecord:
         ) from error
 
 
-def _exclusive(device: DeviceRecord) -> int:
-    return int(not device.admin_access and device.share_id is None)
+def _put_devices(db: sqlite3.Connection, record: ClaimRecord) -> None:
+    wanted = {_device_key(item) for item in record.devices}
+    rows = db.execute("SELECT pool, device, share_id, exclusive FROM claim_devices WHERE uid = ?", (record.uid,))
+    known = set(rows.fetchall())
+    # rows that stay are not touched: columns of a newer release stay as they are
+    db.executemany(
+        "DELETE FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND share_id = ? AND exclusive = ?",
+        [(record.uid, *key) for key in known - wanted],
+    )
+    db.executemany(
+        "INSERT INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
+        [(record.uid, *key) for key in sorted(wanted - known)],
+    )
+
+
+def _device_key(device: DeviceRecord) -> tuple[str, str, str, int]:
+    exclusive = not device.admin_access and device.share_id is None
+    return device.pool, device.device, device.share_id or "", int(exclusive)
 
 
 def _ended(db: sqlite3.Connection, uid: str) -> int:

@@ -21,7 +21,7 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final, Literal, TextIO, get_args
@@ -63,6 +63,11 @@ def log_context(
         yield
     finally:
         _context.reset(token)
+
+
+def context_of(context: Context) -> Mapping[str, str]:
+    """The fields that are added to what is logged in a context: that of a call that is looked at from outside."""
+    return context.get(_context, {})
 
 
 def configure(format: LogFormat = "text", level: str | int = "INFO", stream: TextIO | None = None) -> None:  # noqa: A002

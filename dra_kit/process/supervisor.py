@@ -118,7 +118,7 @@ class Supervisor:
         self._entries[part.name] = _Entry(part, former, tuple(restart))
 
     def status(self) -> Mapping[str, PartStatus]:
-        """Returns the status of each part, in starting order."""
+        """Returns the status of each part, in starting order; may be asked from any thread."""
         return {name: entry.status for name, entry in self._entries.items()}
 
     async def wait_ready(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import importlib.util
@@ -10,7 +11,7 @@ import sys
 import sysconfig
 import tomllib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +26,14 @@ _FORMS = "write module:attr, ./file.py or a project folder"
 
 
 def load_driver(target: str) -> Driver[Any, Any]:
-    """The driver that a TARGET names.
+    """The driver that a TARGET names; see :func:`load_drivers`."""
+    return load_drivers(target, 1)[0]
+
+
+def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
+    """The driver that a TARGET names, once for each of several nodes in one process.
+
+    A function is called for each; of a Driver each but the first gets a copy, so that no node sees another's state.
 
     The folder of the file or project is the first place of imports while the driver is loaded, and the last one
     afterwards, so that a file of the author's never takes the place of somebody else's module.
@@ -34,6 +42,7 @@ def load_driver(target: str) -> Driver[Any, Any]:
         target: ``module:attr``; ``./file.py`` or ``./file.py:attr``; or a folder whose ``pyproject.toml`` has
             ``[tool.dra-kit] driver = "module:attr"``. Without attr it is ``driver``. The attribute is a Driver, or
             a function without arguments that returns one.
+        number: of drivers.
 
     Raises:
         TargetError: naming what cannot be found, or where the author's code failed.
@@ -48,7 +57,7 @@ def load_driver(target: str) -> Driver[Any, Any]:
         path = path.resolve()
         name = _module_name(path)
         with _import_places([path.parent]):
-            return _driver(target, named, _import_file(target, path, name), attribute)
+            return _drivers(target, named, _import_file(target, path, name), attribute, number=number)
     if _is_project(named, path):
         if attribute:
             raise TargetError(
@@ -61,7 +70,7 @@ def load_driver(target: str) -> Driver[Any, Any]:
     else:
         places = [Path.cwd()]
     with _import_places(places):
-        return _driver(target, named, _import_module(target, named), attribute)
+        return _drivers(target, named, _import_module(target, named), attribute, number=number)
 
 
 def _is_project(named: str, path: Path) -> bool:
@@ -172,7 +181,7 @@ def _place(error: BaseException) -> str:
     return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
-def _driver(target: str, named: str, module: ModuleType, attribute: str) -> Driver[Any, Any]:
+def _drivers(target: str, named: str, module: ModuleType, attribute: str, *, number: int) -> list[Driver[Any, Any]]:
     attribute = attribute or DEFAULT_ATTRIBUTE
     try:
         found = getattr(module, attribute)
@@ -180,13 +189,22 @@ def _driver(target: str, named: str, module: ModuleType, attribute: str) -> Driv
         drivers = [name for name, value in vars(module).items() if isinstance(value, Driver)]
         hint = f"did you mean {named}:{drivers[0]}?" if drivers else f"write {attribute} = dra_kit.Driver(…) there"
         raise TargetError(f"TARGET {target}: module {module.__name__} has no attribute {attribute!r}; {hint}") from None
-    what = f"{attribute} is"
-    if not isinstance(found, Driver) and callable(found):
-        what = f"{attribute}() returned"
-        try:
-            found = found()
-        except (Exception, SystemExit) as error:
-            raise _author_failed(target, error, f"failed in {attribute}()") from error
+    if isinstance(found, Driver):
+        return [found, *(_copied(target, found) for _ in range(number - 1))]
+    if callable(found):
+        return [_called(target, found, attribute) for _ in range(number)]
+    return [_checked(target, attribute, f"{attribute} is", found)]
+
+
+def _called(target: str, function: Callable[[], object], attribute: str) -> Driver[Any, Any]:
+    try:
+        found = function()
+    except (Exception, SystemExit) as error:
+        raise _author_failed(target, error, f"failed in {attribute}()") from error
+    return _checked(target, attribute, f"{attribute}() returned", found)
+
+
+def _checked(target: str, attribute: str, what: str, found: object) -> Driver[Any, Any]:
     if inspect.iscoroutine(found):
         found.close()
         raise TargetError(f"TARGET {target}: {attribute} is async def; write a plain def that returns a dra_kit.Driver")
@@ -195,3 +213,13 @@ def _driver(target: str, named: str, module: ModuleType, attribute: str) -> Driv
             f"TARGET {target}: {what} {type(found).__name__}, neither a dra_kit.Driver nor a function that returns one"
         )
     return found
+
+
+def _copied(target: str, driver: Driver[Any, Any]) -> Driver[Any, Any]:
+    try:
+        return copy.deepcopy(driver)
+    except Exception as error:  # noqa: BLE001 - an author's object may refuse in any way
+        raise TargetError(
+            f"TARGET {target}: driver {driver.name} cannot be copied for a second node "
+            f"({type(error).__name__}: {error}); write a function that returns a new Driver each time"
+        ) from None

@@ -28,19 +28,29 @@ class Watchdog:
     def __init__(self, *, patience: float = 10.0) -> None:
         self._patience = patience
         self._beat = time.monotonic()
+        self._watched: int | None = None
         self._stopped = threading.Event()
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
-        watched = threading.get_ident()
-        threading.Thread(target=self._watch, args=(watched,), name=self.name, daemon=True).start()
+        self._beat = time.monotonic()
+        self._watched = threading.get_ident()
+        threading.Thread(target=self._watch, args=(self._watched,), name=self.name, daemon=True).start()
         ready.set()
         try:
             while True:
                 self._beat = time.monotonic()
                 await asyncio.sleep(min(BEAT, self._patience / 2))
         finally:
+            self._watched = None
             self._stopped.set()
+
+    def blocked(self) -> list[str]:
+        """A line while the loop is blocked for longer than the patience; may be asked from any thread."""
+        watched, seconds = self._watched, time.monotonic() - self._beat
+        if watched is None or seconds <= self._patience:
+            return []
+        return [f"the event loop is blocked for {seconds:.0f} s at {_place_of(watched)}"]
 
     def _watch(self, watched: int) -> None:
         told = 0.0
@@ -51,11 +61,12 @@ class Watchdog:
                 logger.error(
                     "the event loop is blocked: nothing is answered; what blocks belongs into a plain 'def', which "
                     "runs in a thread",
-                    extra={"seconds": round(time.monotonic() - beat), "at": _place(sys._current_frames().get(watched))},  # noqa: SLF001 - the only way to see another thread
+                    extra={"seconds": round(time.monotonic() - beat), "at": _place_of(watched)},
                 )
 
 
-def _place(frame: FrameType | None) -> str:
+def _place_of(thread: int) -> str:
     """Where a thread is, innermost first: ``file.py:28 in prepare``, three frames."""
+    frame: FrameType | None = sys._current_frames().get(thread)  # noqa: SLF001 - the only way to see another thread
     frames = traceback.extract_stack(frame)[-3:] if frame is not None else []
     return " < ".join(f"{item.filename}:{item.lineno} in {item.name}" for item in reversed(frames))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,9 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
+from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
+from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook import handlers
 from dra_kit.webhook.certificate import ServerCertificate
 from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
@@ -37,6 +40,7 @@ class WebhookSettings:
         port: to listen on; 0 for a free one, which is logged.
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
         context: a context of the kubeconfig; None for its current one.
+        probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
     """
 
     cert: Path
@@ -45,6 +49,7 @@ class WebhookSettings:
     port: int = 9443
     kubeconfig: Path | None = None
     context: str | None = None
+    probe_address: str = ""
 
 
 async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> int:
@@ -56,16 +61,18 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 
     Raises:
-        ConfigurationError: certificate, key, address, port or credentials cannot be used, or the cluster does not
+        ConfigurationError: certificate, key, an address, port or credentials cannot be used, or the cluster does not
             serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
+    watchdog = Watchdog()
     server = ReviewServer(
         ServerCertificate(settings.cert, settings.key),
         host=settings.host,
         port=settings.port,
         webhooks=[WEBHOOK_ID],
         resources=[resource.plural for resource in CONFIG_FIELDS],
+        watchdog=watchdog,
     )
     logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
     try:
@@ -81,6 +88,9 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
             return registry, operator
 
         supervisor = Supervisor()
+        if settings.probe_address:
+            ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
+            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready))
         # without back-off: without watches kopf ends only when something is wrong for good, and the pod starts again
         supervisor.add(OperatorThread(credentials, build, backoff=()))
         return await supervisor.run()

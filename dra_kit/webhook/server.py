@@ -9,9 +9,7 @@ new certificate it closes its socket. Any callable that yields client configurat
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
 from collections.abc import AsyncIterator, Collection, Mapping
 from typing import Any, Final, Self
 
@@ -19,6 +17,8 @@ from aiohttp import web
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
+from dra_kit.process.listening import bound_socket
+from dra_kit.process.watchdog import Watchdog
 from dra_kit.values.json import loads
 from dra_kit.webhook.certificate import ServerCertificate
 
@@ -37,6 +37,7 @@ class ReviewServer:
         port: to listen on; 0 for a free one.
         webhooks: ids of the handlers, which are their paths too.
         resources: (plural) names in resource.k8s.io that the handlers are for.
+        watchdog: watches the loop that reviews are answered in.
         reread_seconds: how often the certificate's files are looked at.
 
     Raises:
@@ -51,19 +52,26 @@ class ReviewServer:
         port: int,
         webhooks: Collection[str],
         resources: Collection[str],
+        watchdog: Watchdog,
         reread_seconds: float = 10.0,
     ) -> None:
         self._certificate = certificate
         self._webhooks = frozenset(webhooks)
         self._resources = frozenset(resources)
+        self._watchdog = watchdog
         self._reread_seconds = reread_seconds
         self._runner: web.AppRunner | None = None
-        self._socket = _bound_socket(host, port)
+        self._serving = False
+        self._socket = bound_socket(host, port, who="webhook", remedy="give another --host or --port")
 
     @property
     def port(self) -> int:
         """The port it listens on."""
         return int(self._socket.getsockname()[1])
+
+    def not_serving(self) -> list[str]:
+        """A line while no reviews are answered; may be asked from any thread."""
+        return [] if self._serving else ["no reviews are served"]
 
     def close(self) -> None:
         """Gives the port back; for a server that was never entered."""
@@ -97,8 +105,12 @@ class ReviewServer:
         await runner.setup()
         await web.SockSite(runner, self._socket, ssl_context=self._certificate.context).start()
         logger.info("serving admission reviews", extra={"port": self.port})
-        yield kopf.WebhookClientConfig()
-        await self._follow_certificate()
+        self._serving = True
+        try:
+            yield kopf.WebhookClientConfig()
+            await asyncio.gather(self._watchdog.run(asyncio.Event()), self._follow_certificate())
+        finally:
+            self._serving = False
 
     async def _follow_certificate(self) -> None:
         told = ""
@@ -169,26 +181,3 @@ def _bad_request(text: str) -> web.Response:
 
 async def _ready(_: web.Request) -> web.Response:
     return web.Response(text="ok\n")
-
-
-def _bound_socket(host: str, port: int) -> socket.socket:
-    try:
-        if not host:
-            family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-            address: Any = ("", port)
-        else:
-            family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
-            address = (address[0], port, *address[2:])  # getaddrinfo takes ports beyond 65535 modulo 65536
-        with contextlib.ExitStack() as on_error:
-            sock = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(host))
-            sock.bind(address)
-            on_error.pop_all()
-            return sock
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(
-            f"webhook cannot listen on {host or '*'}:{port} ({reason}): give another --host or --port"
-        ) from error

@@ -30,13 +30,16 @@ def pytest_report_header() -> str:
 
 
 @pytest.fixture(scope="session")
-def plane() -> Iterator[Plane]:
-    """A Kubernetes, at least its control plane."""
+def plane(request: pytest.FixtureRequest) -> Iterator[Plane]:
+    """A Kubernetes, at least its control plane; with flags of the cluster tool where a test gives them as parameter."""
     try:
         found = find.find()
     except find.NotFound as error:
         pytest.skip(str(error))
-    with start(found) as up:
+    flags: tuple[str, ...] = getattr(request, "param", ())
+    if flags and (found.tool is None or found.running is not None):
+        pytest.skip(f"this test needs a cluster started with {' '.join(flags)}; found {found.why}")
+    with start(found, flags) as up:
         yield up
 
 

@@ -10,11 +10,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.cluster import envtest
 from tests.cluster.find import Found, missing_packages
@@ -34,6 +34,7 @@ class Plane:
         directory: for files of the tests; it goes with the plane.
         node: name of the node; None when there is none.
         why: where it comes from, and why there is no node if there is none.
+        tool: the ``cluster`` tool and its state folder; None when the control plane was started without it.
     """
 
     kubeconfig: Path
@@ -41,6 +42,7 @@ class Plane:
     directory: Path
     node: str | None
     why: str
+    tool: tuple[Path, Path] | None = None
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, check: bool = True
@@ -56,14 +58,31 @@ class Plane:
         """``kubectl get … -o json``, parsed."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
 
+    def component(self, action: Literal["stop", "start"], name: str, *, signal_name: str = "TERM") -> None:
+        """Stop or start a component such as ``kubelet``; it has ended, or is a process, when this returns.
+
+        Raises:
+            PlaneError: nothing is known of it.
+        """
+        if self.tool is None:
+            raise PlaneError(f"{self.why} has no tool that can {action} {name}")
+        program, state = self.tool
+        _run(program, "--dir", state, action, name, *(["--signal", signal_name] if action == "stop" else []))
+
 
 @contextmanager
-def start(found: Found) -> Iterator[Plane]:
+def start(found: Found, flags: Sequence[str] = ()) -> Iterator[Plane]:
     """The plane, for as long as the context lasts. SIGTERM ends it like Ctrl-C.
 
+    Args:
+        found: what to start.
+        flags: further ones of the cluster tool's ``up``, such as ``--alpha``.
+
     Raises:
-        PlaneError: it does not come up.
+        PlaneError: it does not come up, or cannot have these flags.
     """
+    if flags and (found.tool is None or found.running is not None):
+        raise PlaneError(f"a cluster with {shlex.join(flags)} can be started by a cluster tool only; found {found.why}")
     former = signal.signal(signal.SIGTERM, _interrupt)
     # a short path: the node's sockets lie below it
     directory = Path(tempfile.mkdtemp(prefix="dra-kit-", dir="/tmp"))
@@ -74,9 +93,9 @@ def start(found: Found) -> Iterator[Plane]:
                 yield Plane(kubeconfig, found.assets, directory, None, found.why)
         elif found.running is not None:
             environment = _environment(_run(found.tool, "--dir", found.running, "env"))
-            yield _plane(environment, directory, found.why)
+            yield _plane(environment, directory, found.why, (found.tool, found.running))
         else:
-            with _own(found, directory) as plane:
+            with _own(found, directory, flags) as plane:
                 yield plane
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -84,15 +103,15 @@ def start(found: Found) -> Iterator[Plane]:
 
 
 @contextmanager
-def _own(found: Found, directory: Path) -> Iterator[Plane]:
+def _own(found: Found, directory: Path, flags: Sequence[str]) -> Iterator[Plane]:
     assert found.tool is not None
     state = directory / "cluster"
     if found.node:
         _refuse_second_node()
         _install_packages()
     try:
-        output = _run(found.tool, "--dir", state, "up", *(["--node"] if found.node else []))
-        yield _plane(_environment(output), directory, found.why)
+        output = _run(found.tool, "--dir", state, "up", *(["--node"] if found.node else []), *flags)
+        yield _plane(_environment(output), directory, found.why, (found.tool, state))
     finally:
         # an interrupt while it goes down would leave half of it
         former = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -102,11 +121,11 @@ def _own(found: Found, directory: Path) -> Iterator[Plane]:
             signal.signal(signal.SIGINT, former)
 
 
-def _plane(environment: Mapping[str, str], directory: Path, why: str) -> Plane:
+def _plane(environment: Mapping[str, str], directory: Path, why: str, tool: tuple[Path, Path]) -> Plane:
     binaries = Path(environment["KUBEBUILDER_ASSETS"])
-    plane = Plane(Path(environment["KUBECONFIG"]), binaries, directory, None, why)
+    plane = Plane(Path(environment["KUBECONFIG"]), binaries, directory, None, why, tool)
     nodes = [item["metadata"]["name"] for item in plane.get("nodes")["items"] if _ready(item)]
-    return Plane(plane.kubeconfig, binaries, directory, nodes[0] if nodes else None, why)
+    return replace(plane, node=nodes[0] if nodes else None)
 
 
 def _ready(node: Mapping[str, Any]) -> bool:

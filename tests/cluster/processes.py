@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,7 +51,13 @@ class Running:
 
 
 @contextmanager
-def running(command: Sequence[object], *, log: Path, directory: Path | None = None) -> Iterator[Running]:
+def running(
+    command: Sequence[object],
+    *,
+    log: Path,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Running]:
     """A process in a session of its own (Ctrl-C in the terminal does not reach it); ended by SIGTERM, then SIGKILL."""
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -60,6 +67,7 @@ def running(command: Sequence[object], *, log: Path, directory: Path | None = No
             stderr=sink,
             start_new_session=True,
             cwd=directory,
+            env={**os.environ, **(environment or {})},
         )
     try:
         yield Running(process, log)

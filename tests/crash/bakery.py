@@ -1,6 +1,8 @@
 """The driver that is killed: hardware in a directory, hot-plug by a file, effects of claims and of devices.
 
-``BAKERY`` names the directory; ``BAKERY_STYLE`` how much of the framework the driver uses.
+``BAKERY`` names the directory; ``BAKERY_STYLE`` how much of the framework the driver uses. Files in the directory let
+calls wait and fail: ``gates/NAME.open`` lets those go on that wait at a gate, ``gates/CLAIM.closed`` holds up the
+release of a claim until ``gates/CLAIM.open`` is there, and ``failures/CLAIM`` has as many lines as its prepares fail.
 """
 
 from __future__ import annotations
@@ -22,15 +24,20 @@ ROOT = Path(os.environ["BAKERY"])
 STYLE: Literal["full", "effects", "plain"] = os.environ["BAKERY_STYLE"]  # type: ignore[assignment]
 HARDWARE = ROOT / "hardware"
 GATES = ROOT / "gates"
+FAILURES = ROOT / "failures"
 
 
 class BakeConfig(dra.OpaqueConfig, api_version="bakery.example/v1"):
-    """What a claim asks for: an oven, the coating of its pans, and a prepare that waits for a gate of that name."""
+    """What a claim asks for: an oven, the coating of its pans, and a prepare that waits for a gate of that name.
+
+    ``gate`` is passed before there is any effect, ``hot_gate`` when the oven is hot and no pan is coated.
+    """
 
     oven: str = "left"
     temperature: int = 200
     coating: str = "none"
     gate: str = ""
+    hot_gate: str = ""
 
 
 class Switch:
@@ -142,6 +149,9 @@ class Baker(dra.Preparer[BakeConfig, Pan]):
         edits: dict[str, str] = {}
         if STYLE != "plain":
             edits = {"FLAME": await claim.ensure(Heat(oven=config.oven, temperature=config.temperature))}
+        if config.hot_gate:
+            await _gate(config.hot_gate)
+        _fail_if_told(claim.name)
         return [await self._one(device, edits) for device in devices]
 
     async def _one(self, device: dra.AllocatedDevice[BakeConfig, Pan], edits: dict[str, str]) -> dra.Prepared:
@@ -163,6 +173,8 @@ class TidyBaker(Baker):
     """Has an imperative ``unprepare`` too, which writes down whom it was called for."""
 
     async def unprepare(self, claim: dra.ClaimReference, state: Sequence[JsonValue]) -> None:
+        if (GATES / f"{claim.name}.closed").exists():
+            await _gate(claim.name)
         with (ROOT / "unprepared").open("a") as file:
             file.write(json.dumps({"uid": claim.uid, "state": list(state)}) + "\n")
 
@@ -171,6 +183,14 @@ async def _gate(name: str) -> None:
     (GATES / f"{name}.entered").touch()
     while not (GATES / f"{name}.open").exists():  # noqa: ASYNC110 - another process opens it
         await asyncio.sleep(0.01)
+
+
+def _fail_if_told(claim: str) -> None:
+    path = FAILURES / claim
+    failures = path.read_text().splitlines() if path.exists() else []
+    if failures:
+        path.write_text("".join(f"{line}\n" for line in failures[1:]))
+        raise dra.TransientError(failures[0])
 
 
 def _violation(text: str) -> None:

@@ -43,7 +43,15 @@ class Chaos:
             self._busy = set()
             await asyncio.gather(*(self._something() for _ in range(self._random.choice((1, 1, 2, 3)))))
             if self._random.random() < 0.2:
-                await self._choose(((1, self._restart), (1, self._rolling_update), (1, self._killed)))
+                await self._choose(
+                    (
+                        (3, self._restart),
+                        (3, self._rolling_update),
+                        (3, self._killed),
+                        (2, self._rebooted),
+                        (1, self._damaged),
+                    )
+                )
             await self._settled()
         self._arm()
         await world.unprepare(*world.claims.values())
@@ -206,6 +214,19 @@ class Chaos:
     async def _killed(self) -> None:
         for process in self._world.processes:
             process.send(signal.SIGKILL)
+        await self._world.running(self._crash())
+
+    async def _rebooted(self) -> None:
+        """The kubelet has its pods made again, and asks for their claims as if they were new."""
+        self._world.reboot()
+        await self._world.running(self._crash())
+        await self._world.prepare(*self._world.claims.values())
+
+    async def _damaged(self) -> None:
+        """Whatever happens while the state is put right, nothing of it is lost."""
+        for process in list(self._world.processes):
+            await self._world.stop(process)
+        self._world.damage()
         await self._world.running(self._crash())
 
     async def _rolling_update(self) -> None:

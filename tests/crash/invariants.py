@@ -4,14 +4,65 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from dra_kit.cdi.names import spec_file_name
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
-from tests.crash.world import DRIVER, NODE, PATIENCE, Claim, World
+from tests.crash.world import DRIVER, PATIENCE, Claim, World
 
-_STATE = {"state.sqlite", "state.sqlite-wal", "state.sqlite-shm"}
+_STATE = {"state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "state.sqlite-lock"}
+_STATE |= {"claims.lock", "devices.lock", "calls.lock", "effects.lock"}  # made once, and without content
+
+
+class Observed(Protocol):
+    """A node with the bakery on it, simulated or real."""
+
+    @property
+    def node(self) -> str:
+        """Name of the Node."""
+
+    @property
+    def style(self) -> str:
+        """``BAKERY_STYLE`` of the driver."""
+
+    @property
+    def menu(self) -> Mapping[str, Mapping[str, str]]:
+        """Pools, their pans and what each is made of."""
+
+    @property
+    def claims(self) -> Mapping[str, Claim]:
+        """By UID, what the kubelet prepared or is about to prepare."""
+
+    @property
+    def pods(self) -> Sequence[str]:
+        """UIDs of the pods whose processes run, one for each process."""
+
+    @property
+    def root(self) -> Path:
+        """The kubelet's root directory."""
+
+    @property
+    def cdi(self) -> Path:
+        """Of the CDI specs."""
+
+    @property
+    def state(self) -> Path:
+        """Of the durable state."""
+
+    @property
+    def bakery(self) -> Path:
+        """The driver's hardware and its switches."""
+
+    def files(self) -> Collection[Path]:
+        """All files and sockets that the driver may have made in ``root``, ``cdi`` and ``state``."""
+
+    def objects(self, plural: str) -> Sequence[Mapping[str, Any]]:
+        """ResourceSlices of the driver, or ResourceClaims."""
+
+    def dump(self) -> Mapping[str, Any]:
+        """Records, effects and epochs."""
 
 
 async def check(world: World) -> None:
@@ -25,7 +76,7 @@ async def check(world: World) -> None:
         async with asyncio.timeout(PATIENCE):
             while True:
                 await world.running()
-                problems = _problems(world)
+                problems = problems_of(world)
                 if not problems:
                     break
                 await asyncio.sleep(0.02)
@@ -43,7 +94,8 @@ def check_stopped(world: World) -> None:
     assert not problems, "\n".join([*problems, world.logs()])
 
 
-def _problems(world: World) -> list[str]:
+def problems_of(world: Observed) -> list[str]:
+    """What is not as it must be, now."""
     live = {uid: claim for uid, claim in world.claims.items() if claim.answer is not None}
     wanted = _wanted_effects(world, live)
     problems = [*_of_hardware(world, wanted), *_of_state(world, live, wanted), *_of_files(world, live)]
@@ -54,7 +106,7 @@ def _problems(world: World) -> list[str]:
     return problems
 
 
-def _wanted_effects(world: World, live: dict[str, Claim]) -> dict[str, tuple[str, set[str]]]:
+def _wanted_effects(world: Observed, live: dict[str, Claim]) -> dict[str, tuple[str, set[str]]]:
     """By name of the switch: what is on, and the claims that need it."""
     if world.style == "plain":
         return {}
@@ -62,13 +114,13 @@ def _wanted_effects(world: World, live: dict[str, Claim]) -> dict[str, tuple[str
     for claim in live.values():
         config = {"oven": "left", "temperature": 200, "coating": "none"} | claim.config
         needs = {f"oven-{config['oven']}": f"{config['temperature']}"}
-        needs |= {f"pan-{pan}": f"{world.menu[NODE][pan]} {config['coating']}" for pan in claim.devices}
+        needs |= {f"pan-{pan}": f"{world.menu[world.node][pan]} {config['coating']}" for pan in claim.devices}
         for switch, what in needs.items():
             wanted.setdefault(switch, (what, set()))[1].add(claim.uid)
     return wanted
 
 
-def _of_hardware(world: World, wanted: dict[str, tuple[str, set[str]]]) -> list[str]:
+def _of_hardware(world: Observed, wanted: dict[str, tuple[str, set[str]]]) -> list[str]:
     found = {path.name: _json(path).get("what") for path in (world.bakery / "hardware").iterdir()}
     expected = {f"{switch}.json": what for switch, (what, _) in wanted.items()}
     problems = [] if found == expected else [f"hardware is {found}, live claims need {expected}"]
@@ -76,7 +128,7 @@ def _of_hardware(world: World, wanted: dict[str, tuple[str, set[str]]]) -> list[
     return [*problems, violations.read_text()] if violations.exists() else problems
 
 
-def _of_state(world: World, live: dict[str, Claim], wanted: dict[str, tuple[str, set[str]]]) -> list[str]:
+def _of_state(world: Observed, live: dict[str, Claim], wanted: dict[str, tuple[str, set[str]]]) -> list[str]:
     state = world.dump()
     problems = []
     records = {
@@ -101,30 +153,25 @@ def _switch(effect: dict[str, Any]) -> tuple[str, str]:
     return f"pan-{spec['pan']}", f"{spec['make']} {spec['coating']}"
 
 
-def _of_files(world: World, live: dict[str, Claim]) -> list[str]:
+def _of_files(world: Observed, live: dict[str, Claim]) -> list[str]:
     """Every file and socket below the node's directories, against what may be there."""
     expected = {world.cdi / spec_file_name(DRIVER, uid) for uid in live}
     if world.style != "plain":
         expected |= {world.state / "device-metadata" / f"claim-{uid}" / "pan" / "metadata.json" for uid in live}
-    pods = {process.pod_uid for process in world.processes}
-    expected |= {plugin_socket(world.root, DRIVER, uid) for uid in pods}
-    expected |= {registration_socket(world.root, DRIVER, uid) for uid in pods}
-    found = {
-        path
-        for top in (world.root, world.cdi, world.state)
-        for path in top.rglob("*")
-        if not path.is_dir() and path.name not in _STATE
-    }
+    expected |= {plugin_socket(world.root, DRIVER, uid) for uid in world.pods}
+    expected |= {registration_socket(world.root, DRIVER, uid) for uid in world.pods}
+    # a damaged database stays, for people to look at
+    found = {path for path in world.files() if path.name.partition(".damaged-")[0] not in _STATE}
     present = {path for path in found if path.parent == world.state / "locks" / "processes"}
-    if len(present) == len(world.processes):
+    if len(present) == len(world.pods):
         found -= present
     folders = {path for path in (world.state / "device-metadata").glob("*") if path.name[6:] not in live}
     missing, left = sorted(expected - found), sorted((found - expected) | folders)
     return [f"missing {path}" for path in missing] + [f"left over {path}" for path in left]
 
 
-def _of_slices(world: World) -> list[str]:
-    slices = [item["spec"] for item in world.api.objects("resourceslices")]
+def _of_slices(world: Observed) -> list[str]:
+    slices = [item["spec"] for item in world.objects("resourceslices")]
     found = {
         (item["pool"]["name"], device["name"], device["attributes"]["make"]["string"])
         for item in slices
@@ -137,7 +184,7 @@ def _of_slices(world: World) -> list[str]:
     return problems
 
 
-def _of_claim(world: World, claim: Claim) -> list[str]:
+def _of_claim(world: Observed, claim: Claim) -> list[str]:
     spec = _json(world.cdi / spec_file_name(DRIVER, claim.uid))
     assert claim.answer is not None
     kind = spec.get("kind")
@@ -149,15 +196,13 @@ def _of_claim(world: World, claim: Claim) -> list[str]:
     if env != (expected := _wanted_env(world, claim)):
         problems.append(f"{claim.uid}: containers get {sorted(env)}, not {sorted(expected)}")
     if world.style != "plain":
-        makes = [(pan, world.menu[NODE][pan]) for pan in claim.devices]
+        makes = [(pan, world.menu[world.node][pan]) for pan in claim.devices]
         document = _json(world.state / "device-metadata" / f"claim-{claim.uid}" / "pan" / "metadata.json")
         devices = [item for request in document.get("requests", []) for item in request["devices"]]
         written = [(item["name"], item["attributes"]["make"]["string"]) for item in devices]
         if written != makes:
             problems.append(f"{claim.uid}: metadata says {written}, not {makes}")
-        stored = next(
-            (item for item in world.api.objects("resourceclaims") if item["metadata"]["uid"] == claim.uid), None
-        )
+        stored = next((item for item in world.objects("resourceclaims") if item["metadata"]["uid"] == claim.uid), None)
         if stored is not None:
             # the API of these tests keeps entries of devices that the claim had before
             status = {(item["device"], item["data"]["make"]) for item in stored["status"].get("devices", [])}
@@ -166,8 +211,8 @@ def _of_claim(world: World, claim: Claim) -> list[str]:
     return problems
 
 
-def _wanted_env(world: World, claim: Claim) -> set[str]:
-    env = {f"{_variable(pan)}_MAKE={world.menu[NODE][pan]}" for pan in claim.devices}
+def _wanted_env(world: Observed, claim: Claim) -> set[str]:
+    env = {f"{_variable(pan)}_MAKE={world.menu[world.node][pan]}" for pan in claim.devices}
     if world.style != "plain":
         hardware = world.bakery / "hardware"
         env |= {f"{_variable(pan)}_COAT={_json(hardware / f'pan-{pan}.json').get('serial')}" for pan in claim.devices}

@@ -10,16 +10,18 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
 # what every process loads is loaded once, in the server that the processes are forked from
+import dra_kit.cli.node
 import dra_kit.kube.operator
 import dra_kit.node.agent
-import dra_kit.node.handlers  # noqa: F401
+import dra_kit.node.handlers
 from dra_kit import cli
-from dra_kit.node import steps
+from dra_kit.node import settings, steps
 
 FILE_CHANGE = "change of a file"
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "open"}
@@ -50,6 +52,7 @@ class NodeProcess:
         pod_uid: its pod's.
         environment: further variables.
         watched: the directory in which changes of files count.
+        boot_id: the file that tells one boot from another.
     """
 
     def __init__(
@@ -60,12 +63,15 @@ class NodeProcess:
         *,
         pod_uid: str,
         watched: Path,
+        boot_id: Path,
     ) -> None:
         directory.mkdir()
         self.pod_uid = pod_uid
         self._directory = directory
         self._process = ForkServerProcess(
-            target=_run, args=(directory, [*arguments, "--pod-uid", pod_uid], dict(environment), watched), daemon=True
+            target=_run,
+            args=(directory, [*arguments, "--pod-uid", pod_uid], dict(environment), watched, boot_id),
+            daemon=True,
         )
 
     def start(self, crash: Crash | None) -> None:
@@ -101,6 +107,9 @@ class NodeProcess:
     def send(self, number: signal.Signals) -> None:
         if self._process.pid is not None and self.alive:
             os.kill(self._process.pid, number)
+
+    def join(self) -> None:
+        self._process.join()
 
     def close(self) -> None:
         self.send(signal.SIGKILL)
@@ -148,11 +157,15 @@ class _Killer:
             self._at, self._left = given.get("at", ""), given.get("count", 0)
 
 
-def _run(directory: Path, arguments: Sequence[str], environment: Mapping[str, str], watched: Path) -> None:
+def _run(
+    directory: Path, arguments: Sequence[str], environment: Mapping[str, str], watched: Path, boot_id: Path
+) -> None:
     log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(environment)
+    # no flag: nobody but a test has another kernel than the one that runs
+    vars(dra_kit.cli.node)["NodeSettings"] = partial(settings.NodeSettings, boot_id=boot_id)
     killer = _Killer(directory, watched)
     steps.listen(killer.step)
     sys.addaudithook(killer.audit)

@@ -43,6 +43,7 @@ def upgraded(world: World) -> None:
             record["devices"] = [item | {"numa": 1} for item in record["devices"]]
             state.execute("UPDATE claims SET record = ?, priority = 9 WHERE uid = ?", (json.dumps(record), uid))
         state.execute("UPDATE effects SET applied_at = 'dawn'")
+        state.execute("UPDATE claim_devices SET slot = 'upper'")
 
 
 def records(world: World) -> dict[str, Any]:
@@ -73,6 +74,7 @@ async def test_this_release_uses_what_the_next_one_wrote_and_loses_nothing() -> 
         assert column(made, "PRAGMA user_version") == [MAJOR * 1000 + MINOR + 1]
         assert column(made, "SELECT until FROM reservations") == ["noon"]
         assert column(made, "SELECT priority FROM claims ORDER BY uid") == [9, 7]
+        assert column(made, "SELECT slot FROM claim_devices ORDER BY uid") == ["upper", None]
         assert column(made, "SELECT applied_at FROM effects WHERE effect = 'heat'") == ["dawn"]
         kept = records(made)
         assert kept[first.uid]["colour"] == {"of": first.uid}
@@ -92,6 +94,7 @@ async def test_a_record_that_is_written_again_keeps_what_the_next_release_wrote(
         await eventually(lambda: "smoky" in metadata.read_text())
         await check(made)
         assert column(made, "SELECT priority FROM claims") == [9]
+        assert column(made, "SELECT slot FROM claim_devices") == ["upper"]
         record = records(made)[claim.uid]
         assert record["colour"] == {"of": claim.uid}
         assert [item["numa"] for item in record["devices"]] == [1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -11,6 +11,7 @@ from dra_kit.node.steps import Step
 from tests.crash.invariants import check, check_stopped
 from tests.crash.launch import Crash
 from tests.crash.world import NODE, Counts, World, world
+from tests.support.api import eventually
 
 
 async def life(world: World, crash: Crash | None) -> None:
@@ -63,14 +64,75 @@ async def _end(world: World) -> None:
     check_stopped(world)
 
 
+async def life_beside_another(world: World, crash: Crash | None) -> None:
+    """A rolling update: the new process is asked to release what the old one is preparing."""
+    await world.start()
+    kept, slow = world.allocate(["pan-0"], coating="teflon"), world.allocate(["pan-3"], gate="slow")
+    await world.prepare(kept)
+    [old] = world.processes
+    preparing = asyncio.create_task(world.prepare_once(slow))
+    await _entered(world, "slow")
+    world.new_pod()
+    new = await world.start(crash)
+    releasing = asyncio.create_task(world.unprepare(slow))
+    await eventually(lambda: slow.uid in world.dump()["epochs"] or not new.alive)
+    world.open_gate("slow")
+    await asyncio.gather(preparing, releasing)
+    await world.stop(old)
+    await check(world)
+    await _end(world)
+
+
+async def life_with_damage(world: World, crash: Crash | None) -> None:
+    """The state is found damaged at a start: first while another process uses it, then while none does."""
+    first, second = world.allocate(["pan-0"], coating="teflon"), world.allocate(["pan-2"])
+    await world.prepare(first, second)
+    [old] = world.processes
+    world.damage()
+    world.new_pod()
+    await world.start(crash)
+    await world.prepare(first)
+    await world.stop(old)
+    await check(world)
+    await world.unprepare(second)
+    await check(world)
+    await _end(world)
+
+
+LIVES = {
+    Step.EPOCH_ENDED_ELSEWHERE: life_beside_another,
+    Step.STATE_REBUILT: life_with_damage,
+    Step.STATE_SET_ASIDE: life_with_damage,
+}
+
+
 @pytest.mark.parametrize("step", Step, ids=lambda step: step.name)
 async def test_killed_after(step: Step, counted: Callable[[Counts], None]) -> None:
     async with world() as made:
-        await life(made, Crash(step))
+        await LIVES.get(step, life)(made, Crash(step))
         assert made.counts.crashes == [step.value], "a step that is in the list is reached"
         counted(made.counts)
 
 
-async def test_not_killed() -> None:
+@pytest.mark.parametrize("lived", [life, life_beside_another, life_with_damage], ids=lambda lived: lived.__name__)
+async def test_not_killed(lived: Callable[[World, Crash | None], Awaitable[None]]) -> None:
     async with world() as made:
-        await life(made, None)
+        await lived(made, None)
+
+
+async def test_rebooted(counted: Callable[[Counts], None]) -> None:
+    """Effects that a reboot undid are applied again, with new outcomes in the files and in the same answers."""
+    async with world() as made:
+        first, second = made.allocate(["pan-0", "pan-1"], coating="teflon"), made.allocate(["pan-2"])
+        await made.prepare(first, second)
+        made.reboot()
+        await made.running(Crash(Step.OUTCOME_STORED))
+        await made.prepare(first, second)
+        await check(made)
+        made.reboot()
+        await made.running()
+        await made.unprepare(second)
+        await made.prepare(first)
+        await check(made)
+        await _end(made)
+        counted(made.counts)

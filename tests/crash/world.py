@@ -6,9 +6,10 @@ import asyncio
 import itertools
 import json
 import signal
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -67,6 +68,8 @@ class World:
         counts: what happened.
     """
 
+    node = NODE
+
     def __init__(self, directory: Path, style: str = "full") -> None:
         self.directory = directory
         self.style = style
@@ -74,6 +77,7 @@ class World:
         self.cdi = directory / "node" / "cdi"
         self.bakery = directory / "node" / "bakery"
         self.state = directory / "node" / "state"
+        self._boot_id = directory / "node" / "boot-id"
         for path in (self.root, self.bakery / "hardware", self.bakery / "gates", directory / "processes"):
             path.mkdir(parents=True)
         self.api = Api()
@@ -85,6 +89,7 @@ class World:
         self.past: list[NodeProcess] = []
         self._names = itertools.count(1)
         self._pod = itertools.count(1)
+        self._boot = itertools.count(1)
         self._starting = asyncio.Lock()
         self._stack = AsyncExitStack()
 
@@ -95,6 +100,7 @@ class World:
         await self._stack.enter_async_context(self.kubelet)
         self.publish({NODE: {f"pan-{number}": "iron" for number in range(6)}})
         self.new_pod()
+        self._new_boot()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -164,6 +170,7 @@ class World:
             {"BAKERY": str(self.bakery), "BAKERY_STYLE": self.style},
             pod_uid=self._pod_uid,
             watched=self.directory / "node",
+            boot_id=self._boot_id,
         )  # fmt: skip
         before = set(self.kubelet.plugins(DRIVER))
         process.start(crash)
@@ -201,6 +208,28 @@ class World:
             self.counts.crashes.append(process.crashed_at)
         else:
             assert process.exit_code in {0, -signal.SIGKILL}, f"ended with {process.exit_code}\n{process.log()}"
+
+    def reboot(self) -> None:
+        """The power goes and comes back: no process, nothing in the hardware, and nothing in /run."""
+        for process in self.processes:
+            process.send(signal.SIGKILL)
+            process.join()
+        for directory in (self.bakery / "hardware", self.cdi):
+            for path in directory.iterdir() if directory.exists() else ():
+                path.unlink()
+        self._new_boot()
+
+    def _new_boot(self) -> None:
+        self._boot_id.write_text(f"boot-{next(self._boot)}\n")
+
+    def damage(self) -> None:
+        """The database becomes one that sqlite refuses, though each of its rows can be read."""
+        path = self.state / "state.sqlite"
+        with closing(sqlite3.connect(path, timeout=30)) as database:
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with path.open("r+b") as file:
+            file.seek(32)  # the list of free pages: where it begins, and how many there are
+            file.write(b"\x00\x00\x00\x7f\x00\x00\x00\x05")
 
     # -- the kubelet, which asks until it is answered
 
@@ -262,6 +291,20 @@ class World:
             raise AssertionError(f"the kubelet is still answered {error!r}\n{self.logs()}") from None
 
     # -- what is there
+
+    @property
+    def pods(self) -> list[str]:
+        """UIDs of the pods whose processes run."""
+        return [process.pod_uid for process in self.processes]
+
+    def files(self) -> set[Path]:
+        """All files and sockets of the node."""
+        tops = (self.root, self.cdi, self.state)
+        return {path for top in tops for path in top.rglob("*") if not path.is_dir()}
+
+    def objects(self, plural: str) -> list[dict[str, Any]]:
+        """What the API server has."""
+        return self.api.objects(plural)
 
     def dump(self) -> dict[str, Any]:
         return dump_state(self.state / "state.sqlite")

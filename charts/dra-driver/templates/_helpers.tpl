@@ -116,6 +116,43 @@ resources: {{- toYaml . | nindent 2 }}
   value: {{ .Values.logging.format }}
 {{- end }}
 
+{{- /* The port of a role's probes, empty for none. In the network of the host the two pods of a node, which overlap in an
+update, would want the same one. */ -}}
+{{- define "dra-driver.probePort" -}}
+{{- $values := index .root.Values .role -}}
+{{- if and $values.probePort (not $values.hostNetwork) -}}
+{{- int $values.probePort -}}
+{{- end -}}
+{{- end }}
+
+{{- define "dra-driver.probeEnv" -}}
+{{- with include "dra-driver.probePort" . -}}
+- name: DRA_PROBE_ADDRESS
+  value: {{ printf ":%s" . | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* It answers while nothing of it hangs; the delay is for a machine that starts everything at once. */ -}}
+{{- define "dra-driver.livenessProbe" -}}
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: probes
+  initialDelaySeconds: 30
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+{{- end }}
+
+{{- define "dra-driver.readinessProbe" -}}
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: probes
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
+
 {{- /* Roles that touch nothing but the API server and their own port. */ -}}
 {{- define "dra-driver.ordinaryUser" -}}
 runAsNonRoot: true

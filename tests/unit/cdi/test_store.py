@@ -294,3 +294,32 @@ async def test_threads_that_write_one_claim_leave_one_whole_file(store: SpecStor
     assert store.read(UID) in specs
     assert json.loads(store.path(UID).read_text())
     assert names(store) == [store.path(UID).name]
+
+
+def test_a_missing_directory_is_made_and_nothing_in_it(tmp_path: Path) -> None:
+    SpecStore(tmp_path / "run" / "cdi", "gpu.example.com").require_writable()
+    assert list((tmp_path / "run" / "cdi").iterdir()) == []
+
+
+def test_a_directory_that_is_a_file_is_refused_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "cdi").write_text("")
+    for directory in (tmp_path / "cdi", tmp_path / "cdi" / "below"):
+        with pytest.raises(ConfigurationError) as told:
+            SpecStore(directory, "gpu.example.com").require_writable()
+        assert str(told.value) == (
+            f"CDI directory {directory} cannot be written: Not a directory; let the setting name a directory, or give "
+            "another one (--cdi-dir)"
+        )
+
+
+def test_a_directory_of_somebody_else_is_refused_at_the_start(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root may write everywhere
+    try:
+        with pytest.raises(ConfigurationError, match="Permission denied; let the driver's user write there"):
+            SpecStore(tmp_path, "gpu.example.com").require_writable()
+    finally:
+        os.seteuid(user)
+        tmp_path.chmod(0o700)

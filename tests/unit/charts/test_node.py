@@ -149,3 +149,28 @@ def test_what_an_author_adds_is_there(role: str, helm: Helm) -> None:
 def test_it_runs_before_and_after_everything_else_of_the_node(deployed: Manifests) -> None:
     assert deployed.pod("node")["priorityClassName"] == "system-node-critical"
     assert deployed.pod("node")["tolerations"] == [{"operator": "Exists"}]
+
+
+@pytest.mark.parametrize("role", ["node", "controller"])
+def test_the_kubelet_asks_where_the_process_answers(role: str, deployed: Manifests) -> None:
+    container = deployed.container(role)
+
+    [port] = [item["containerPort"] for item in container["ports"] if item["name"] == "probes"]
+    assert deployed.environment(role)["DRA_PROBE_ADDRESS"] == f":{port}"
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "probes"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "probes"}
+
+
+@pytest.mark.parametrize("role", ["node", "controller"])
+def test_without_a_port_there_are_no_probes(role: str, helm: Helm) -> None:
+    manifests = helm.render({**DEPLOYED, role: {"probePort": 0}})
+
+    assert not {"ports", "livenessProbe", "readinessProbe"} & manifests.container(role).keys()
+    assert "DRA_PROBE_ADDRESS" not in manifests.environment(role)
+
+
+def test_in_the_network_of_the_host_no_two_pods_want_one_port(helm: Helm) -> None:
+    manifests = helm.render({**DEPLOYED, "node": {"hostNetwork": True}})
+
+    assert not {"ports", "livenessProbe", "readinessProbe"} & manifests.container("node").keys()
+    assert "DRA_PROBE_ADDRESS" not in manifests.environment("node")

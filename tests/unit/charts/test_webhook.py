@@ -58,7 +58,7 @@ def test_the_service_leads_to_the_port_where_the_role_listens(helm: Helm) -> Non
     manifests = helm.render(chart_values)
 
     (port,) = manifests.named("Service")["spec"]["ports"]
-    (container_port,) = manifests.container("webhook")["ports"]
+    (container_port,) = [item for item in manifests.container("webhook")["ports"] if item["name"] == "https"]
     labels = manifests.named("Deployment", f"{RELEASE}-webhook")["spec"]["template"]["metadata"]["labels"]
     assert (port["port"], port["targetPort"]) == (443, container_port["name"])
     assert container_port["containerPort"] == 10443
@@ -85,3 +85,22 @@ def test_a_replica_is_asked_when_it_can_answer(helm: Helm) -> None:
     probe = container["readinessProbe"]["httpGet"]
     assert (probe["scheme"], probe["path"]) == ("HTTPS", "/readyz")
     assert probe["port"] == container["ports"][0]["name"]
+
+
+def test_liveness_is_asked_where_the_process_answers(helm: Helm) -> None:
+    manifests = helm.render(values())
+
+    container = manifests.container("webhook")
+    [port] = [item["containerPort"] for item in container["ports"] if item["name"] == "probes"]
+    assert manifests.environment("webhook")["DRA_PROBE_ADDRESS"] == f":{port}"
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "probes"}
+
+
+def test_without_a_port_there_is_no_liveness_probe(helm: Helm) -> None:
+    chart_values = values()
+    chart_values["webhook"]["probePort"] = 0
+
+    container = helm.render(chart_values).container("webhook")
+    assert [item["name"] for item in container["ports"]] == ["https"]
+    assert "livenessProbe" not in container
+    assert "readinessProbe" in container

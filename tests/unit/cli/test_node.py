@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import textwrap
@@ -108,6 +109,16 @@ def test_a_directory_too_long_for_sockets(target: Path, tmp_path: Path, kubeconf
     )
     assert "give a shorter --kubelet-dir" in told
     assert told.endswith("[socket-path-too-long]")
+
+
+def test_a_port_for_the_probes_that_is_taken(target: Path, tmp_path: Path, kubeconfig: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        told = refusal(
+            "node", target, "--node-name", "node-1", "--kubeconfig", kubeconfig, "--kubelet-dir", "/tmp/k",
+            "--state-dir", tmp_path / "state", "--cdi-dir", tmp_path / "cdi", "--probe-address", address,
+        )  # fmt: skip
+    assert told.startswith(f"error: --probe-address cannot listen on {address} (Address already in use)")
 
 
 def test_a_version_of_the_kubelet_service_that_does_not_exist(target: Path, tmp_path: Path, kubeconfig: Path) -> None:

@@ -34,5 +34,13 @@ def test_the_flags_are_those_of_the_command(role: str) -> None:
     assert told
     assert told.items() <= taken.items()
     assert taken.keys() - told.keys() <= {
-        *("--kubeconfig", "--log-format", "--log-level", "--print-configuration", "--url", "--ca-bundle"),
+        *(
+            "--kubeconfig",
+            "--probe-address",
+            "--log-format",
+            "--log-level",
+            "--print-configuration",
+            "--url",
+            "--ca-bundle",
+        ),
     }

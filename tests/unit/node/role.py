@@ -165,7 +165,7 @@ class Node:
 
     def spec(self, claim: ClaimReference) -> dict[str, Any]:
         """The CDI spec of a claim."""
-        [path] = [path for path in self.specs() if claim.uid in path.name]
+        [path] = [path for path in self.specs() if claim.uid in path.name and path.suffix == ".json"]
         loaded: dict[str, Any] = json.loads(path.read_text())
         return loaded
 

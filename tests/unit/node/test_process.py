@@ -21,6 +21,7 @@ import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.kubelet.kubelet import Kubelet
 from tests.support.api import eventually
+from tests.support.probes import ask
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import DRIVER, NODE, Node, node
@@ -258,14 +259,21 @@ async def test_a_boot_id_that_cannot_be_read_is_told(node: Node) -> None:
 async def test_leftovers_that_cannot_be_removed_do_not_keep_it_from_serving(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.cdi.mkdir()
-    (node.directory / "elsewhere").write_text("")
+    metadata = node.root / "state" / "device-metadata" / "claim-uid-gone"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("no directory")
     lunch = node.claim()
-    async with node.running(driver(), cdi_dir=node.directory / "elsewhere"):
+    async with node.running(driver()):
         assert any("files of released claims" in item.getMessage() for item in caplog.records)
-        assert "cannot be written" in await node.error(lunch)
+        await node.prepare(lunch)
         await node.unprepare(lunch)
         assert node.records() == []
+
+
+async def test_a_cdi_directory_that_cannot_be_written_is_told_at_once(node: Node) -> None:
+    node.cdi.write_text("in the way")
+    with pytest.raises(ConfigurationError, match=r"CDI directory .* cannot be written: Not a directory; .*--cdi-dir"):
+        await node.agent(driver())
 
 
 # -- in a process of its own
@@ -333,6 +341,25 @@ async def test_the_process_serves_without_the_generated_models_and_ends_on_sigte
         assert await running.wait() == 0
     assert node.records() == ["lunch"]
     assert len(node.published()) == 128
+    assert not [line for line in log(node) if line["level"] in {"WARNING", "ERROR"}]
+
+
+async def test_the_process_answers_probes_where_it_is_told_to(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    def ready() -> bool:
+        try:
+            return ask(port, "/readyz") == (200, "ok\n")
+        except OSError:
+            return False
+
+    async with process(node, PIZZERIA, "--probe-address", f"127.0.0.1:{port}") as running:
+        await eventually(ready)
+        assert len(node.published()) == 128
+        assert ask(port, "/healthz") == (200, "ok\n")
+        running.terminate()
+        assert await running.wait() == 0
     assert not [line for line in log(node) if line["level"] in {"WARNING", "ERROR"}]
 
 

@@ -362,6 +362,16 @@ async def test_a_slice_that_was_deleted_is_published_again(node: Node) -> None:
         await eventually(lambda: node.published() == ["a"])
 
 
+async def test_a_slice_that_was_deleted_before_anybody_watched_is_published_again(node: Node) -> None:
+    async with node.running(driver(provider=Oven("a"))):
+        with node.api.failing(503, below=SLICES, agent="kopf"):
+            await eventually(node.slices)
+            await eventually(lambda: node.api.asked("GET", SLICES, "kopf"))
+            [item] = node.api.objects("resourceslices")
+            node.api.delete("resourceslices", item["metadata"]["name"])
+        await eventually(lambda: node.published() == ["a"], timeout=30)
+
+
 def replace_node(node: Node, labels: dict[str, str]) -> str:
     """The Node is deleted and created again; its new UID."""
     node.api.delete("nodes", NODE)

@@ -348,8 +348,9 @@ async def test_an_api_server_that_does_not_answer_costs_the_deadline_and_no_more
 
 async def test_a_cdi_directory_that_cannot_be_written(node: Node) -> None:
     lunch = node.claim()
-    node.cdi.write_text("in the way")
     async with node.running(driver()):
+        node.cdi.rmdir()
+        node.cdi.write_text("in the way")
         error = await node.error(lunch)
         assert f"{node.cdi}" in error
         assert "cannot be written" in error

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from dra_kit.errors import StoreError
+from dra_kit.node.database import Database
+from dra_kit.node.store import Store
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import DRIVER, Node
 
@@ -93,3 +98,114 @@ async def test_a_device_of_a_carried_over_claim_is_not_given_away(node: Node) ->
         error = await node.error(node.claim("dinner", ["pizza-0"]))
         assert "default/lunch" in error
         assert "default/dinner" in error
+
+
+# -- while another process uses it
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from dra_kit.errors import StoreError
+from dra_kit.node.database import Database
+
+async def main():
+    database = Database(Path(sys.argv[1]))
+    number = 0
+    while not Path(sys.argv[2]).exists():
+        uid = f"w{number:05}"
+        try:
+            await database.write(lambda db: db.execute("INSERT OR IGNORE INTO epochs (uid) VALUES (?)", (uid,)))
+        except StoreError as error:
+            print("refused", error, flush=True)
+        else:
+            print("answered", uid, flush=True)
+            number += 1
+    database.close()
+
+asyncio.run(main())
+"""
+
+
+def unreadable_to_sqlite(path: Path) -> None:
+    """Its rows can be read, but it is not sound."""
+    with closing(sqlite3.connect(path, timeout=30)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek(32)  # the list of free pages: where it begins, and how many there are
+        file.write(b"\x00\x00\x00\x7f\x00\x00\x00\x05")
+
+
+def test_nothing_that_another_process_was_answered_is_lost(tmp_path: Path) -> None:
+    path, stop = tmp_path / "state.sqlite", tmp_path / "stop"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), str(stop)], stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert writer.stdout is not None
+    lines = [writer.stdout.readline() for _ in range(20)]
+    for _ in range(3):
+        unreadable_to_sqlite(path)
+        Database(path).close()
+        lines += [writer.stdout.readline() for _ in range(20)]
+    stop.touch()
+    lines += writer.communicate(timeout=60)[0].splitlines(keepends=True)
+    answered = {line.split()[1] for line in lines if line.startswith("answered ")}
+    refused = [line for line in lines if line.startswith("refused ")]
+    database = Database(path)
+    assert answered <= {row[0] for row in database.read("SELECT uid FROM epochs")}
+    database.close()
+    assert len(list(tmp_path.glob("*.damaged-*"))) >= 3
+    assert all("try again" in line or "malformed" in line for line in refused), refused
+
+
+async def test_whoever_has_it_open_goes_on_with_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    first = Database(path)
+    await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('before')"))
+    unreadable_to_sqlite(path)
+    second = Database(path)
+    assert second.salvaged
+    with pytest.raises(StoreError, match="try again"):
+        await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('lost')"))
+    await first.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES ('after')"))
+    assert first.read("SELECT uid FROM epochs ORDER BY uid") == [("after",), ("before",)]
+    assert second.read("SELECT uid FROM epochs ORDER BY uid") == [("after",), ("before",)]
+    first.close()
+    second.close()
+
+
+async def test_numbers_that_were_given_do_not_come_again(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    store = Store(path)
+    await store.end_epoch("uid-1")
+    await store.end_epoch("uid-2")
+    began = store.epoch()
+    await store.forget_epoch("uid-1")
+    await store.forget_epoch("uid-2")
+    store.close()
+    unreadable_to_sqlite(path)
+    again = Store(path)
+    assert again.salvaged
+    await again.end_epoch("uid-1")
+    assert again.epochs()["uid-1"] > began
+    again.close()
+
+
+def test_a_salvage_that_was_cut_off_is_finished(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    Database(path).close()
+    complete = path.rename(path.with_name(f"{path.name}.rebuilt-20260102T030405000000"))
+    path.write_bytes(b"x" * 8192)
+    database = Database(path)
+    assert database.salvaged
+    assert database.read("SELECT uid FROM epochs") == []
+    database.close()
+    assert not complete.exists()
+    assert path.with_name(f"{path.name}.damaged-20260102T030405000000").read_bytes() == b"x" * 8192
+
+
+def test_what_a_killed_process_had_not_finished_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    unfinished = path.with_name(f"{path.name}.new-0123abcd")
+    unfinished.write_bytes(b"half")
+    Database(path).close()
+    assert not unfinished.exists()

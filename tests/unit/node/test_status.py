@@ -76,6 +76,47 @@ async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_
         assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked + 1
 
 
+async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node: Node) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=dra.DeviceStatus(data={"slices": 8}))))
+    async with node.running(kitchen):
+        await node.prepare(lunch)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+    claim = next(item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch")
+    claim["status"]["devices"][0]["conditions"] = None  # as Kubernetes gives it back
+    node.api.put("resourceclaims", claim)
+    async with node.running(kitchen):
+        await node.prepare(dinner)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
+    assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
+
+
+async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
+    async with node.running(kitchen):
+        await node.prepare(lunch)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+    node.api.delete("resourceclaims", "lunch", "default")
+    async with node.running(kitchen):
+        await node.prepare(dinner)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
+    assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
+
+
+async def test_a_restarted_driver_writes_what_the_claim_does_not_say_yet(node: Node) -> None:
+    lunch = node.claim()
+    kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
+    async with node.running(kitchen):
+        await node.prepare(lunch)
+        await eventually(lambda: statuses(node))
+    [claim] = node.api.objects("resourceclaims")
+    claim["status"]["devices"][0]["data"] = {"slices": 7}
+    node.api.put("resourceclaims", claim)
+    async with node.running(kitchen):
+        await eventually(lambda: statuses(node)[0]["data"] == {"slices": 8})
+
+
 async def test_a_refused_status_disturbs_no_claim(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):

@@ -17,7 +17,8 @@ import pytest
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.webhook.agent import VERSIONS, WebhookSettings, run_webhook
-from tests.unit.controller.cluster_api import ClusterApi
+from tests.support.probes import ask
+from tests.unit.controller.cluster_api import ClusterApi, eventually
 from tests.unit.webhook.certificates import Pair, issue
 from tests.unit.webhook.pizzeria import KINDS, carrying, config, driver, parameters, review
 
@@ -28,13 +29,13 @@ GOOD = config(parameters(toppings=["olives"]))
 class Webhook:
     """A webhook and the API server it looks at."""
 
-    def __init__(self, api: ClusterApi, pair: Pair, kubeconfig: Path) -> None:
+    def __init__(self, api: ClusterApi, pair: Pair, kubeconfig: Path, **changes: Any) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.api = api
         self.pair = pair
         self.settings = WebhookSettings(
-            cert=pair.cert, key=pair.key, host="127.0.0.1", port=self.port, kubeconfig=kubeconfig
+            cert=pair.cert, key=pair.key, host="127.0.0.1", port=self.port, kubeconfig=kubeconfig, **changes
         )
         self.task = asyncio.create_task(run_webhook(driver, self.settings))
 
@@ -197,3 +198,14 @@ async def test_a_refusal_is_no_error_of_the_webhook(webhook: Webhook, caplog: py
     await webhook.ask(review(carrying("ResourceClaim", BAD)))
     told = [(record.name, record.levelname, record.message) for record in caplog.records]
     assert told == [("dra_kit.webhook.handlers", "INFO", "object refused")]
+
+
+async def test_probes_tell_when_it_serves(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    async with ClusterApi() as api:
+        running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"), probe_address=f"127.0.0.1:{port}")
+        await running.ready()
+        await eventually(lambda: ask(port, "/readyz") == (200, "ok\n"))
+        assert ask(port, "/healthz") == (200, "ok\n")
+        await running.stop()

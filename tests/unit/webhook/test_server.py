@@ -17,6 +17,7 @@ import pytest
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
+from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.certificate import ServerCertificate
 from dra_kit.webhook.server import ReviewServer
 from tests.unit.webhook.certificates import Pair, issue
@@ -41,6 +42,7 @@ def server_of(pair: Pair, *, host: str = "127.0.0.1", port: int = 0) -> ReviewSe
         port=port,
         webhooks=["validate-opaque-config"],
         resources=["resourceclaims"],
+        watchdog=Watchdog(),
         reread_seconds=0.02,
     )
 
@@ -164,6 +166,24 @@ async def test_a_review_that_fails_is_an_answer_in_one_line(pair: Pair, caplog: 
 async def test_it_is_ready_while_it_serves(pair: Pair) -> None:
     async with serving(pair) as url:
         assert (await ask(pair, f"{url}/readyz", b"", "GET"))[0] == 200
+
+
+async def test_it_tells_its_process_whether_it_serves(pair: Pair) -> None:
+    server = server_of(pair)
+    assert server.not_serving() == ["no reviews are served"]
+    serving_now = asyncio.Event()
+
+    async def run() -> None:
+        async with server:
+            async for _ in server(cast("kopf.WebhookFn", allow)):
+                assert server.not_serving() == []
+                serving_now.set()
+
+    task = asyncio.create_task(run())
+    await serving_now.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert server.not_serving() == ["no reviews are served"]
 
 
 async def test_without_a_host_it_listens_everywhere(pair: Pair) -> None:

@@ -1,0 +1,163 @@
+"""``python -m benchmarks.sandbox``: how soon the sandbox serves a pod, and what a hundred pods cost it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+BUDGET_FIRST_POD = 3.0  # seconds from exec to the first pod that runs
+NODES = 10
+PODS = 100
+DEVICES = 16  # of a node
+
+DRIVER = f"""
+    from collections.abc import Iterator, Sequence
+
+    import dra_kit as dra
+
+
+    class Oven(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield [dra.Device(name=f"pizza-{{i}}", attributes={{"dough": "pan"}}) for i in range({DEVICES})]
+
+
+    class Waiter(dra.Preparer):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            return dra.Prepared(env={{f"{{device.env_name}}_HOT": "yes"}})
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
+"""
+MANIFESTS: list[dict[str, Any]] = [
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": "pizza"},
+        "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.pizza"'}}]},
+    },
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one-pizza"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]}}},
+    },
+]
+
+
+def pod(number: int, *command: str) -> dict[str, Any]:
+    claims = [{"name": "pizza"}]
+    container = {"name": "eater", "image": "x", "command": list(command), "resources": {"claims": claims}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"guest-{number}", "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "resourceClaims": [{"name": "pizza", "resourceClaimTemplateName": "one-pizza"}],
+        },
+    }
+
+
+def first_pod(directory: Path) -> float:
+    """Seconds from exec of ``dra-kit sandbox`` to the line that says that a pod runs."""
+    manifests = directory / "order.json"
+    items = [*MANIFESTS, pod(0, "true")]
+    manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "metadata": {"name": "all"}, "items": items}))
+    command = [str(Path(sys.executable).with_name("dra-kit")), "sandbox", str(driver(directory)), "-f", str(manifests)]
+    begin = time.monotonic()
+    seconds = float("nan")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "has started and gets from its claims" in line:
+                seconds = time.monotonic() - begin
+    return seconds
+
+
+def driver(directory: Path) -> Path:
+    path = directory / "pizzeria.py"
+    path.write_text(textwrap.dedent(DRIVER))
+    return path
+
+
+async def many_pods(directory: Path) -> dict[str, float]:
+    """A hundred pods with a claim each on ten nodes: seconds until all run, until all are gone, memory in MiB."""
+    from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+    from dra_kit.kube.resources import PODS as POD_RESOURCE
+    from dra_kit.process.target import load_drivers
+    from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+    from dra_kit.sandbox.drivers import SandboxDriver
+
+    drivers = tuple(load_drivers(str(driver(directory)), NODES))
+    begin = time.monotonic()
+    async with Sandbox(SandboxDriver(drivers), SandboxSettings(nodes=NODES, time_scale=10)) as sandbox:
+        start = time.monotonic() - begin
+        client, objects = sandbox.client, sandbox.informers.objects
+        await client.create(DEVICE_CLASSES, MANIFESTS[0])
+        await client.create(RESOURCE_CLAIM_TEMPLATES, MANIFESTS[1], "default")
+        begin = time.monotonic()
+        await asyncio.gather(*(client.create(POD_RESOURCE, pod(number, "sleep", "3600")) for number in range(PODS)))
+
+        def running() -> int:
+            return sum(item.get("status", {}).get("phase") == "Running" for item in objects(POD_RESOURCE).values())
+
+        await poll(lambda: running() == PODS)
+        served = time.monotonic() - begin
+        begin = time.monotonic()
+        names = [item["metadata"]["name"] for item in objects(POD_RESOURCE).values()]
+        await asyncio.gather(*(client.delete(POD_RESOURCE, name, "default") for name in names))
+        await poll(lambda: not objects(POD_RESOURCE) and not objects(RESOURCE_CLAIMS))
+        gone = time.monotonic() - begin
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cpu = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    return {"start": start, "served": served, "gone": gone, "memory": memory, "cpu": cpu}
+
+
+async def poll(condition: Any) -> None:
+    end = time.monotonic() + 300
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the sandbox does not come to an end")
+        await asyncio.sleep(0.02)
+
+
+def figures() -> dict[str, float]:
+    """All figures, by name; seconds and MiB."""
+    with tempfile.TemporaryDirectory() as text:
+        directory = Path(text)
+        first = min(first_pod(directory) for _ in range(3))
+        many = asyncio.run(many_pods(directory))
+    return {
+        "exec to first pod served (s)": first,
+        f"start with {NODES} nodes (s)": many["start"],
+        f"{PODS} pods on {NODES} nodes until all run (s)": many["served"],
+        "the same until all are gone (s)": many["gone"],
+        "memory of it (MiB)": many["memory"],
+        "CPU of it (s)": many["cpu"],
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sandbox", description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    table = figures()
+    for name, value in table.items():
+        print(f"{name:44} {value:10.2f}")
+    if options.json:
+        options.json.write_text(json.dumps(table, indent=2))
+    return 0 if table["exec to first pod served (s)"] <= BUDGET_FIRST_POD else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

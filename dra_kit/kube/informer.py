@@ -1,0 +1,189 @@
+"""Follows the objects of one resource: a list, then a watch, and both again whenever they must be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from dra_kit.errors import Gone, KubeError, Unavailable
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+_SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server ends sooner counts as a failed one
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of one object, compared with what the informer knew of it.
+
+    Attributes:
+        type: what happened. An object made anew under its old name is DELETED, then ADDED.
+        object: its state after the change; the last known one for DELETED.
+        previous: its state before; None for ADDED.
+    """
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: dict[str, Any]
+    previous: dict[str, Any] | None = None
+
+
+class Informer:
+    """What the API server has of one resource, kept current; for one event loop and one consumer.
+
+    The types of changes are told by comparison with what is known: what was missed between two lists comes as changes
+    too, and nothing comes twice. Objects are shared with the consumer, who must not change them.
+
+    Args:
+        client: to list and watch with.
+        resource: of the objects.
+        namespace: None for all namespaces, or a cluster-scoped resource.
+        field_selector: of the server, such as ``spec.nodeName=node-1``; an object that no longer fits it is DELETED.
+        label_selector: of the server.
+        retry: seconds to wait after the first, second ... failure in a row; the last one repeats.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        field_selector: str = "",
+        label_selector: str = "",
+        retry: Sequence[float] = (0.1, 0.5, 1.0, 2.0, 5.0),
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._namespace = namespace
+        self._field_selector = field_selector
+        self._label_selector = label_selector
+        self._retry = retry
+        self._failures = 0
+        self._objects: dict[tuple[str, str], dict[str, Any]] = {}
+        self._version: str | None = None  # where the next watch begins; None when a list is due
+        self.synced: Final = asyncio.Event()
+        """Set once the consumer has taken everything of the first list."""
+
+    @property
+    def objects(self) -> Mapping[tuple[str, str], dict[str, Any]]:
+        """All objects by (namespace, name), the namespace empty for cluster-scoped ones; a live view.
+
+        It holds a change from the moment that :meth:`changes` yields it.
+        """
+        return MappingProxyType(self._objects)
+
+    async def changes(self) -> AsyncGenerator[Change, None]:
+        """Yields every change, first those that the first list brings; never ends by itself.
+
+        A server that is away, or is overloaded, is asked again and again.
+
+        Raises:
+            KubeError: the server refuses the list or the watch: asking again will not help.
+        """
+        while True:
+            try:
+                if self._version is None:
+                    found = await self._list()
+                    for change in self._replace(found):
+                        yield change
+                    self.synced.set()
+                else:
+                    async with aclosing(self._watch(self._version)) as changes:
+                        async for change in changes:
+                            yield change
+            except Gone as error:
+                if self._version is None:
+                    await self._pause(error)
+                self._version = None
+            except Unavailable as error:
+                if error.status:
+                    # an answer: the version may be one that this server never had
+                    self._version = None
+                await self._pause(error)
+
+    async def _list(self) -> list[dict[str, Any]]:
+        found = await self._client.list(
+            self._resource,
+            self._namespace,
+            field_selector=self._field_selector,
+            label_selector=self._label_selector,
+        )
+        self._version = found.resource_version
+        self._failures = 0
+        return list(found.items)
+
+    async def _watch(self, version: str) -> AsyncGenerator[Change, None]:
+        begin = time.monotonic()
+        events = self._client.watch(
+            self._resource,
+            self._namespace,
+            field_selector=self._field_selector,
+            label_selector=self._label_selector,
+            resource_version=version,
+        )
+        told = False
+        async with aclosing(events):
+            async for event in events:
+                told = True
+                self._failures = 0
+                # a consumer that stops at this change has taken it
+                self._version = str(event.object.get("metadata", {}).get("resourceVersion") or self._version)
+                match event.type:
+                    case "BOOKMARK":
+                        continue
+                    case "DELETED":
+                        changes = self._remove(event.object)
+                    case _:
+                        changes = self._take(event.object)
+                for change in changes:
+                    yield change
+        if not told and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
+            raise Unavailable(f"WATCH {self._resource.full_name}: the server ended the watch at once; watch again")
+
+    async def _pause(self, error: KubeError) -> None:
+        seconds = self._retry[min(self._failures, len(self._retry) - 1)]
+        log.log(logging.DEBUG if self._failures else logging.INFO, "watching again in %.1f s: %s", seconds, error)
+        self._failures += 1
+        # in step, all watchers of a server that was away would return at once
+        await asyncio.sleep(seconds * random.uniform(0.9, 1.1))  # noqa: S311 - no secret
+
+    def _replace(self, found: Sequence[dict[str, Any]]) -> Iterator[Change]:
+        present = {_key(obj) for obj in found}
+        for key in [key for key in self._objects if key not in present]:
+            yield Change("DELETED", self._objects[key], self._objects.pop(key))
+        for obj in found:
+            yield from self._take(obj)
+
+    def _take(self, obj: dict[str, Any]) -> Iterator[Change]:
+        key = _key(obj)
+        previous = self._objects.get(key)
+        if previous is not None and previous["metadata"].get("uid") != obj["metadata"].get("uid"):
+            yield Change("DELETED", previous, self._objects.pop(key))
+            previous = None
+        elif previous is not None and _version(previous) == _version(obj):
+            return
+        self._objects[key] = obj
+        yield Change("ADDED" if previous is None else "MODIFIED", obj, previous)
+
+    def _remove(self, obj: dict[str, Any]) -> Iterator[Change]:
+        previous = self._objects.pop(_key(obj), None)
+        if previous is not None:
+            yield Change("DELETED", obj, previous)
+
+
+def _key(obj: Mapping[str, Any]) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def _version(obj: Mapping[str, Any]) -> object:
+    return obj["metadata"].get("resourceVersion")

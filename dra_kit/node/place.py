@@ -1,0 +1,189 @@
+"""Where a database's files are: whether those that are open are still the ones that the next process would find.
+
+What is written to a file that somebody has removed is written nowhere, and sqlite does not tell.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple, Self
+
+from dra_kit.errors import StoreError
+
+_LOG: Final = "-wal"
+_NEW: Final = ".new-"
+_PATIENCE: Final = 30.0  # seconds; the same as sqlite's for its own locks
+_PAUSE: Final = 0.005
+
+_FileId = tuple[int, int]
+
+
+class Place(NamedTuple):
+    """Which files are found under the names of a database.
+
+    Attributes:
+        database: device and inode, None when there is none.
+        log: likewise, of its write-ahead log.
+    """
+
+    database: _FileId | None
+    log: _FileId | None
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """What is there now.
+
+        Raises:
+            OSError: when that cannot be found out.
+        """
+        name = str(path)
+        return cls(_file_id(name), _file_id(name + _LOG))
+
+
+def _file_id(path: str) -> _FileId | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - many times a second
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return _identity(status)
+
+
+def _identity(status: os.stat_result) -> _FileId:
+    return status.st_dev, status.st_ino
+
+
+class Guard:
+    """Says when a database's name may be given to another file: while no process opens it or is in a transaction.
+
+    Args:
+        path: of the database; the lock, flock(2), is on a file beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}-lock")
+        self._file: int | None = None
+
+    def close(self) -> None:
+        """Not to be used any more."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @contextmanager
+    def staying(self) -> Iterator[None]:
+        """The name stays with its file meanwhile.
+
+        Raises:
+            StoreError: when that cannot be had in time.
+            OSError: when the lock file cannot be made.
+        """
+        with self._locked(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def renaming(self) -> Iterator[None]:
+        """Nobody needs the name to stay meanwhile, and nobody else renames.
+
+        Raises:
+            StoreError: when that cannot be had in time.
+            OSError: when the lock file cannot be made.
+        """
+        with self._locked(fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _locked(self, kind: int) -> Iterator[None]:
+        until = time.monotonic() + _PATIENCE
+        while (file := self._try(kind)) is None:
+            if time.monotonic() > until:
+                raise StoreError(
+                    f"lock {self._path} is held by another process for {_PATIENCE:g} s; does a process of the driver "
+                    "hang on this node?"
+                )
+            time.sleep(_PAUSE)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+    def _try(self, kind: int) -> int | None:
+        file = self._file = self._open() if self._file is None else self._file
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            if _file_id(str(self._path)) == _identity(os.fstat(file)):
+                return file
+        except BlockingIOError:
+            return None
+        except BaseException:
+            self.close()
+            raise
+        self.close()  # it was removed, and others lock a new one
+        return None
+
+    def _open(self) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self._path, flags, 0o600)
+        except FileNotFoundError:  # the directory was removed
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            return os.open(self._path, flags, 0o600)
+
+
+def logs(path: Path) -> list[Path]:
+    """The files that sqlite keeps beside a database while it is open."""
+    return [path.with_name(f"{path.name}{suffix}") for suffix in (_LOG, "-shm")]
+
+
+def copy(database: sqlite3.Connection, path: Path) -> Path:
+    """Write everything that an open database holds to a new file beside ``path``, durably; the new file.
+
+    Raises:
+        OSError, sqlite3.Error: when it cannot be written; then nothing is left of it.
+    """
+    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}{_NEW}{secrets.token_hex(4)}")
+    new.touch(mode=0o600, exist_ok=False)
+    try:
+        with closing(sqlite3.connect(new)) as target:
+            database.backup(target)
+        sync(new)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    return new
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what processes left that were killed while they copied; nobody copies now."""
+    for new in path.parent.glob(f"{path.name}{_NEW}*"):
+        new.unlink(missing_ok=True)
+
+
+def put_in_place(new: Path, path: Path) -> None:
+    """Give a new file its name, durably, unless another one has it by now; ``new`` is gone in any case.
+
+    Raises:
+        FileExistsError: another process was quicker.
+        OSError: the directory cannot be written.
+    """
+    try:
+        path.hardlink_to(new)
+    finally:
+        new.unlink(missing_ok=True)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Make a file's content, or a directory's entries, durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,103 @@
+"""The processes of one driver on one node: which of them are there, and whether one has ended without a word."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from dra_kit.errors import StoreError
+
+_SUFFIX: Final = ".lock"
+
+
+class Processes:
+    """Each process has a file for its own and holds flock(2) on it for as long as it lives.
+
+    The kernel gives that lock up however a process ends. One that ends in order removes its file too, so that a file
+    that nobody holds tells of a process that was killed.
+
+    Args:
+        directory: of the files, on a local file system; made when missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._own: Path | None = None
+
+    @contextmanager
+    def present(self) -> Iterator[None]:
+        """This process is there, so that no other one takes its work for a leftover.
+
+        Raises:
+            StoreError: when its file cannot be made.
+        """
+        path = self._directory / f"{secrets.token_hex(8)}{_SUFFIX}"
+        try:
+            self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            while (file := _locked(path, os.O_CREAT)) is None:
+                pass  # another process has taken it for a leftover before it was locked, and is about to remove it
+        except OSError as error:
+            raise _store_error(path, error) from error
+        self._own = path
+        try:
+            yield
+        finally:
+            self._own = None
+            _remove(path, file)
+
+    def sweep(self) -> tuple[int, int]:
+        """Remove the files of processes that were killed.
+
+        Returns:
+            How many files were removed, and how many other processes are there.
+
+        Raises:
+            StoreError: when a file cannot be opened.
+        """
+        removed = others = 0
+        for path in set(self._directory.glob(f"*{_SUFFIX}")) - {self._own}:
+            try:
+                file = _locked(path, 0)
+            except FileNotFoundError:
+                continue  # it has ended in order
+            except OSError as error:
+                raise _store_error(path, error) from error
+            if file is None:
+                others += 1
+            else:
+                _remove(path, file)
+                removed += 1
+        return removed, others
+
+
+def _locked(path: Path, flags: int) -> int | None:
+    """The descriptor of the locked file, None when another process has it, or has just removed it."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(file), path.stat()):
+            return file
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(file)
+        raise
+    os.close(file)
+    return None
+
+
+def _remove(path: Path, file: int) -> None:
+    with suppress(OSError):  # the file stays; it tells of a killed process once it is closed, and is removed then
+        path.unlink(missing_ok=True)
+    os.close(file)
+
+
+def _store_error(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"lock {path} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
+    )

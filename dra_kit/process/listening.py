@@ -1,0 +1,41 @@
+"""Sockets to listen on, taken before anything else is begun: an address that is in use is told at once."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from typing import Any
+
+from dra_kit.errors import ConfigurationError
+
+
+def bound_socket(host: str, port: int, *, who: str, remedy: str) -> socket.socket:
+    """A TCP socket on an address, not listening yet; the caller closes it.
+
+    Args:
+        host: an address or a name; empty for all, IPv4 and IPv6.
+        port: 0 for a free one.
+        who: wants to listen, for the error.
+        remedy: what to do about an address that cannot be had, for the error.
+
+    Raises:
+        ConfigurationError: the port is in use or may not be used, or there is no such address.
+    """
+    try:
+        if not host:
+            family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+            address: Any = ("", port)
+        else:
+            family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
+            address = (address[0], port, *address[2:])  # getaddrinfo takes ports beyond 65535 modulo 65536
+        with contextlib.ExitStack() as on_error:
+            sock = on_error.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, bool(host))
+            sock.bind(address)
+            on_error.pop_all()
+            return sock
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(f"{who} cannot listen on {host or '*'}:{port} ({reason}): {remedy}") from error

@@ -1,0 +1,131 @@
+"""Liveness and readiness over HTTP, for the kubelet's probes.
+
+``/healthz`` answers 200 while the process does what it must, ``/readyz`` while all its parts are ready; else the answer
+is 503 and the body says why, one line each. Both are served by a thread with a loop of its own: the loop of the process
+is what is looked at, and whatever blocks it blocks no answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from dra_kit.errors import ConfigurationError, InternalError
+from dra_kit.process.listening import bound_socket
+from dra_kit.process.supervisor import State, Supervisor
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+logger = logging.getLogger(__name__)
+
+Check: TypeAlias = Callable[[], Iterable[str]]
+"""What is wrong now, a line each; nothing when all is well. Called in the thread of the probes."""
+
+_STOP_SECONDS: Final = 2.0
+
+
+class Probes:
+    """A part of a process; its socket is taken when it is made.
+
+    Args:
+        address: ``host:port``, ``[IPv6]:port``, or ``:port`` for all addresses; port 0 is a free one.
+        live: what ``/healthz`` asks.
+        ready: what ``/readyz`` asks.
+
+    Raises:
+        ConfigurationError: the address is none, or cannot be listened on.
+    """
+
+    name = "probes"
+
+    def __init__(self, address: str, *, live: Sequence[Check], ready: Sequence[Check]) -> None:
+        self._checks = {"/healthz": tuple(live), "/readyz": tuple(ready)}
+        self._socket = bound_socket(*_parsed(address), who="--probe-address", remedy="give another address or port")
+
+    @property
+    def port(self) -> int:
+        """The port it listens on."""
+        return int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Give the port back; for probes that never ran."""
+        self._socket.close()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when probes are answered."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        stop: concurrent.futures.Future[None] = concurrent.futures.Future()
+        port = self.port
+
+        def serving() -> None:
+            ready.set()
+            logger.info("answering probes", extra={"port": port})
+
+        def finish(error: BaseException | None) -> None:
+            if not ended.done():
+                failed = InternalError("the server of the probes ended by itself")
+                failed.__cause__ = error
+                ended.set_exception(failed)
+
+        def work() -> None:
+            error: BaseException | None = None
+            try:
+                asyncio.run(self._serve(stop, lambda: loop.call_soon_threadsafe(serving)))
+            except BaseException as caught:  # noqa: BLE001 - handed to whoever runs the part
+                error = caught
+            with suppress(RuntimeError):  # the loop of the process is closed: nobody waits any more
+                loop.call_soon_threadsafe(finish, error)
+
+        thread = threading.Thread(target=work, name=self.name, daemon=True)
+        thread.start()
+        try:
+            await ended
+        finally:
+            stop.set_result(None)
+            await asyncio.to_thread(thread.join, _STOP_SECONDS)
+            self.close()
+
+    async def _serve(self, stop: concurrent.futures.Future[None], serving: Callable[[], object]) -> None:
+        from aiohttp import web  # costs the start of the process less in this thread
+
+        app = web.Application()
+        app.add_routes([web.get(path, self._answer) for path in self._checks])
+        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, self._socket).start()
+            serving()
+            await asyncio.wrap_future(stop)
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        troubles = [line for check in self._checks[request.path] for line in check()]
+        return web.Response(status=503 if troubles else 200, text="".join(f"{line}\n" for line in troubles or ["ok"]))
+
+
+def parts_not_ready(supervisor: Supervisor) -> list[str]:
+    """A line for each part of a process that is not ready, and one while it stops; may be asked from any thread."""
+    lines = ["the process is stopping"] if supervisor.stopping.is_set() else []
+    for name, status in supervisor.status().items():
+        if status.state is not State.READY:
+            why = f": {status.error}" if status.error else ""
+            lines.append(f"{name} is {status.state}{why}")
+    return lines
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not port.isdecimal() or (":" in host and not bracketed):
+        raise ConfigurationError(f"--probe-address {address!r} is no host:port; write for example ':8081'")
+    return host[1:-1] if bracketed else host, int(port)

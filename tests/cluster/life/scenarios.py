@@ -1,0 +1,126 @@
+"""What happens to a node, and what must hold afterwards: the one list of scenarios.
+
+``docs/node-life.md`` shows it, and each scenario is played by the function that names its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.cluster.life.node import Node
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One thing that happens.
+
+    Attributes:
+        id: of the scenario, and of its test.
+        happens: what is done to the node.
+        holds: what must be true then, beside what always must.
+        long: it takes so long that it is played by ``make test-cluster-long`` only.
+    """
+
+    id: str
+    happens: str
+    holds: str
+    long: bool = False
+
+
+Play = Callable[[Node], None]
+
+_WHO = {"kubelet": "the kubelet", "driver": "the driver", "both": "kubelet and driver"}
+_HOW = {"restarted": "ended by SIGTERM and started", "killed": "ended by SIGKILL and started"}
+_WHEN = {
+    "prepared": ("while a claim is prepared", "the pod goes on, and its claim is answered as before"),
+    "in-prepare": ("in the middle of a prepare, an effect in force", "the pod starts, and its claim has one answer"),
+    "in-unprepare": ("in the middle of an unprepare", "the pod goes, and its claim is released"),
+}
+
+SCENARIOS = (
+    Scenario("driver-after-kubelet", "the driver starts beside a running kubelet", "a pod is served"),
+    Scenario("driver-before-kubelet", "the driver starts, then the kubelet", "a pod is served"),
+    *(
+        Scenario(
+            f"{who}-{how}-{when}",
+            f"{_WHO[who]} {_HOW[how]} {moment}",
+            holds,
+            # the kubelet repeats a call that failed after 10 s and more
+            long=when != "prepared" and (how == "restarted" or who == "both"),
+        )
+        for when, (moment, holds) in _WHEN.items()
+        for who in _WHO
+        for how in _HOW
+    ),
+    Scenario("prepare-fails-twice", "the author's prepare fails twice", "the third call of the kubelet succeeds"),
+    Scenario(
+        "deleted-while-driver-down", "pod and claim are deleted while the driver is down", "it releases when it is back"
+    ),
+    Scenario("registration-v1", "the driver offers v1 of the DRA service only", "a pod is served"),
+    Scenario("registration-v1beta1", "the driver offers v1beta1 of the DRA service only", "a pod is served"),
+    Scenario(
+        "cdi-emptied", "the CDI directory is emptied, and a container restarts", "its file is there again, as it was"
+    ),
+    Scenario(
+        "fifty-pods", "50 pods arrive at once, and go at once", "each is served with one write of its status", long=True
+    ),
+    Scenario(
+        "prepare-too-slow",
+        "a prepare takes longer than the driver's deadline",
+        "the kubelet is told in time, what was begun is undone, and its next call succeeds",
+        long=True,
+    ),
+    Scenario(
+        "kubelet-deadline-missed",
+        "the driver's process stands still for longer than the kubelet waits",
+        "it goes on, and the kubelet's next call is answered",
+        long=True,
+    ),
+    Scenario(
+        "force-deleted-while-driver-down",
+        "pod and claim are deleted by force while the driver is down, and another pod comes",
+        "the claim is released when the driver is back, and its device is served to the other",
+        long=True,
+    ),
+    Scenario(
+        "forgotten-by-kubelet",
+        "pod and claim are deleted by force while kubelet and driver are down, and the kubelet loses its own state",
+        "the driver releases the claim by itself",
+        long=True,
+    ),
+    Scenario(
+        "slices-wiped", "the driver is away until the kubelet wipes its slices", "they are published again", long=True
+    ),
+    Scenario(
+        "node-recreated", "the Node is deleted, and made again by the kubelet", "the slices belong to the new one",
+        long=True,
+    ),
+    Scenario(
+        "api-server-down",
+        "the API server is down for a minute while pods start, and the driver is killed meanwhile",
+        "what the kubelet had asked for is prepared without it, and told when it is back",
+        long=True,
+    ),
+    Scenario("quiet", "nothing, for longer than any look at the slices is due", "no write at all", long=True),
+)  # fmt: skip
+
+CLUSTERS = {
+    "alpha-gates": ("--alpha",),
+    "release-1.34": ("--release", "1.34"),
+}
+"""Other clusters, by id, and the flags of the cluster tool: on each, all scenarios that are not long (long tier)."""
+
+PLAYS: dict[str, Play] = {}
+"""Who plays a scenario, by id; filled when the modules that play them are imported."""
+
+
+def plays(scenario: str) -> Callable[[Play], Play]:
+    """Decorates the function that plays a scenario."""
+
+    def register(play: Play) -> Play:
+        assert scenario not in PLAYS, f"{scenario} has two plays"
+        PLAYS[scenario] = play
+        return play
+
+    return register

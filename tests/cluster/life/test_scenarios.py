@@ -1,0 +1,25 @@
+"""The list of scenarios is complete: each is played once, and the documentation shows it."""
+
+from __future__ import annotations
+
+from tests.cluster.find import REPOSITORY
+from tests.cluster.life import calls, releases, restarts, surroundings  # noqa: F401 - they fill PLAYS
+from tests.cluster.life.scenarios import CLUSTERS, PLAYS, SCENARIOS, Scenario
+
+TABLE = REPOSITORY / "docs" / "node-life.md"
+
+
+def row(scenario: Scenario) -> str:
+    """A scenario as the documentation shows it."""
+    return f"| `{scenario.id}` | {scenario.happens} | {scenario.holds} | {'long' if scenario.long else ''} |"
+
+
+def test_each_scenario_is_played() -> None:
+    assert sorted(PLAYS) == sorted(scenario.id for scenario in SCENARIOS)
+
+
+def test_the_documentation_shows_the_list() -> None:
+    rows = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    clusters = [f"| `{name}` | `{' '.join(flags)}` |" for name, flags in CLUSTERS.items()]
+
+    assert rows == [*map(row, SCENARIOS), *clusters], "make the table anew from tests/cluster/life/scenarios.py"

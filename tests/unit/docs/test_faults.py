@@ -1,0 +1,30 @@
+"""docs/faults.md names tests that exist, at least one for each fault."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[2]
+PAGE = (TESTS.parent / "docs" / "faults.md").read_text(encoding="utf-8")
+ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| fault |")]
+
+
+def named(row: str) -> list[tuple[str, str]]:
+    return re.findall(r"`([a-z_/]+\.py)::(test_[a-z0-9_]+)`", row)
+
+
+def test_there_are_faults() -> None:
+    assert len(ROWS) > 15
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
+def test_each_fault_has_tests_that_exist(row: str) -> None:
+    assert named(row)
+    for file, name in named(row):
+        tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+        defined = {item.name for item in ast.walk(tree) if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert name in defined, f"{file} has no {name}"

@@ -1,0 +1,210 @@
+"""What the kubelet is told when it asks whether the node process is alive and ready."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import dra_kit as dra
+from dra_kit.node.agent import Agent
+from tests.support.api import eventually
+from tests.support.probes import ask
+from tests.unit.node.drivers import Doing, Oven, Waiter, driver
+from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.role import Node
+
+ADDRESS = "127.0.0.1:0"
+
+
+def live(agent: Agent) -> tuple[int, str]:
+    return ask(agent.probe_port, "/healthz")
+
+
+def ready(agent: Agent) -> tuple[int, str]:
+    return ask(agent.probe_port, "/readyz")
+
+
+class Told:
+    """Asks until the answer is as a test wants it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    async def dead(self, text: str) -> None:
+        await eventually(lambda: live(self._agent)[0] == 503 and text in live(self._agent)[1])
+
+    async def alive(self) -> None:
+        await eventually(lambda: live(self._agent) == (200, "ok\n"))
+
+    async def ready(self) -> None:
+        await eventually(lambda: ready(self._agent) == (200, "ok\n"))
+
+    async def lacking(self, text: str) -> None:
+        await eventually(lambda: ready(self._agent)[0] == 503 and text in ready(self._agent)[1])
+
+
+async def test_it_is_ready_when_its_devices_are_published(node: Node) -> None:
+    node.api.go_away()
+    async with node.running(driver(), probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await told.lacking("publisher is waiting\n")
+        await told.alive()
+        node.api.listen()
+        await told.ready()
+        assert node.published()
+
+
+async def test_it_listens_nowhere_unless_it_is_told_to(node: Node) -> None:
+    async with node.running(driver()) as agent:
+        assert "probes" not in agent.supervisor.status()
+
+
+async def test_a_call_that_hangs_fails_liveness_after_its_time_and_others_go_on(node: Node) -> None:
+    go_on = threading.Event()
+
+    class Hanging(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            if claim.name == "slow":
+                go_on.wait()
+            return dra.Prepared(env={"A": "1"})
+
+    slow, quick, later = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("slow", "quick", "later")))
+    async with node.running(driver(Hanging()), deadline=0.5, hang_timeout=1.5, probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await told.ready()
+        await node.error(slow)
+        await told.dead("claim default/slow: Hanging.prepare has not returned for ")
+        await told.ready()
+        await node.prepare(quick, later)
+        await node.unprepare(quick)
+        go_on.set()
+        await told.alive()
+        await node.prepare(slow)
+
+
+async def test_an_effect_that_hangs_is_told_with_its_claim(node: Node) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    class Baker(dra.Preparer):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            await device.ensure(Heat(oven="oven", temperature=200))
+            return dra.Prepared(env={"A": "1"})
+
+    async def stubborn() -> None:
+        entered.set()
+        while not go_on.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                pass  # an author's loop that catches everything
+
+    kitchen()
+    Heat.hardware.fail = lambda what, temperature: stubborn() if what == "apply" else None
+    lunch = node.claim()
+    baker = driver(Baker(), effects=[Heat])
+    async with node.running(baker, deadline=0.5, hang_timeout=1.0, probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await node.error(lunch)
+        await told.dead("claim default/lunch: Heat.apply has not returned for ")
+        go_on.set()
+        await told.alive()
+        await node.unprepare(lunch)
+
+
+async def test_an_unprepare_that_hangs_is_told_with_its_claim(node: Node) -> None:
+    go_on = threading.Event()
+
+    class Imperative(Waiter):
+        def unprepare(self, claim: dra.ClaimReference, state: Sequence[object]) -> None:
+            go_on.wait()
+
+    lunch = node.claim()
+    async with node.running(driver(Imperative()), deadline=0.5, hang_timeout=1.0, probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await node.prepare(lunch)
+        assert "not released within 0.5 s" in await node.unprepare_error(lunch)
+        await told.dead("claim default/lunch: Imperative.unprepare has not returned for ")
+        go_on.set()
+        await told.alive()
+        await node.unprepare(lunch)
+
+
+async def test_a_startup_that_hangs_is_told(node: Node) -> None:
+    go_on = threading.Event()
+
+    class Slow(Waiter):
+        def startup(self, context: dra.Context[Any]) -> None:
+            go_on.wait()
+
+    async with node.running(driver(Slow()), hang_timeout=0.5, probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await told.dead("Slow.startup has not returned for ")
+        await told.lacking("startup is waiting\n")
+        go_on.set()
+        await told.alive()
+        await told.ready()
+
+
+class Slowly(dra.DeviceProvider):
+    """Waits before an inventory, and for ever after it."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.context: dra.Context[Any] | None = None
+
+    def startup(self, context: dra.Context[Any]) -> None:
+        self.context = context
+
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        self.go_on.wait()
+        yield [dra.Device(name="pizza-0")]
+        while self.context is not None and not self.context.stopping:
+            self.go_on.wait(0.05)
+
+
+async def test_a_discover_without_an_inventory_is_told_and_one_that_waits_for_changes_is_not(node: Node) -> None:
+    slowly = Slowly()
+    async with node.running(driver(provider=slowly), hang_timeout=0.5, probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await told.dead("Slowly.discover has not yielded an inventory for ")
+        slowly.go_on.set()
+        await told.ready()
+        await asyncio.sleep(1.0)  # twice as long as a call may take
+        assert live(agent) == (200, "ok\n")
+
+
+async def test_what_discover_fails_with_is_no_hanging(node: Node) -> None:
+    class Broken(Oven):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            if self.devices:
+                raise RuntimeError("no bus")
+            yield []
+
+    async with node.running(driver(provider=Broken()), hang_timeout=0.2, probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await told.lacking("discovery is waiting\n")
+        await asyncio.sleep(0.5)
+        assert live(agent) == (200, "ok\n")
+
+
+async def test_a_process_that_drains_is_alive_and_not_ready(node: Node) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        entered.set()
+        await go_on.wait()
+        return dra.Prepared(env={"A": "1"})
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(slowly)), probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await told.ready()
+        preparing = asyncio.create_task(node.kubelet.plugin("dra.pizza").prepare([lunch]))
+        await entered.wait()
+        agent.stop()
+        await told.lacking("the process is stopping\n")
+        assert live(agent) == (200, "ok\n")
+        go_on.set()
+        assert (await preparing)[lunch.uid].error == ""

@@ -1,0 +1,195 @@
+"""Liveness and readiness as a kubelet asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import pytest
+
+from dra_kit.author.calling import call
+from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.logging import log_context
+from dra_kit.process.probes import Probes, parts_not_ready
+from dra_kit.process.supervisor import Supervisor
+from dra_kit.process.watchdog import Watchdog
+from tests.support.api import eventually
+from tests.support.probes import ask
+
+
+async def asked(port: int, path: str, host: str = "127.0.0.1") -> tuple[int, str]:
+    return await asyncio.to_thread(ask, port, path, host)
+
+
+def well() -> list[str]:
+    return []
+
+
+@asynccontextmanager
+async def probing(
+    *, live: Callable[[], Iterable[str]] = well, ready: Callable[[], Iterable[str]] = well, address: str = "127.0.0.1:0"
+) -> AsyncIterator[int]:
+    """The port of probes that are answered."""
+    probes = Probes(address, live=[live], ready=[ready])
+    serving = asyncio.Event()
+    task = asyncio.create_task(probes.run(serving))
+    async with asyncio.timeout(60):
+        await serving.wait()
+    try:
+        yield probes.port
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_all_is_well() -> None:
+    async with probing() as port:
+        assert await asked(port, "/healthz") == (200, "ok\n")
+        assert await asked(port, "/readyz") == (200, "ok\n")
+        assert (await asked(port, "/metricz"))[0] == 404
+
+
+async def test_each_trouble_is_a_line_of_its_own_probe() -> None:
+    async with probing(live=lambda: ["a", "b"], ready=lambda: ["c"]) as port:
+        assert await asked(port, "/healthz") == (503, "a\nb\n")
+        assert await asked(port, "/readyz") == (503, "c\n")
+
+
+async def test_the_port_is_free_again_at_the_end() -> None:
+    async with probing() as port:
+        pass
+    with socket.create_server(("127.0.0.1", port)):
+        pass
+
+
+async def test_without_a_host_it_listens_everywhere() -> None:
+    async with probing(address=":0") as port:
+        assert (await asked(port, "/healthz"))[0] == 200
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+async def test_an_ipv6_address_stands_in_brackets() -> None:
+    async with probing(address="[::1]:0") as port:
+        assert (await asked(port, "/healthz", "[::1]"))[0] == 200
+
+
+@contextmanager
+def taken() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+def test_a_port_that_is_taken_is_told_in_one_line() -> None:
+    with taken() as port, pytest.raises(ConfigurationError) as told:
+        Probes(f"127.0.0.1:{port}", live=[], ready=[])
+    assert str(told.value) == (
+        f"--probe-address cannot listen on 127.0.0.1:{port} (Address already in use): give another address or port"
+    )
+
+
+@pytest.mark.parametrize("address", ["8081", "localhost", "localhost:", ":http", "::1:80", "a:b:1", ":-1"])
+def test_an_address_of_another_form_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="is no host:port; write for example ':8081'"):
+        Probes(address, live=[], ready=[])
+
+
+class Settling:
+    """A part that is ready when a test says so, and fails when it says so."""
+
+    name = "oven"
+
+    def __init__(self) -> None:
+        self.heat = asyncio.Event()
+        self.burn = asyncio.Event()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        await self.heat.wait()
+        ready.set()
+        await self.burn.wait()
+        raise StoreError("burnt")
+
+
+async def test_a_process_is_ready_while_all_its_parts_are() -> None:
+    supervisor, oven = Supervisor(), Settling()
+    supervisor.add(oven, restart=(3600.0,))
+    running = asyncio.create_task(supervisor.run())
+    async with probing(ready=lambda: parts_not_ready(supervisor)) as port:
+        assert await asked(port, "/readyz") == (503, "oven is waiting\n")
+        oven.heat.set()
+        assert await supervisor.wait_ready()
+        assert await asked(port, "/readyz") == (200, "ok\n")
+        oven.burn.set()
+        await eventually(lambda: parts_not_ready(supervisor))
+        assert await asked(port, "/readyz") == (503, "oven is failed: burnt\n")
+        supervisor.stop()
+        await running
+        assert await asked(port, "/readyz") == (503, "the process is stopping\noven is failed: burnt\n")
+
+
+async def test_a_blocked_loop_is_told_while_it_is_blocked() -> None:
+    watchdog = Watchdog(patience=0.2)
+    answers: list[tuple[int, str]] = []
+    watching = asyncio.create_task(watchdog.run(asyncio.Event()))
+    async with probing(live=watchdog.blocked) as port:
+        assert (await asked(port, "/healthz"))[0] == 200
+
+        def look() -> None:
+            for _ in range(600):
+                answers.append(ask(port, "/healthz"))
+                if answers[-1][0] != 200:
+                    return
+                time.sleep(0.05)
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        looking.join()  # the loop is blocked here until the probe has failed
+        assert answers[-1][0] == 503
+        assert answers[-1][1].startswith("the event loop is blocked for ")
+        assert "in test_a_blocked_loop_is_told_while_it_is_blocked" in answers[-1][1]
+        await eventually(lambda: not watchdog.blocked())
+        assert (await asked(port, "/healthz"))[0] == 200
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await asyncio.to_thread(time.sleep, 0.3)
+    assert watchdog.blocked() == [], "a loop that is no longer watched is not blocked"
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+
+    def prepare(self) -> str:
+        self.go_on.wait()
+        return "served"
+
+    async def serve(self) -> str:
+        await eventually(self.go_on.is_set)
+        return "served"
+
+
+@pytest.mark.parametrize("method", ["prepare", "serve"])
+async def test_a_call_that_hangs_is_told_with_claim_and_age_until_it_returns(method: str) -> None:
+    waiter = Waiter()
+    hanging = HangingCalls(asyncio.get_running_loop(), 0.1)
+    with log_context(claim="default/lunch"):
+        calling = asyncio.create_task(call(getattr(waiter, method)))
+    await eventually(hanging)
+    assert hanging() == [f"claim default/lunch: Waiter.{method} has not returned for 0 s"]
+    assert HangingCalls(asyncio.get_running_loop(), 3600)() == []
+    waiter.go_on.set()
+    assert await calling == "served"
+    assert hanging() == []
+
+
+async def test_a_call_that_fails_hangs_no_longer() -> None:
+    def fail() -> None:
+        raise RuntimeError("burnt")
+
+    with pytest.raises(RuntimeError, match="burnt"):
+        await call(fail)
+    assert HangingCalls(asyncio.get_running_loop(), -1)() == []
