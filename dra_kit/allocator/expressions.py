@@ -189,7 +189,7 @@ def _published(attribute: DeviceAttribute) -> dict[str, Any]:
         ("string", attribute.string), ("int", attribute.int_), ("bool", attribute.bool_), ("version", attribute.version)
     )  # fmt: skip
     found: dict[str, Any] = {field: value for field, value in scalars if value is not None}
-    return found if found and not attribute.model_extra else attribute.to_json()
+    return found if len(found) == len(attribute.model_fields_set) == 1 else attribute.to_json()
 
 
 def _plain(value: bool | int | str | Version) -> bool | int | str:

@@ -12,6 +12,7 @@ from dra_kit.errors import ConfigurationError, DraKitError
 COMMANDS = {
     "controller": "run the controller role: Events on the life of claims",
     "node": "run the node role: serve the kubelet, publish devices",
+    "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
     "webhook": "run the webhook role: check opaque configuration",
 }
 

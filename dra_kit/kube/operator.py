@@ -153,8 +153,8 @@ class OperatorThread:
             life that watched for longer than the longest of them. Empty: one life, whose error :meth:`run` raises, so
             that the process ends and its pod starts again.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
-        watching: called in the thread when a life begins to watch some objects: what happens from then on is told, what
-            happened before is not.
+        watching: called in the thread when kopf begins to watch what it has listed, in each life and again whenever a
+            watch cannot go on where the last one ended: what happens from then on is told, what happened before is not.
 
     Attributes:
         ready: kopf is alive: its startup handlers are through. It does not mean that the API server has answered.
@@ -293,9 +293,9 @@ class OperatorThread:
                 ready_flag=alive,
             )
 
-    def _watched(self, first: bool) -> None:
+    def _watched(self, after_list: bool) -> None:
         _retries.forget()
-        if first:
+        if after_list:
             self._watching()
 
     def _alive(self, _: object) -> None:

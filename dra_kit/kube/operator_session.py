@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import aiohttp
+from yarl import URL
 
 from dra_kit.kube.credentials import Credentials
 
@@ -18,8 +19,8 @@ class OperatorSession:
 
     Args:
         credentials: of the process.
-        on_watch: called whenever the API server has opened a watch; the argument tells whether it is the first one of
-            its objects.
+        on_watch: called whenever the API server has opened a watch; the argument tells whether its objects were
+            listed before: it does not go on from where another watch ended, and what happened in between is not told.
 
     Attributes:
         watched: paths of which a watch was opened; with one, kopf did its work for a while.
@@ -28,6 +29,7 @@ class OperatorSession:
     def __init__(self, credentials: Credentials, on_watch: Callable[[bool], object]) -> None:
         self.watched: set[str] = set()
         self._on_watch = on_watch
+        self._listed: set[str] = set()
         self._credentials = credentials
         self._http: aiohttp.ClientSession | None = None
 
@@ -53,11 +55,18 @@ class OperatorSession:
         if response.status == 401 and await self._credentials.refresh(authorization):
             response.release()
             response = await handler(_authorized(request, await self._credentials.authorization()))
-        if response.ok and "watch" in request.url.query:
-            first = request.url.path not in self.watched
-            self.watched.add(request.url.path)
-            self._on_watch(first)
+        if response.ok:
+            self._reached(request.url)
         return response
+
+    def _reached(self, url: URL) -> None:
+        if "watch" not in url.query:
+            self._listed.add(url.path)
+            return
+        after_list = url.path in self._listed
+        self._listed.discard(url.path)
+        self.watched.add(url.path)
+        self._on_watch(after_list)
 
 
 class _KeptOpen:

@@ -1,3 +1,3 @@
-"""The kubelet's side of the wire: finds registration sockets and calls drivers as the kubelet does."""
+"""A kubelet as far as DRA is concerned: it finds drivers, calls them, and leads pods with claims through their life."""
 
 import dra_kit.proto  # noqa: F401 (before any module here imports gRPC, for what it sets)

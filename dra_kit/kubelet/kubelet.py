@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -40,6 +40,8 @@ class Kubelet:
         supported_services: DRA services it knows; give ``("v1beta1.DRAPlugin",)`` for a kubelet of 1.32 or 1.33.
         get_info_timeout: seconds for GetInfo.
         call_timeout: seconds for a prepare or unprepare.
+        time_scale: the waits between two attempts to register a plugin are divided by this.
+        connection_changed: called with a driver's name whenever :meth:`connected` may say something new of it.
     """
 
     def __init__(
@@ -49,11 +51,15 @@ class Kubelet:
         supported_services: Sequence[str] = SUPPORTED_SERVICES,
         get_info_timeout: float = GET_INFO_TIMEOUT,
         call_timeout: float = CALL_TIMEOUT,
+        time_scale: float = 1.0,
+        connection_changed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._registry = kubelet_dir / "plugins_registry"
         self._supported_services = tuple(supported_services)
         self._get_info_timeout = get_info_timeout
         self._call_timeout = call_timeout
+        self._time_scale = time_scale
+        self._connection_changed = connection_changed
         self._plugins: dict[Path, tuple[str, PluginClient]] = {}  # by registration socket, oldest first
         self._refusals: dict[Path, str] = {}
         self._watcher: asyncio.Task[None] | None = None
@@ -96,6 +102,10 @@ class Kubelet:
         if not instances:
             raise KubeletError(f"DRA driver {driver} is not registered")
         return next((client for client in reversed(instances) if client.connected), instances[-1])
+
+    def connected(self, driver: str) -> bool:
+        """Whether there is a connection to any instance of a driver."""
+        return any(client.connected for client in self.plugins(driver))
 
     async def wait_for_plugin(self, driver: str, *, timeout: float = 30.0) -> PluginClient:
         """Returns the driver's instance once one is registered.
@@ -146,9 +156,12 @@ class Kubelet:
         delay = _FIRST_DELAY
         try:
             while not await self._register(socket):
-                await asyncio.sleep(delay)
+                await asyncio.sleep(delay / self._time_scale)
                 delay = min(delay * 2, _LAST_DELAY)
-            await asyncio.get_running_loop().create_future()
+            driver, client = self._plugins[socket]
+            async with aclosing(client.connection()) as changes:
+                async for _ in changes:
+                    self._connection_changed(driver)
         finally:
             self._refusals.pop(socket, None)
             await self._forget(socket)
@@ -175,4 +188,6 @@ class Kubelet:
 
     async def _forget(self, socket: Path) -> None:
         if plugin := self._plugins.pop(socket, None):
-            await plugin[1].close()
+            driver, client = plugin
+            await client.close()
+            self._connection_changed(driver)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc.aio
@@ -60,6 +60,13 @@ class PluginClient:
     def connected(self) -> bool:
         """Whether the connection is up: the kubelet's measure of a plugin's liveness since 1.34."""
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
+
+    async def connection(self) -> AsyncGenerator[bool, None]:
+        """Yields whether the connection is up, now and after every change; a lost one is made again."""
+        while True:
+            state = self._channel.get_state(try_to_connect=True)
+            yield state is grpc.ChannelConnectivity.READY
+            await self._channel.wait_for_state_change(state)
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, PreparedClaim]:
         """NodePrepareResources for all claims in one call; the driver's answers by UID, as they came.

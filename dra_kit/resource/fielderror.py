@@ -6,7 +6,8 @@ Source of kinds and wording: k8s.io/apimachinery 0.37 ``util/validation/field``.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -56,12 +57,15 @@ class FieldError:
         kind: what is wrong.
         value: the offending value; shown unless the kind needs none.
         detail: the rule that was broken; empty when the kind says it all.
+        declarative: whether the API server finds it by the rules that are tagged in its types (KEP-5073): those
+            errors come after the hand-written ones, and with the path that the field has in the request's version.
     """
 
     path: str
     kind: ErrorKind
     value: Any = None
     detail: str = ""
+    declarative: bool = field(default=False, compare=False)
 
     @property
     def body(self) -> str:
@@ -114,6 +118,16 @@ def too_long(path: str, value: Any, limit: int, unit: str = "bytes") -> FieldErr
 def too_many(path: str, count: int, limit: int) -> FieldError:
     """The list or map has more than ``limit`` entries."""
     return FieldError(path, ErrorKind.TOO_MANY, count, f"must have at most {limit} item{'' if limit == 1 else 's'}")
+
+
+def declarative(errors: Iterable[FieldError]) -> list[FieldError]:
+    """The same errors, found by declarative rules."""
+    return [replace(error, declarative=True) for error in errors]
+
+
+def in_order(errors: Iterable[FieldError]) -> list[FieldError]:
+    """The errors of one object in the order in which the API server says them: the declarative ones last."""
+    return sorted(errors, key=lambda error: error.declarative)
 
 
 def quote(text: str) -> str:

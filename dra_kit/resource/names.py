@@ -42,6 +42,10 @@ _SUBDOMAIN_RULE: Final = _rule(
     f"and {_ALPHANUMERIC_ENDS}",
     _SUBDOMAIN, "example.com",
 )  # fmt: skip
+_CASELESS_SUBDOMAIN_RULE: Final = _rule(
+    f"an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and {_ALPHANUMERIC_ENDS}",
+    _SUBDOMAIN, "Example.com",
+)  # fmt: skip
 _C_IDENTIFIER_RULE: Final = _rule(
     "a valid C identifier must start with alphabetic character or '_', "
     "followed by a string of alphanumeric characters or '_'",
@@ -78,6 +82,11 @@ def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:
     if not _matches(_SUBDOMAIN, name):
         problems.append(_SUBDOMAIN_RULE)
     return problems
+
+
+def caseless_subdomain(name: str) -> list[str]:
+    """A DNS subdomain in which upper case counts as lower case; its length is limited elsewhere."""
+    return [] if _matches(_SUBDOMAIN, name.lower()) else [_CASELESS_SUBDOMAIN_RULE]
 
 
 def c_identifier(name: str) -> list[str]:

@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         for name, agreement in agreements.items():
             unsupported = f", {agreement.unsupported} unsupported" if agreement.unsupported else ""
-            print(f"{name}: {agreement.agree}/{agreement.total} agree{unsupported}")
+            words = f", {len(agreement.in_other_words)} in other words" if agreement.in_other_words else ""
+            print(f"{name}: {agreement.agree}/{agreement.total} agree{words}{unsupported}")
             for difference in agreement.differences[: options.show]:
                 print(difference)
     if unreadable:

@@ -59,6 +59,8 @@ class Fitting:
             name = match[1]
             if ":" in name and name in self._values:
                 pattern += re.escape(self._values[name])
+            elif ":" in name and name in names:
+                pattern += f"\\{names.index(name) + 1}"
             else:
                 pattern += f"({_PATTERNS.get(name.partition(':')[0], '.+?')})"
                 names.append(name)

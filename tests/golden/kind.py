@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 Line: TypeAlias = dict[str, Any]
@@ -18,11 +18,13 @@ class Case:
         id: names the case in its file.
         expected: the verdict, with its input.
         observe: computes what must equal ``expected``; an exception is a difference.
+        other_words: texts of ours, noted by ``observe``, where it counts that there is one but not how it reads.
     """
 
     id: str
     expected: Line
     observe: Callable[[], Line]
+    other_words: list[str] = field(default_factory=list)
 
 
 class Kind(Protocol):

@@ -31,6 +31,7 @@ class Agreement:
 
     agree: int = 0
     unsupported: int = 0
+    in_other_words: list[str] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
 
     @property
@@ -48,11 +49,14 @@ class Agreement:
                 continue
             if got == case.expected:
                 self.agree += 1
+                if case.other_words:
+                    self.in_other_words.append(case.id)
             else:
                 self.differences.append(Difference(file, case.id, case.expected, got))
 
     def as_json(self) -> dict[str, Any]:
         counts = {"agree": self.agree, "unsupported": self.unsupported, "total": self.total}
+        counts["in_other_words"] = len(self.in_other_words)
         return counts | {"differences": [vars(d) for d in self.differences]}
 
 

@@ -42,6 +42,7 @@ from dra_kit.resource.v1.nodes import NodeSelector, NodeSelectorRequirement, Nod
 from dra_kit.resource.v1.slices import ResourcePool, ResourceSlice, ResourceSliceSpec
 from dra_kit.resource.v1.status import AllocatedDeviceStatus, Condition, NetworkDeviceData
 from dra_kit.resource.v1.taints import DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector
+from dra_kit.resource.v1.templates import ResourceClaimTemplate, ResourceClaimTemplateSpec
 
 __all__ = [
     "APIModel",
@@ -91,6 +92,8 @@ __all__ = [
     "ResourceClaimConsumerReference",
     "ResourceClaimSpec",
     "ResourceClaimStatus",
+    "ResourceClaimTemplate",
+    "ResourceClaimTemplateSpec",
     "ResourcePool",
     "ResourceSlice",
     "ResourceSliceSpec",

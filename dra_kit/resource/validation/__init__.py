@@ -1,4 +1,4 @@
-"""Validation of what a driver publishes and reports, with the API server's rules, paths and texts.
+"""Validation of the kinds of resource.k8s.io, with the API server's rules, paths and texts.
 
 Source: Kubernetes 1.37 ``pkg/apis/resource/validation``, held against recorded answers of its API server.
 """

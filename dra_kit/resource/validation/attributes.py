@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dra_kit.resource import names, v1
-from dra_kit.resource.fielderror import FieldError, GoStruct, invalid, required, too_long
+from dra_kit.resource.fielderror import FieldError, GoStruct, declarative, invalid, required, too_long
 from dra_kit.resource.validation.formats import key_path, qualified_name
 from dra_kit.values.semver import Version
 
@@ -86,9 +86,10 @@ def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldE
     present = [shown for name, shown in _SCALARS.items() if getattr(attribute, name) is not None]
     present += [name for name in _LISTS if getattr(attribute, name)]
     if not present:
-        errors.append(invalid(path, "", f"must specify one of: {_MEMBERS}"))
+        errors += declarative([invalid(path, "", f"must specify one of: {_MEMBERS}")])
     elif len(present) > 1:
-        errors.append(invalid(path, f"{{{', '.join(present)}}}", f"must specify exactly one of: {_MEMBERS}"))
+        detail = f"must specify exactly one of: {_MEMBERS}"
+        errors += declarative([invalid(path, f"{{{', '.join(present)}}}", detail)])
     return errors
 
 
@@ -97,12 +98,12 @@ def _validate_string(text: str, path: str) -> list[FieldError]:
 
 
 def _validate_version(text: str, path: str) -> list[FieldError]:
-    errors = _validate_string(text, path)
+    errors = []
     try:
         Version(text)
     except ValueError:
         errors.append(invalid(path, text, "must be a string compatible with semver.org spec 2.0.0"))
-    return errors
+    return errors + _validate_string(text, path)
 
 
 def _go_attribute(attribute: v1.DeviceAttribute) -> GoStruct:

@@ -15,9 +15,21 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def validate_capacities(
-    capacities: Mapping[str, v1.DeviceCapacity], path: str, *, allow_multiple_allocations: bool
+    capacities: Mapping[str, v1.DeviceCapacity],
+    path: str,
+    *,
+    allow_multiple_allocations: bool,
+    fractional: bool = False,
 ) -> list[FieldError]:
-    """Keys and request policies; ``path`` is that of the map."""
+    """Keys and request policies.
+
+    Args:
+        capacities: of a device.
+        path: of the map.
+        allow_multiple_allocations: whether several claims may share the device.
+        fractional: whether amounts are compared in thousandths where they have fractions, instead of rounded up to
+            whole numbers (feature gate DRAFractionalCapacityRange).
+    """
     errors = []
     for key, capacity in capacities.items():
         errors += qualified_name(key, path)
@@ -25,24 +37,28 @@ def validate_capacities(
             continue
         where = f"{key_path(path, key)}.requestPolicy"
         if allow_multiple_allocations:
-            errors += _validate_policy(capacity.request_policy, capacity.value, where)
+            errors += _validate_policy(capacity.request_policy, capacity.value, where, fractional=fractional)
         else:
             errors.append(forbidden(where, "allowMultipleAllocations must be true"))
     return errors
 
 
-def _validate_policy(policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str) -> list[FieldError]:
+def _validate_policy(
+    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, *, fractional: bool
+) -> list[FieldError]:
     if policy.valid_values and policy.valid_range is not None:
         detail = 'exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time'
         return [forbidden(path, detail)]
     if policy.valid_values:
-        return _validate_values(policy, capacity, path)
+        return _validate_values(policy, capacity, path, fractional=fractional)
     if policy.valid_range is not None:
-        return _validate_range(policy.default, policy.valid_range, capacity, path)
+        return _validate_range(policy.default, policy.valid_range, capacity, path, fractional=fractional)
     return []
 
 
-def _validate_values(policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str) -> list[FieldError]:
+def _validate_values(
+    policy: v1.CapacityRequestPolicy, capacity: Quantity, path: str, *, fractional: bool
+) -> list[FieldError]:
     if policy.default is None:
         return [required(f"{path}.default", "required when validValues is defined")]
     where, values = f"{path}.validValues", policy.valid_values
@@ -50,24 +66,24 @@ def _validate_values(policy: v1.CapacityRequestPolicy, capacity: Quantity, path:
     if len(values) > VALID_VALUES_MAX:
         errors.append(too_many(where, len(values), VALID_VALUES_MAX))
         values = ()
-    seen: set[int] = set()
+    seen: set[Quantity | int] = set()
     for i, value in enumerate(values):
         if i and value < values[i - 1]:
             errors.append(invalid(f"{where}[{i}]", value, "values must be sorted in ascending order"))
         if value > capacity:
             detail = f"option is larger than capacity value: {capacity}"
             errors.append(invalid(f"{where}[{i}]", value, detail))
-        # the API server compares whole numbers, rounded up, unless DRAFractionalCapacityRange is on (off in 1.37)
-        if value.value in seen:
-            errors.append(duplicate(f"{where}[{i}]", str(value.value)))
-        seen.add(value.value)
+        key = value if fractional else value.value
+        if key in seen:
+            errors.append(duplicate(f"{where}[{i}]", str(key)))
+        seen.add(key)
     if policy.default not in values:
         errors.append(invalid(where, policy.default, "default value is not valid according to the requestPolicy"))
     return errors
 
 
 def _validate_range(
-    default: Quantity | None, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str
+    default: Quantity | None, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str, *, fractional: bool
 ) -> list[FieldError]:
     where = f"{path}.validRange"
     errors = []
@@ -91,32 +107,47 @@ def _validate_range(
     if bounds.step is not None:
         lowest, highest = bounds.min, bounds.max
         limits = {"default": default, "min": lowest} | ({} if highest is None else {"max": highest})
-        errors += _validate_step(bounds.step, limits, capacity, where)
+        errors += _validate_step(bounds.step, limits, capacity, where, fractional=fractional)
     return errors
 
 
-def _validate_step(step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str) -> list[FieldError]:
+def _validate_step(
+    step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str, *, fractional: bool
+) -> list[FieldError]:
     """``limits`` are the policy's default, min and, where there is one, max."""
     if step.sign <= 0:
         return [invalid(f"{path}.step", step, "must be greater than zero")]
+    amounts = [*limits.values(), step]
+    in_thousandths = fractional and any(amount.as_decimal % 1 for amount in amounts)
     errors = []
     for name, bound in {**limits, "step": step}.items():
-        if problem := _beyond_int64(bound):
+        if problem := _beyond_int64(bound, in_thousandths=in_thousandths):
             errors.append(invalid(f"{path}.{name}", bound, problem))
     if errors:
         return errors
-    # fractions are rounded up before computing, as in Kubernetes without DRAFractionalCapacityRange
+    measure = _thousandths if in_thousandths else _whole
     lowest = limits["min"]
-    one_step = lowest.value + step.value
-    if one_step > capacity.value:
-        detail = f"one step {one_step} is larger than capacity value: {capacity}"
+    if measure(lowest) + measure(step) > measure(capacity):
+        detail = f"one step {lowest + step} is larger than capacity value: {capacity}"
         errors.append(invalid(f"{path}.step", step, detail))
     detail = f"value is not a multiple of a given step ({step}) from ({lowest})"
-    uneven = (bound for bound in limits.values() if (bound.value - lowest.value) % step.value)
+    uneven = (bound for bound in limits.values() if (measure(bound) - measure(lowest)) % measure(step))
     return errors + [invalid(f"{path}.step", bound, detail) for bound in uneven]
 
 
-def _beyond_int64(quantity: Quantity) -> str:
+def _whole(quantity: Quantity) -> int:
+    """Rounded up, as Kubernetes computes without DRAFractionalCapacityRange."""
+    return quantity.value
+
+
+def _thousandths(quantity: Quantity) -> int:
+    return quantity.milli_value
+
+
+def _beyond_int64(quantity: Quantity, *, in_thousandths: bool) -> str:
     if quantity.sign < 0:
         return "must be greater than or equal to 0"
-    return f"must not be larger than {_INT64_MAX}" if quantity.as_decimal > _INT64_MAX else ""
+    if in_thousandths and (quantity.as_decimal * 1000) % 1:
+        return "value cannot be represented as a milli value"
+    limit = _INT64_MAX // 1000 if in_thousandths else _INT64_MAX
+    return f"must not be larger than {_INT64_MAX}" if quantity.as_decimal > limit else ""

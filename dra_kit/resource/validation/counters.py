@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dra_kit.resource import names, v1
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, too_many
+from dra_kit.resource.fielderror import FieldError, declarative, duplicate, invalid, required, too_many
 
 COUNTER_SETS_PER_SLICE_MAX: Final = 8
 COUNTERS_MAX: Final = 32
@@ -25,7 +25,7 @@ def validate_counter_sets(sets: Sequence[v1.CounterSet], path: str) -> list[Fiel
     for i, counter_set in enumerate(sets):
         where = f"{path}[{i}]"
         if counter_set.name in seen:
-            errors.append(duplicate(where, counter_set))
+            errors += declarative([duplicate(where, counter_set)])
         seen.add(counter_set.name)
         errors += _validate_set_name(counter_set.name, f"{where}.name")
         errors += _validate_counters(counter_set.counters, f"{where}.counters")
@@ -41,7 +41,7 @@ def validate_consumption(entries: Sequence[v1.DeviceCounterConsumption], path: s
     for i, entry in enumerate(entries):
         where = f"{path}[{i}]"
         if entry.counter_set in seen:
-            errors.append(duplicate(where, entry))
+            errors += declarative([duplicate(where, entry)])
         seen.add(entry.counter_set)
         errors += _validate_set_name(entry.counter_set, f"{where}.counterSet")
         errors += _validate_counters(entry.counters, f"{where}.counters")
@@ -50,23 +50,23 @@ def validate_consumption(entries: Sequence[v1.DeviceCounterConsumption], path: s
 
 
 def _validate_set_name(name: str, path: str) -> list[FieldError]:
-    return [invalid(path, name, text) for text in names.dns_label(name)] if name else [required(path)]
+    return declarative([invalid(path, name, text) for text in names.dns_label(name)] if name else [required(path)])
 
 
 def _validate_counters(counters: Mapping[str, v1.Counter], path: str) -> list[FieldError]:
     if not counters:
-        return [required(path)]
+        return declarative([required(path)])
     if len(counters) > COUNTERS_MAX:
-        return [too_many(path, len(counters), COUNTERS_MAX)]
-    return [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
+        return declarative([too_many(path, len(counters), COUNTERS_MAX)])
+    return declarative(invalid(path, name, text) for name in counters for text in names.dns_label(name))
 
 
 def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:
     if len(groups) > COMPATIBILITY_GROUPS_MAX:
-        return [too_many(path, len(groups), COMPATIBILITY_GROUPS_MAX)]
+        return declarative([too_many(path, len(groups), COMPATIBILITY_GROUPS_MAX)])
     errors = []
     for i, group in enumerate(groups):
         errors += [invalid(f"{path}[{i}]", group, text) for text in names.dns_label(group)]
         if group in groups[:i]:
             errors.append(duplicate(f"{path}[{i}]", group))
-    return errors
+    return declarative(errors)

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dra_kit.resource import names, v1
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, too_many, unsupported
+from dra_kit.resource import v1
+from dra_kit.resource.fielderror import FieldError, invalid, required
 from dra_kit.resource.validation.allocatable import validate_node_allocatable
 from dra_kit.resource.validation.attributes import has_list, validate_attributes, validate_counts
+from dra_kit.resource.validation.binding import validate_binding
 from dra_kit.resource.validation.capacity import validate_capacities
 from dra_kit.resource.validation.counters import validate_consumption
+from dra_kit.resource.validation.formats import device_name
+from dra_kit.resource.validation.lists import limited, over_limit
 from dra_kit.resource.validation.nodes import validate_node_name, validate_node_selector
+from dra_kit.resource.validation.tolerations import validate_taint
 
 TAINTS_MAX: Final = 16
-TAINT_EFFECTS: Final = ("NoExecute", "NoSchedule", "None")
-BINDING_CONDITIONS_MAX: Final = 4
-"""Entries of ``bindingConditions``, and of ``bindingFailureConditions``."""
 
 
-def validate_device(device: v1.Device, path: str, *, per_device_node_selection: bool = False) -> list[FieldError]:
+def validate_device(
+    device: v1.Device,
+    path: str,
+    *,
+    per_device_node_selection: bool = False,
+    old: v1.Device | None = None,
+    fractional_ranges: bool = False,
+) -> list[FieldError]:
     """All rules of the API server (Kubernetes 1.37) that concern one device alone.
 
     Every gated field is validated as if its feature gate were on.
@@ -28,15 +36,21 @@ def validate_device(device: v1.Device, path: str, *, per_device_node_selection: 
         device: the device.
         path: where it is, for example ``spec.devices[3]``.
         per_device_node_selection: whether its slice leaves the choice of nodes to each device.
+        old: the device of this name in the slice that this one replaces: capacities and taints that stay as they were
+            there are not looked at again.
+        fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
     """
-    errors = [invalid(f"{path}.name", device.name, text) for text in names.dns_label(device.name, unit="characters")]
+    errors = device_name(device.name, f"{path}.name")
     errors += validate_counts(device, path)
     errors += validate_attributes(device.attributes, f"{path}.attributes")
     shareable = device.allow_multiple_allocations is True
-    errors += validate_capacities(device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable)
-    errors += _validate_taints(device.taints, f"{path}.taints")
+    if old is None or device.capacity != old.capacity:
+        errors += validate_capacities(
+            device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, fractional=fractional_ranges
+        )
+    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints)
     errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters")
-    errors += _validate_binding(device, path)
+    errors += validate_binding(device, path)
     errors += _validate_nodes(device, path, per_device_node_selection=per_device_node_selection)
     resources = device.node_allocatable_resources
     errors += validate_node_allocatable(resources, device.capacity, f"{path}.nodeAllocatableResources")
@@ -48,44 +62,14 @@ def uses_advanced_features(device: v1.Device) -> bool:
     return bool(device.taints or device.consumes_counters) or any(map(has_list, device.attributes.values()))
 
 
-def _validate_taints(taints: Sequence[v1.DeviceTaint], path: str) -> list[FieldError]:
-    if len(taints) > TAINTS_MAX:
-        return [too_many(path, len(taints), TAINTS_MAX)]
-    errors = []
-    for i, taint in enumerate(taints):
-        errors += [invalid(f"{path}[{i}].key", taint.key, text) for text in names.label_key(taint.key)]
-        errors += [invalid(f"{path}[{i}].value", taint.value, text) for text in names.label_value(taint.value)]
-        if not taint.effect:
-            errors.append(required(f"{path}[{i}].effect"))
-        elif taint.effect not in TAINT_EFFECTS:
-            errors.append(unsupported(f"{path}[{i}].effect", taint.effect, TAINT_EFFECTS))
-    return errors
-
-
-def _validate_binding(device: v1.Device, path: str) -> list[FieldError]:
-    lists = {
-        "bindingConditions": device.binding_conditions,
-        "bindingFailureConditions": device.binding_failure_conditions,
-    }
-    errors = []
-    for name, conditions in lists.items():
-        if len(conditions) > BINDING_CONDITIONS_MAX:
-            errors.append(too_many(f"{path}.{name}", len(conditions), BINDING_CONDITIONS_MAX))
-            continue
-        for i, condition in enumerate(conditions):
-            where = f"{path}.{name}[{i}]"
-            errors += [invalid(where, condition, text) for text in names.label_key(condition)]
-            if condition in conditions[:i]:
-                errors.append(duplicate(where, condition))
-            if conditions is device.binding_failure_conditions and condition in device.binding_conditions:
-                errors.append(
-                    invalid(where, condition, "bindingFailureConditions must not overlap with bindingConditions")
-                )
-    if bool(device.binding_conditions) != bool(device.binding_failure_conditions):
-        missing, present = sorted(lists, key=lambda name: len(lists[name]))
-        attribute = "binding_conditions" if missing == "bindingConditions" else "binding_failure_conditions"
-        shown: list[str] | None = [] if attribute in device.model_fields_set else None
-        errors.append(invalid(f"{path}.{missing}", shown, f"{missing} are required to use {present}"))
+def _validate_taints(
+    taints: Sequence[v1.DeviceTaint], path: str, unchanged: Sequence[v1.DeviceTaint] | None
+) -> list[FieldError]:
+    if taints == unchanged:
+        return []
+    errors = over_limit(taints, TAINTS_MAX, path)
+    for where, taint in limited(taints, TAINTS_MAX, path):
+        errors += validate_taint(taint, where)
     return errors
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, invalid, required, too_long
+from dra_kit.resource.fielderror import FieldError, declarative, invalid, required, too_long
 
 DRIVER_NAME_MAX_LENGTH: Final = 63
 POOL_NAME_MAX_LENGTH: Final = 253
 DOMAIN_MAX_LENGTH: Final = 63
 IDENTIFIER_MAX_LENGTH: Final = 32
 
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _KEY_MAX_LENGTH: Final = DOMAIN_MAX_LENGTH + 1 + IDENTIFIER_MAX_LENGTH
 
 
@@ -35,6 +37,43 @@ def pool_name(name: str, path: str) -> list[FieldError]:
     for segment in name.split("/"):
         errors += [invalid(path, segment, text) for text in names.dns_subdomain(segment)]
     return errors
+
+
+def declared_driver_name(name: str, path: str, max_length: int = DRIVER_NAME_MAX_LENGTH) -> list[FieldError]:
+    """As :func:`driver_name` where the API server has the rule in its types: in configuration and allocations."""
+    if not name:
+        return declarative([required(path)])
+    errors = []
+    if names.byte_length(name) > max_length:
+        errors.append(too_long(path, name, max_length, unit="characters"))
+    return declarative(errors + [invalid(path, name, text) for text in names.caseless_subdomain(name)])
+
+
+def declared_pool_name(name: str, path: str) -> list[FieldError]:
+    """As :func:`pool_name` where the API server has the rule in its types: in allocations."""
+    if not name:
+        return declarative([required(path)])
+    errors = []
+    if names.byte_length(name) > POOL_NAME_MAX_LENGTH:
+        errors.append(too_long(path, name, POOL_NAME_MAX_LENGTH))
+    for i, segment in enumerate(name.split("/")):
+        if segment:
+            errors += [invalid(path, segment, f"segment {i}: {text}") for text in names.dns_subdomain(segment)]
+        else:
+            errors.append(invalid(path, name, f"segment {i}: must not be empty"))
+    return declarative(errors)
+
+
+def share_id(identifier: str, path: str) -> list[FieldError]:
+    """A UUID in lower case."""
+    if _UUID.fullmatch(identifier):
+        return []
+    return declarative([invalid(path, identifier, "must be a lowercase UUID in 8-4-4-4-12 format")])
+
+
+def device_name(name: str, path: str) -> list[FieldError]:
+    """A DNS label."""
+    return [invalid(path, name, text) for text in names.dns_label(name, unit="characters")]
 
 
 def qualified_name(name: str, path: str) -> list[FieldError]:

@@ -5,45 +5,51 @@ from __future__ import annotations
 from typing import Final
 
 from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, too_many, unsupported
+from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, too_many
 from dra_kit.resource.validation.attributes import validate_partition_type
 from dra_kit.resource.validation.counters import validate_counter_sets
 from dra_kit.resource.validation.devices import uses_advanced_features, validate_device
 from dra_kit.resource.validation.formats import driver_name, full_name, pool_name
 from dra_kit.resource.validation.nodes import validate_node_name, validate_node_selector, validate_one_term
+from dra_kit.resource.validation.operations import validate_skipped_operations
 
 DEVICES_MAX: Final = 128
 ADVANCED_DEVICES_MAX: Final = 64
 """Devices of a slice as soon as one has taints, consumes counters or has a list attribute."""
 
-PREPARE: Final = "NodePrepareResources"
-UNPREPARE: Final = "NodeUnprepareResources"
-_OPERATIONS: Final = ("*", PREPARE, UNPREPARE)
 _SCOPES: Final = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
 
 
-def validate_slice(resource_slice: v1.ResourceSlice, *, separate_counter_slices: bool = True) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for the spec of one new slice, in its paths and texts.
+def validate_slice(
+    resource_slice: v1.ResourceSlice,
+    *,
+    separate_counter_slices: bool = True,
+    old: v1.ResourceSlice | None = None,
+    fractional_ranges: bool = False,
+) -> list[FieldError]:
+    """All rules of the API server (Kubernetes 1.37) for the spec of one slice, in its paths and texts.
 
-    Every gated field is validated as if its feature gate were on, except DRAFractionalCapacityRange, which no
-    release up to 1.37 has on by default.
+    Every gated field is validated as if its feature gate were on: what a server drops, it drops before.
 
     Args:
         resource_slice: the slice; its metadata is not looked at.
         separate_counter_slices: whether devices and counter sets exclude each other (Kubernetes 1.35 and newer).
+        old: what the slice replaces: driver, pool and node stay, and what stays of the capacities and taints of a
+            device is not looked at again.
+        fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
     """
     spec = resource_slice.spec
     errors = driver_name(spec.driver, "spec.driver")
     errors += _validate_pool_struct(spec.pool)
+    errors += _validate_immutable(spec, old.spec) if old else []
     errors += _validate_scope(spec)
     # an empty list that is written out counts as set
     if separate_counter_slices and {"devices", "shared_counters"} <= spec.model_fields_set:
         errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
-    errors += _validate_devices(spec)
+    errors += _validate_devices(spec, old.spec.devices if old else (), fractional_ranges=fractional_ranges)
     errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters")
     errors += _validate_partition_type(spec)
-    errors += _validate_skipped_operations(spec)
-    return errors
+    return errors + validate_skipped_operations(spec.skip_node_operations, "spec.skipNodeOperations")
 
 
 def max_devices(devices: tuple[v1.Device, ...]) -> int:
@@ -59,6 +65,15 @@ def _validate_pool_struct(pool: v1.ResourcePool) -> list[FieldError]:
     if pool.generation < 0:
         errors.append(invalid("spec.pool.generation", pool.generation, "must be greater than or equal to zero"))
     return errors
+
+
+def _validate_immutable(spec: v1.ResourceSliceSpec, old: v1.ResourceSliceSpec) -> list[FieldError]:
+    fields = (
+        ("spec.pool.name", spec.pool.name, old.pool.name),
+        ("spec.driver", spec.driver, old.driver),
+        ("spec.nodeName", spec.node_name, old.node_name),
+    )
+    return [invalid(path, value, "field is immutable") for path, value, before in fields if value != before]
 
 
 def _validate_scope(spec: v1.ResourceSliceSpec) -> list[FieldError]:
@@ -85,15 +100,24 @@ def _validate_scope(spec: v1.ResourceSliceSpec) -> list[FieldError]:
     return errors
 
 
-def _validate_devices(spec: v1.ResourceSliceSpec) -> list[FieldError]:
+def _validate_devices(
+    spec: v1.ResourceSliceSpec, before: tuple[v1.Device, ...], *, fractional_ranges: bool
+) -> list[FieldError]:
     limit = max_devices(spec.devices)
     if len(spec.devices) > limit:
         return [too_many("spec.devices", len(spec.devices), limit)]
     errors = []
     seen: set[str] = set()
+    replaced = {device.name: device for device in before}
     for i, device in enumerate(spec.devices):
         path = f"spec.devices[{i}]"
-        errors += validate_device(device, path, per_device_node_selection=spec.per_device_node_selection is True)
+        errors += validate_device(
+            device,
+            path,
+            per_device_node_selection=spec.per_device_node_selection is True,
+            old=replaced.get(device.name),
+            fractional_ranges=fractional_ranges,
+        )
         if device.name in seen:
             errors.append(duplicate(path, device.name))
         seen.add(device.name)
@@ -110,18 +134,4 @@ def _validate_partition_type(spec: v1.ResourceSliceSpec) -> list[FieldError]:
         errors.append(invalid("spec.partitionTypeAttribute", name, detail))
     for i, device in enumerate(spec.devices if name else ()):
         errors += validate_partition_type(device, name, spec.driver, f"spec.devices[{i}].attributes")
-    return errors
-
-
-def _validate_skipped_operations(spec: v1.ResourceSliceSpec) -> list[FieldError]:
-    operations, path = spec.skip_node_operations, "spec.skipNodeOperations"
-    errors = []
-    if PREPARE in operations and UNPREPARE not in operations and "*" not in operations:
-        detail = f"{PREPARE} cannot be skipped unless {UNPREPARE} is also skipped"
-        errors.append(invalid(path, operations, detail))
-    for i, operation in enumerate(operations):
-        if operation not in _OPERATIONS:
-            errors.append(unsupported(f"{path}[{i}]", operation, _OPERATIONS))
-        if operation in operations[:i]:
-            errors.append(duplicate(f"{path}[{i}]", operation))
     return errors

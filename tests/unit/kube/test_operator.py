@@ -317,6 +317,24 @@ class TestLives:
         await eventually(lambda: thread.lives == 2 and api.watching())
         assert isinstance(thread.last_error, Unavailable)
 
+    async def test_a_watch_that_cannot_go_on_is_told_and_one_that_goes_on_is_not(
+        self, api: OperatorApi, start: Start, seen: Seen
+    ) -> None:
+        """What happens before kopf lists again reaches no handler as a change."""
+
+        def watches() -> int:
+            return sum("watch" in query for _, _, query, _ in api.requests)
+
+        told: list[None] = []
+        start(anonymous(api), builder(seen), backoff=(0.01,), watching=lambda: told.append(None))
+        await eventually(lambda: told and api.watching())
+        api.cut()
+        await eventually(lambda: watches() == 2 and api.watching())
+        assert len(told) == 1
+        api.error_event(410)
+        await eventually(lambda: len(told) == 2)
+        assert watches() == 3
+
     async def test_it_survives_an_api_server_that_is_not_there(self, start: Start, seen: Seen) -> None:
         with OperatorApi() as api:
             gone = anonymous(api)

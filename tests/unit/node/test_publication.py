@@ -156,7 +156,7 @@ async def test_the_same_inventory_again_asks_nothing_of_the_api(node: Node) -> N
 
     async with node.running(driver(provider=Counting(), rescan_every=0.01)):
         await eventually(node.slices)
-        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        await eventually(lambda: node.api.asked("WATCH", SLICES) and node.api.asked("GET", SLICES, AGENT) >= 2)
         asked = len(node.api.requests)
         seen = yielded
         await eventually(lambda: yielded > seen + 10)
@@ -451,7 +451,7 @@ async def test_slices_stay_when_the_process_stops_and_cost_the_next_one_no_write
 async def test_start_costs_few_requests_and_idling_none(node: Node) -> None:
     async with node.running(driver()):
         await eventually(node.slices)
-        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        await eventually(lambda: node.api.asked("WATCH", SLICES) and node.api.asked("GET", SLICES, AGENT) >= 2)
         ours = [request for request in node.api.requests if AGENT in request.agent]
         assert len(ours) <= 6, [str(request) for request in ours]
         kopfs = len(node.api.requests) - len(ours)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -42,11 +42,9 @@ class Cluster:
         self.containers: dict[tuple[str, str], tuple[dict[str, str], str]] = {}
         self.files: dict[str, str] = {}
         self.replaced: list[tuple[str, str]] = []
-        self.log: list[str] = []
-        self.specs: dict[str, Object] = {}
         self._client: Client | None = None
 
-    # --- what dra_kit.sandbox.facts.Cluster and dra_kit.sandbox.view.VisibleCluster ask for
+    # --- what dra_kit.sandbox.facts.Cluster asks for
 
     @property
     def client(self) -> Client:
@@ -71,12 +69,6 @@ class Cluster:
         self.files[setting] = text
         self.replaced.append((setting, text))
         return former
-
-    async def driver_log(self) -> Sequence[str]:
-        return self.log
-
-    async def cdi_specs(self) -> Mapping[str, Mapping[str, Any]]:
-        return self.specs
 
     # --- for tests
 

@@ -128,8 +128,14 @@ def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("manifest", "text"),
     [
-        ("kind: Job\napiVersion: batch/v1", "document 1 is of kind Job (batch/v1); use one of Pod (v1)"),
-        ("kind: ResourceClaim\napiVersion: resource.k8s.io/v1beta1", "(resource.k8s.io/v1beta1); use one of"),
+        (
+            "kind: Job\napiVersion: batch/v1\nmetadata: {name: x}",
+            "document 1 is of kind Job (batch/v1); use one of Pod (v1)",
+        ),
+        (
+            "kind: ResourceClaim\napiVersion: resource.k8s.io/v1beta1\nmetadata: {name: x}",
+            "(resource.k8s.io/v1beta1); use one of",
+        ),
         ("kind: Pod\napiVersion: v1", "(Pod) has no metadata.name"),
         ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),
         ("--- 1\n--- 2", "document 1 is no object"),

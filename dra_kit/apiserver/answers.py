@@ -1,0 +1,141 @@
+"""Answers that are no objects: ``Status``, in the words of the API server.
+
+Source: k8s.io/apimachinery 0.37, ``pkg/api/errors``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dra_kit.resource.fielderror import FieldError
+
+Object = dict[str, Any]
+
+
+class Refusal(Exception):
+    """A request that is answered with a failure; it never leaves this room.
+
+    Args:
+        code: HTTP status.
+        reason: ``reason`` of the Status; empty for none.
+        message: one line.
+        details: ``details`` of the Status.
+    """
+
+    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = dict(details or {})
+
+    def status(self) -> Object:
+        """The Status object."""
+        status: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        if self.message:
+            status["message"] = self.message
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details:
+            status["details"] = self.details
+        return status | {"code": self.code}
+
+
+def success(name: str, group: str, resource: str, uid: str) -> Object:
+    """The Status that some kinds answer a deletion with."""
+    details = {"name": name, "group": group, "kind": resource, "uid": uid}
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {key: value for key, value in details.items() if value},
+    }
+
+
+def _subject(group: str, resource: str, name: str) -> Object:
+    return {key: value for key, value in (("name", name), ("group", group), ("kind", resource)) if value}
+
+
+def _qualified(group: str, resource: str) -> str:
+    return f"{resource}.{group}" if group else resource
+
+
+def not_found(group: str, resource: str, name: str) -> Refusal:
+    """404 for an object."""
+    message = f'{_qualified(group, resource)} "{name}" not found'
+    return Refusal(404, "NotFound", message, _subject(group, resource, name))
+
+
+def no_such_resource() -> Refusal:
+    """404 for a path."""
+    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def already_exists(group: str, resource: str, name: str, *, deleted: bool) -> Refusal:
+    """409 for a name that is taken, maybe by an object that is being deleted."""
+    message = f'{_qualified(group, resource)} "{name}" already exists'
+    if deleted:
+        message = f"object is being deleted: {message}"
+    return Refusal(409, "AlreadyExists", message, _subject(group, resource, name))
+
+
+def conflict(group: str, resource: str, name: str, cause: str) -> Refusal:
+    """409 for an object that is another than the client thinks."""
+    message = f'Operation cannot be fulfilled on {_qualified(group, resource)} "{name}": {cause}'
+    return Refusal(409, "Conflict", message, _subject(group, resource, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def bad_request(message: str) -> Refusal:
+    """400."""
+    return Refusal(400, "BadRequest", message)
+
+
+def forbidden(group: str, resource: str, name: str, cause: str) -> Refusal:
+    """403 by a rule of admission."""
+    message = f'{_qualified(group, resource)} "{name}" is forbidden: {cause}'
+    return Refusal(403, "Forbidden", message, _subject(group, resource, name))
+
+
+def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
+    """422 with one cause for each error; errors that read the same are said once."""
+    said = {str(error): error for error in reversed(errors)}
+    texts = list(dict.fromkeys(map(str, errors)))
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    causes = [
+        {"reason": error.kind.value, "message": error.body, "field": error.path} for error in map(said.__getitem__, texts)
+    ]
+    details = _subject(group, kind, name) | {"causes": causes}
+    return Refusal(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
+
+
+def method_not_allowed() -> Refusal:
+    """405."""
+    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def not_acceptable(accepted: Sequence[str]) -> Refusal:
+    """406."""
+    message = f"only the following media types are accepted: {', '.join(accepted)}"
+    return Refusal(406, "NotAcceptable", message)
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> Refusal:
+    """415."""
+    message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+    return Refusal(415, "UnsupportedMediaType", message)
+
+
+def expired(message: str) -> Refusal:
+    """410: the history that is asked for is forgotten."""
+    return Refusal(410, "Expired", message)
+
+
+def internal(message: str) -> Refusal:
+    """500 with a Status."""
+    return Refusal(500, "InternalError", message)

@@ -1,0 +1,161 @@
+"""The parts that every verb works on, and one request and its answer as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dra_kit.apiserver.admission import Admission
+from dra_kit.apiserver.answers import forbidden, not_found
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.registry import Registry
+from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.requests import Query, Target
+from dra_kit.apiserver.schema.decode import decode, prune
+from dra_kit.apiserver.storage import Storage, Stored
+from dra_kit.resource.gates import FeatureGates
+
+ADMIN: Final = "system:admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request on a resource.
+
+    Attributes:
+        method: HTTP method.
+        target: the resource.
+        query: its parameters.
+        body: as sent.
+        content_type: of the body, without parameters.
+        accept: the header.
+        agent: the user agent.
+        user: who asks.
+        groups: the groups of the user.
+        warnings: texts for ``Warning`` headers of the answer, whichever it is.
+    """
+
+    method: str
+    target: Target
+    query: Query
+    body: bytes = b""
+    content_type: str = "application/json"
+    accept: str = ""
+    agent: str = ""
+    user: str = ADMIN
+    groups: tuple[str, ...] = ()
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer with one JSON value.
+
+    Attributes:
+        code: HTTP status.
+        body: the JSON value, or its encoding.
+        kind: what it is an object or list of, for tables.
+        items: the objects in it in storage version, for tables; None where a table is never made.
+        warnings: texts for ``Warning`` headers.
+    """
+
+    body: Object | bytes
+    code: int = 200
+    kind: Kind | None = None
+    items: Sequence[Object] | None = None
+    warnings: Sequence[str] = ()
+
+
+def encode(value: object) -> bytes:
+    """JSON as the API server writes it: compact, UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def now() -> str:
+    """The time as ``metav1.Time``."""
+    return datetime.now(UTC).isoformat()[:19] + "Z"
+
+
+def micro_now() -> str:
+    """The time as ``metav1.MicroTime``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@dataclass(slots=True)
+class Api:
+    """One cluster's API.
+
+    Attributes:
+        gates: feature gates.
+        registry: the served kinds.
+        storage: the objects.
+        pod_log: the log of a container: called with the pod, the container's name and the query.
+    """
+
+    gates: FeatureGates
+    registry: Registry
+    storage: Storage = field(default_factory=Storage)
+    admission: Admission = field(default_factory=Admission)
+    pod_log: Callable[[Object, str, Query], str] | None = None
+
+    def lookup(self, resource: str, key: str) -> Object | None:
+        """A stored object."""
+        stored = self.storage.get(resource, key)
+        return None if stored is None else stored.object
+
+    def listed(self, resource: str) -> Iterator[Object]:
+        """All stored objects of a resource."""
+        return (stored.object for _, stored in self.storage.items(resource))
+
+    def context(self, request: Request) -> Context:
+        """What strategies learn about a request."""
+        version = request.target.api_version
+        return Context(self.gates, version, now(), request.user, self.lookup, self.listed, request.warnings)
+
+    def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
+        """A stored object in a served version; it may share parts with the stored one."""
+        obj = kind.strategy.from_storage(stored, api_version)
+        if api_version != kind.storage_api_version:
+            obj = prune(obj, kind.type_of(api_version))  # another version may write other zero values
+        return {"kind": kind.kind, "apiVersion": api_version} | {
+            key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}
+        }
+
+    def encoded(self, kind: Kind, stored: Stored, api_version: str) -> bytes:
+        """The JSON of a stored object in a served version; made once."""
+        cached = stored.encoded.get(api_version)
+        if cached is None:
+            cached = stored.encoded[api_version] = encode(self.wire(kind, stored.object, api_version))
+        return cached
+
+    def decoded(self, kind: Kind, wire: Mapping[str, Any], api_version: str) -> Object:
+        """A new object in storage version from one of a served version."""
+        obj: Object = decode(wire, kind.type_of(api_version))
+        return self.to_storage(kind, obj, api_version)
+
+    def to_storage(self, kind: Kind, obj: Object, api_version: str) -> Object:
+        """Converts a decoded object in place or into a new one."""
+        obj = kind.strategy.to_storage(obj, api_version)
+        obj["kind"], obj["apiVersion"] = kind.kind, kind.storage_api_version
+        return obj
+
+    def pruned(self, kind: Kind, obj: Object) -> Object:
+        """An object in storage version as it is stored."""
+        written: Object = prune(obj, kind.stored_type)
+        return written
+
+    def require_namespace(self, kind: Kind, request: Request, name: str) -> None:
+        """Refuses to create objects in a namespace that does not exist or is being deleted."""
+        if not kind.namespaced:
+            return
+        namespace = self.lookup("namespaces", request.target.namespace)
+        if namespace is None:
+            raise not_found("", "namespaces", request.target.namespace)
+        if "deletionTimestamp" in namespace["metadata"]:
+            cause = (
+                f"unable to create new content in namespace {request.target.namespace} because it is being terminated"
+            )
+            raise forbidden(kind.group, kind.plural, name, cause)

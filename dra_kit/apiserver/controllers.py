@@ -1,0 +1,191 @@
+"""What Kubernetes' controllers do to any object: garbage collection, emptying namespaces, service accounts.
+
+Everything happens right after the write that causes it, in the loop of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from typing import Final
+
+from dra_kit.apiserver.api import Api, now
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.seeds import create_service_account
+from dra_kit.apiserver.storage import Change, Stored
+from dra_kit.apiserver.verbs.delete import DeleteOptions, remove
+
+_ORPHAN: Final = "orphan"
+_FOREGROUND: Final = "foregroundDeletion"
+_Place = tuple[str, str]  # resource and key
+
+
+class Controllers:
+    """Follows every change of an API.
+
+    Args:
+        api: the API.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._dependents: defaultdict[str, set[_Place]] = defaultdict(set)
+        self._uids: set[str] = set()
+        self._work: deque[Change] = deque()
+        self._scheduled = False
+        self._foreground: dict[str, _Place] = {}
+        self._loop = asyncio.get_running_loop()
+        self._stop = api.storage.listen("*", self._on_change)
+
+    def close(self) -> None:
+        """Follows no longer."""
+        self._stop()
+
+    def _on_change(self, change: Change) -> None:
+        self._index(change)
+        self._work.append(change)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _index(self, change: Change) -> None:
+        place = (change.resource, change.key)
+        for stored, add in ((change.previous, False), (change.stored, change.type != "DELETED")):
+            if stored is None:
+                continue
+            metadata = stored.object["metadata"]
+            for owner in metadata.get("ownerReferences") or ():
+                dependents = self._dependents[owner["uid"]]
+                dependents.add(place) if add else dependents.discard(place)
+        uid = change.stored.object["metadata"]["uid"]
+        if change.type == "DELETED":
+            self._uids.discard(uid)
+            self._foreground.pop(uid, None)
+        else:
+            self._uids.add(uid)
+
+    def _run(self) -> None:
+        self._scheduled = False
+        while self._work:
+            change = self._work.popleft()
+            obj = change.stored.object
+            if change.type == "DELETED":
+                self._owner_gone(obj)
+            elif "deletionTimestamp" in obj["metadata"]:
+                self._owner_going(change)
+            elif obj["metadata"].get("ownerReferences"):
+                self._collect(change.resource, change.key)
+            if change.resource == "namespaces":
+                self._namespace(change)
+            elif change.type == "DELETED" and (namespace := obj["metadata"].get("namespace")):
+                self._finish_namespace(namespace)
+
+    # -- garbage
+
+    def _owner_gone(self, owner: Object) -> None:
+        uid = owner["metadata"]["uid"]
+        for resource, key in sorted(self._dependents.get(uid, ())):
+            self._collect(resource, key)
+        if not self._dependents.get(uid):
+            self._dependents.pop(uid, None)
+        for reference in owner["metadata"].get("ownerReferences") or ():
+            self._finish_foreground(reference["uid"])
+
+    def _collect(self, resource: str, key: str) -> None:
+        """Deletes an object of whose owners none is left."""
+        stored = self._api.storage.get(resource, key)
+        if stored is None:
+            return
+        owners = stored.object["metadata"].get("ownerReferences") or ()
+        if owners and not any(owner["uid"] in self._uids for owner in owners):
+            self._delete(resource, stored)
+
+    def _owner_going(self, change: Change) -> None:
+        finalizers = change.stored.object["metadata"].get("finalizers") or ()
+        uid = change.stored.object["metadata"]["uid"]
+        if _ORPHAN in finalizers:
+            for resource, key in sorted(self._dependents.get(uid, ())):
+                self._forget_owner(resource, key, uid)
+            self._drop_finalizer(change.resource, change.key, _ORPHAN)
+        elif _FOREGROUND in finalizers:
+            self._foreground[uid] = (change.resource, change.key)
+            for resource, key in sorted(self._dependents.get(uid, ())):
+                stored = self._api.storage.get(resource, key)
+                if stored is not None and "deletionTimestamp" not in stored.object["metadata"]:
+                    self._delete(resource, stored)
+            self._finish_foreground(uid)
+
+    def _forget_owner(self, resource: str, key: str, uid: str) -> None:
+        stored = self._api.storage.get(resource, key)
+        if stored is not None:
+            metadata = dict(stored.object["metadata"])
+            metadata["ownerReferences"] = [item for item in metadata["ownerReferences"] if item["uid"] != uid]
+            if not metadata["ownerReferences"]:
+                del metadata["ownerReferences"]
+            self._api.storage.update(resource, key, {**stored.object, "metadata": metadata})
+
+    def _finish_foreground(self, uid: str) -> None:
+        """Lets an owner go whose dependents, as far as they block it, are gone."""
+        if uid in self._foreground and not any(self._blocking(uid)):
+            self._drop_finalizer(*self._foreground.pop(uid), _FOREGROUND)
+
+    def _blocking(self, uid: str) -> Iterator[Object]:
+        for resource, key in self._dependents.get(uid, ()):
+            stored = self._api.storage.get(resource, key)
+            for owner in stored.object["metadata"].get("ownerReferences") or () if stored else ():
+                if owner["uid"] == uid and owner.get("blockOwnerDeletion"):
+                    yield owner
+
+    def _drop_finalizer(self, resource: str, key: str, finalizer: str) -> None:
+        stored = self._api.storage.get(resource, key)
+        if stored is None:
+            return
+        metadata = dict(stored.object["metadata"])
+        metadata["finalizers"] = [item for item in metadata.get("finalizers") or () if item != finalizer]
+        if metadata["finalizers"]:
+            self._api.storage.update(resource, key, {**stored.object, "metadata": metadata})
+        else:
+            self._api.storage.delete(resource, key)
+
+    def _kind(self, resource: str) -> Kind | None:
+        return self._api.registry.by_name(resource)
+
+    def _delete(self, resource: str, stored: Stored) -> None:
+        kind = self._kind(resource)
+        if kind is not None:
+            api = self._api
+            context = Context(
+                api.gates, kind.storage_api_version, now(), "garbage-collector", api.lookup, api.listed
+            )
+            remove(self._api, kind, stored, DeleteOptions(policy="Background"), context)
+
+    # -- namespaces
+
+    def _namespace(self, change: Change) -> None:
+        if change.type == "ADDED":
+            create_service_account(self._api, change.key)
+        elif "deletionTimestamp" in change.stored.object["metadata"] and change.type != "DELETED":
+            for resource, stored in self._contents(change.key):
+                if "deletionTimestamp" not in stored.object["metadata"]:
+                    self._delete(resource, stored)
+            self._finish_namespace(change.key)
+
+    def _contents(self, namespace: str) -> list[tuple[str, Stored]]:
+        resources = dict.fromkeys(kind.resource for kind in self._api.registry if kind.namespaced)
+        return [
+            (resource, stored)
+            for resource in resources
+            for _, stored in self._api.storage.items(resource, f"{namespace}/")
+        ]
+
+    def _finish_namespace(self, name: str) -> None:
+        """Removes an empty namespace that is being deleted."""
+        stored = self._api.storage.get("namespaces", name)
+        if stored is None or "deletionTimestamp" not in stored.object["metadata"] or self._contents(name):
+            return
+        if stored.object["metadata"].get("finalizers"):
+            self._api.storage.update("namespaces", name, {**stored.object, "spec": {}})
+        else:
+            self._api.storage.delete("namespaces", name)

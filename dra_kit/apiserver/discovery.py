@@ -1,0 +1,173 @@
+"""Discovery: which groups, versions and resources are served, in the old form and the aggregated one."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.registry import Registry
+from dra_kit.apiserver.kinds.strategy import Object
+
+VERSION: Final = "v1.37.1"
+VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_STATUS_VERBS: Final = ("get", "patch", "update")
+_ORDER: Final = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+
+SUBRESOURCES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ...]]] = {
+    "pods": (
+        ("binding", "", "Binding", ("create",)),
+        ("eviction", "policy/v1", "Eviction", ("create",)),
+        ("log", "", "Pod", ("get",)),
+    ),
+    "namespaces": (("finalize", "", "Namespace", ("update",)),),
+}
+"""For each resource: (name, apiVersion of its objects where it is another, kind, verbs)."""
+
+REVIEWS: Final[Mapping[str, tuple[tuple[str, str, bool], ...]]] = {
+    "authentication.k8s.io": (
+        ("selfsubjectreviews", "SelfSubjectReview", False),
+        ("tokenreviews", "TokenReview", False),
+    ),
+    "authorization.k8s.io": (
+        ("localsubjectaccessreviews", "LocalSubjectAccessReview", True),
+        ("selfsubjectaccessreviews", "SelfSubjectAccessReview", False),
+        ("selfsubjectrulesreviews", "SelfSubjectRulesReview", False),
+        ("subjectaccessreviews", "SubjectAccessReview", False),
+    ),
+}
+"""Kinds that are answered and not stored: (plural, kind, namespaced), all in v1."""
+
+
+def version_info() -> Object:
+    """What ``/version`` answers."""
+    major, minor, _ = VERSION.removeprefix("v").split(".")
+    return {
+        "major": major, "minor": minor, "emulationMajor": major, "emulationMinor": minor,
+        "minCompatibilityMajor": major, "minCompatibilityMinor": str(int(minor) - 1), "gitVersion": VERSION,
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
+        "compiler": "gc", "platform": "linux/amd64",
+    }  # fmt: skip
+
+
+def groups(registry: Registry) -> dict[str, list[str]]:
+    """The served groups other than the core one, each with its versions, the preferred one first."""
+    found: dict[str, dict[str, None]] = {group: {"v1": None} for group in REVIEWS}
+    for kind in registry:
+        if kind.group:
+            found.setdefault(kind.group, {}).update(dict.fromkeys(kind.types))
+    return {group: sorted(versions, key=_rank) for group, versions in sorted(found.items())}
+
+
+def _rank(version: str) -> tuple[int, str]:
+    return (_ORDER.index(version), "") if version in _ORDER else (len(_ORDER), version)
+
+
+def group(registry: Registry, name: str) -> Object | None:
+    """``APIGroup``."""
+    versions = groups(registry).get(name)
+    if versions is None:
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(name, versions)}
+
+
+def _group(name: str, versions: list[str]) -> Object:
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
+
+
+def group_list(registry: Registry) -> Object:
+    """``APIGroupList``."""
+    found = [_group(name, versions) for name, versions in groups(registry).items()]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+
+
+def core_versions(address: str) -> Object:
+    """``APIVersions`` of the core group."""
+    addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
+
+
+def resource_list(registry: Registry, name: str, version: str) -> Object | None:
+    """``APIResourceList`` of a group's version."""
+    resources = [resource for kind in _served(registry, name, version) for resource in _resources(kind)]
+    if version == "v1":
+        for plural, kind_name, namespaced in REVIEWS.get(name, ()):
+            resources.append(
+                {"name": plural, "singularName": kind_name.lower(), "namespaced": namespaced, "kind": kind_name,
+                 "verbs": ["create"]}
+            )  # fmt: skip
+    if not resources:
+        return None
+    resources.sort(key=lambda resource: resource["name"])
+    api_version = f"{name}/{version}" if name else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
+
+
+def _served(registry: Registry, name: str, version: str) -> Iterator[Kind]:
+    return (kind for kind in registry if kind.group == name and version in kind.types)
+
+
+def _resources(kind: Kind) -> Iterator[Object]:
+    scope = {"namespaced": kind.namespaced, "kind": kind.kind}
+    found: Object = {"name": kind.plural, "singularName": kind.singular, **scope, "verbs": list(VERBS)}
+    if kind.short_names:
+        found["shortNames"] = list(kind.short_names)
+    if kind.categories:
+        found["categories"] = list(kind.categories)
+    yield found | {"storageVersionHash": _storage_hash(kind)}
+    if kind.status:
+        yield {"name": f"{kind.plural}/status", "singularName": "", **scope, "verbs": list(_STATUS_VERBS)}
+    for name, api_version, kind_name, verbs in _subresources(kind):
+        other: Object = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
+        if api_version:
+            group_name, _, version = api_version.rpartition("/")
+            other |= {"group": group_name, "version": version}
+        yield other | {"kind": kind_name, "verbs": list(verbs)}
+
+
+def _subresources(kind: Kind) -> tuple[tuple[str, str, str, tuple[str, ...]], ...]:
+    return SUBRESOURCES.get(kind.full_name, ())
+
+
+def _storage_hash(kind: Kind) -> str:
+    group_name, _, version = kind.storage_api_version.rpartition("/")
+    digest = hashlib.sha256(f"{group_name}/{version}/{kind.kind}".encode()).digest()
+    return base64.b64encode(digest[:8]).decode()
+
+
+def aggregated(registry: Registry, *, core: bool) -> Object:
+    """``APIGroupDiscoveryList``: everything of ``/api`` or of ``/apis`` in one document."""
+    served = {"": ["v1"]} if core else groups(registry)
+    items = []
+    for name, versions in served.items():
+        entries = [
+            {"version": version, "resources": list(_aggregated_resources(registry, name, version)),
+             "freshness": "Current"}
+            for version in versions
+        ]  # fmt: skip
+        items.append({"metadata": {"name": name} if name else {}, "versions": entries})
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+def _aggregated_resources(registry: Registry, name: str, version: str) -> Iterator[Object]:
+    plain = resource_list(registry, name, version) or {"resources": []}
+    by_name: dict[str, dict[str, Any]] = {}
+    for resource in plain["resources"]:
+        plural, _, sub = resource["name"].partition("/")
+        kind = {"group": resource.get("group", ""), "version": resource.get("version", ""), "kind": resource["kind"]}
+        if sub:
+            entry = {"subresource": sub, "responseKind": kind, "verbs": resource["verbs"]}
+            by_name[plural].setdefault("subresources", []).append(entry)
+            continue
+        by_name[plural] = found = {
+            "resource": plural,
+            "responseKind": kind,
+            "scope": "Namespaced" if resource["namespaced"] else "Cluster",
+            "singularResource": resource["singularName"],
+            "verbs": resource["verbs"],
+        }
+        found |= {key: resource[key] for key in ("shortNames", "categories") if key in resource}
+    yield from by_name.values()

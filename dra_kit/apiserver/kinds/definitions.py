@@ -1,0 +1,155 @@
+"""CustomResourceDefinitions, and the kinds that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from typing_extensions import override
+
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
+from dra_kit.apiserver.schema.table import CUSTOM
+from dra_kit.apiserver.selectors.fields import reader
+from dra_kit.resource.fielderror import FieldError, invalid, required
+
+PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"
+
+
+class DefinitionStrategy(StatusStrategy):
+    """CustomResourceDefinition: established as soon as it is there."""
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """Names that follow from the kind."""
+        spec = obj.setdefault("spec", {})
+        names = spec.setdefault("names", {})
+        names["singular"] = names.get("singular") or names.get("kind", "").lower()
+        names["listKind"] = names.get("listKind") or f"{names.get('kind', '')}List"
+        spec.setdefault("conversion", {"strategy": "None"})
+
+    @override
+    def prepare_for_create(self, obj: Object, context: Context) -> None:
+        """The status that the controllers of an API server write within a moment."""
+        conditions = [
+            {"type": type_, "status": "True", "lastTransitionTime": context.now, "reason": reason, "message": message}
+            for type_, reason, message in (
+                ("NamesAccepted", "NoConflicts", "no conflicts found"),
+                ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+            )
+        ]
+        versions = obj["spec"].get("versions") or []
+        obj["status"] = {
+            "conditions": conditions,
+            "acceptedNames": dict(obj["spec"]["names"]),
+            "storedVersions": [item["name"] for item in versions if item.get("storage")],
+        }
+
+    @override
+    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+        """That it makes a kind."""
+        spec = obj["spec"]
+        errors = [required(f"spec.{name}") for name in ("group", "scope") if not spec.get(name)]
+        errors += [required(f"spec.names.{name}") for name in ("plural", "kind") if not spec["names"].get(name)]
+        expected = f"{spec['names'].get('plural')}.{spec.get('group')}"
+        if obj["metadata"].get("name") != expected:
+            detail = 'must be spec.names.plural+"."+spec.group'
+            errors.append(invalid("metadata.name", obj["metadata"].get("name"), detail))
+        if sum(1 for item in spec.get("versions") or () if item.get("storage")) != 1:
+            detail = "must have exactly one version marked as storage version"
+            errors.append(invalid("spec.versions", spec.get("versions") or [], detail))
+        return errors
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """As for a new one."""
+        return self.validate(obj, context)
+
+
+class CustomStrategy(Strategy):
+    """A custom resource; versions differ in name only.
+
+    Args:
+        status: whether the status has a subresource.
+    """
+
+    metadata_with_status = ()
+
+    def __init__(self, *, status: bool) -> None:
+        self._status = StatusStrategy() if status else Strategy()
+
+    @override
+    def prepare_for_create(self, obj: Object, context: Context) -> None:
+        """Drops the status, when it has a subresource."""
+        self._status.prepare_for_create(obj, context)
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+        """Keeps the status, when it has a subresource."""
+        self._status.prepare_for_update(obj, old, context)
+
+
+def kind_of(definition: Object) -> Kind:
+    """The kind that a CustomResourceDefinition makes."""
+    spec = definition["spec"]
+    names = spec["names"]
+    served = [item for item in spec.get("versions") or () if item.get("served")]
+    stored = next(item for item in spec["versions"] if item.get("storage"))
+    served.sort(key=lambda item: item is not stored)
+    status = "status" in (stored.get("subresources") or {})
+    columns = tuple(map(_column, stored.get("additionalPrinterColumns") or ()))
+    return Kind(
+        spec["group"],
+        names["plural"],
+        names["kind"],
+        spec.get("scope") == "Namespaced",
+        {item["name"]: CUSTOM.name for item in served},
+        CustomStrategy(status=status),
+        storage=f"{spec['group']}/{stored['name']}",
+        storage_type=CUSTOM.name,
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        status=status,
+        generation=True,
+        unconditional_update=False,
+        deletion_status=True,
+        fields={
+            item["jsonPath"].lstrip("."): reader(item["jsonPath"].lstrip("."))
+            for item in stored.get("selectableFields") or ()
+        },
+        columns=(NAME, *columns) if columns else (NAME, AGE),
+        schemas={item["name"]: (item.get("schema") or {}).get("openAPIV3Schema") or {} for item in served},
+        list_kind=names.get("listKind", ""),
+    )
+
+
+def _column(described: Object) -> Column:
+    type_ = "age" if described["type"] == "date" else described["type"]
+    return Column(
+        described["name"], _cell(described["jsonPath"]), type=type_, format=described.get("format", ""),
+        priority=described.get("priority", 0),
+    )  # fmt: skip
+
+
+def _cell(path: str) -> Callable[[Object], Any]:
+    names = path.strip(".").split(".")
+
+    def read(obj: Object) -> Any:
+        value: Any = obj
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    return read
+
+
+def _created(definition: Object) -> Any:
+    return definition["metadata"].get("creationTimestamp", "")
+
+
+KINDS: Final = (
+    Kind("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", False,
+         {"v1": "apiextensions/v1.CustomResourceDefinition"}, DefinitionStrategy(), short_names=("crd", "crds"),
+         categories=("api-extensions",), status=True, generation=True,
+         columns=(NAME, Column("Created At", _created, type="date"))),
+)  # fmt: skip

@@ -1,0 +1,119 @@
+"""Events, which are served in two groups with different field names and stored once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from typing_extensions import override
+
+from dra_kit.apiserver.kinds.kind import Column, Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.selectors.fields import reader
+from dra_kit.resource import names
+from dra_kit.resource.fielderror import FieldError, invalid, required
+
+_NEW: Final = "events.k8s.io/v1"
+_RENAMED: Final = {
+    "note": "message", "regarding": "involvedObject", "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count", "reportingController": "reportingComponent",
+}  # fmt: skip
+_OLD_NAMES: Final = {old: new for new, old in _RENAMED.items()}
+
+
+class EventStrategy(Strategy):
+    """Translates between ``events.k8s.io/v1`` and the stored ``v1``."""
+
+    @override
+    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+        """Where it is, and for events of the new kind (those with an ``eventTime``) who says what."""
+        errors: list[FieldError] = []
+        namespace, about = obj["metadata"].get("namespace"), (obj.get("involvedObject") or {}).get("namespace", "")
+        if about not in {"", namespace} or (not about and namespace != "default"):
+            errors.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+        if not obj.get("eventTime"):
+            return errors
+        component = obj.get("reportingComponent", "")
+        if not component:
+            errors.append(required("reportingComponent"))
+        errors += [invalid("reportingComponent", component, text) for text in names.label_key(component)]
+        errors += [required(name) for name in ("reportingInstance", "action", "reason") if not obj.get(name)]
+        return errors
+
+    @override
+    def to_storage(self, obj: Object, api_version: str) -> Object:
+        """Renames the fields of events.k8s.io."""
+        return {_RENAMED.get(name, name): value for name, value in obj.items()} if api_version == _NEW else obj
+
+    @override
+    def from_storage(self, obj: Object, api_version: str) -> Object:
+        """Renames the fields for events.k8s.io."""
+        return {_OLD_NAMES.get(name, name): value for name, value in obj.items()} if api_version == _NEW else obj
+
+
+_OBJECT_FIELDS: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_COMMON: Final = {"reason": reader("reason"), "type": reader("type")}
+_CORE_FIELDS: Final = {
+    **{f"involvedObject.{name}": reader(f"involvedObject.{name}") for name in _OBJECT_FIELDS},
+    **_COMMON,
+    "reportingComponent": reader("reportingComponent"),
+    "source": lambda obj: (obj.get("source") or {}).get("component") or obj.get("reportingComponent") or "",
+}
+_NEW_FIELDS: Final = {
+    **{f"regarding.{name}": reader(f"involvedObject.{name}") for name in _OBJECT_FIELDS},
+    **_COMMON,
+    "reportingController": reader("reportingComponent"),
+}
+
+
+def _object(event: Object) -> str:
+    about = event.get("involvedObject") or {}
+    kind, name = about.get("kind", "").lower(), about.get("name", "")
+    return f"{kind}/{name}" if name else kind
+
+
+def _source(event: Object) -> str:
+    source = event.get("source") or {}
+    component = source.get("component") or event.get("reportingComponent") or ""
+    host = source.get("host") or event.get("reportingInstance") or ""
+    return f"{component}, {host}" if host else component
+
+
+def _first_seen(event: Object) -> Any:
+    return event.get("firstTimestamp") or event.get("eventTime")
+
+
+def _last_seen(event: Object) -> Any:
+    series = event.get("series") or {}
+    return series.get("lastObservedTime") or event.get("lastTimestamp") or _first_seen(event)
+
+
+def _occurrences(event: Object) -> int:
+    return int((event.get("series") or {}).get("count") or event.get("count") or 1)
+
+
+def _column(name: str, cell: Any, priority: int = 0, type_: str = "string", format_: str = "") -> Column:
+    return Column(name, cell, type=type_, format=format_, priority=priority)
+
+
+_COLUMNS: Final = (
+    _column("Last Seen", _last_seen, type_="age"),
+    _column("Type", lambda event: event.get("type") or ""),
+    _column("Reason", lambda event: event.get("reason") or ""),
+    _column("Object", _object),
+    _column("Subobject", lambda event: (event.get("involvedObject") or {}).get("fieldPath") or "", 1),
+    _column("Source", _source, 1),
+    _column("Message", lambda event: (event.get("message") or "").strip()),
+    _column("First Seen", _first_seen, 1, type_="age"),
+    _column("Count", _occurrences, 1),
+    _column("Name", lambda event: event["metadata"]["name"], 1, format_="name"),
+)
+
+_STRATEGY: Final = EventStrategy()
+KINDS: Final = (
+    Kind("", "events", "Event", True, {"v1": "core/v1.Event"}, _STRATEGY, short_names=("ev",), deletion_status=True,
+         create_on_update=True, fields=_CORE_FIELDS, columns=_COLUMNS, stored_as="events"),
+    Kind("events.k8s.io", "events", "Event", True, {"v1": "events/v1.Event"}, _STRATEGY, storage="v1",
+         storage_type="core/v1.Event", short_names=("ev",), deletion_status=True, create_on_update=True,
+         fields=_NEW_FIELDS, columns=_COLUMNS, stored_as="events"),
+)  # fmt: skip

@@ -1,0 +1,278 @@
+"""Pods and Nodes: what the server itself does about them; no kubelet, no scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from typing_extensions import override
+
+from dra_kit.apiserver.kinds import pod_claims
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
+from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.selectors.fields import flag
+from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required
+from dra_kit.values.quantity import Quantity
+
+_LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_LOST_NODE_SECONDS: Final = 300
+_TERMINAL: Final = {"Succeeded", "Failed"}
+_MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
+
+
+def containers(pod: Object, *fields: str) -> Iterator[Object]:
+    """All containers of a pod, initial ones first."""
+    for field in fields or ("initContainers", "containers"):
+        yield from pod["spec"].get(field) or ()
+
+
+class PodStrategy(Strategy):
+    """Defaults of the API and of its admission plugins, the first status, and what may change later."""
+
+    metadata_with_status = ("labels", "annotations")
+    graceful = True
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """``imagePullPolicy`` by the image's tag, and requests from limits."""
+        if "spec" not in obj:
+            return
+        for container in containers(obj):
+            if not container.get("imagePullPolicy"):
+                tag = container.get("image", "").rpartition("/")[2]
+                latest = (":" not in tag and "@" not in tag) or tag.endswith(":latest")
+                container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
+            resources = container.get("resources") or {}
+            if limits := resources.get("limits"):
+                resources["requests"] = {**limits, **(resources.get("requests") or {})}
+
+    @override
+    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
+        """Service account, priority, and the tolerations for lost nodes."""
+        if old is not None:
+            return
+        spec = obj.setdefault("spec", {})
+        spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+        spec["serviceAccount"] = spec["serviceAccountName"]
+        spec.setdefault("priority", 0)
+        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        tolerations = spec.setdefault("tolerations", [])
+        for key in _LOST_NODE:
+            if not any(
+                item.get("key") in {key, None, ""} and item.get("effect") in {"NoExecute", None, ""}
+                for item in tolerations
+            ):
+                tolerations.append(
+                    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
+                )
+
+    @override
+    def prepare_for_create(self, obj: Object, context: Context) -> None:
+        """Pending, with its quality of service."""
+        status: Object = {"phase": "Pending", "qosClass": _quality(obj)}
+        obj["status"] = status
+        if obj["spec"].get("schedulingGates"):
+            condition = {
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }  # fmt: skip
+            status["conditions"] = [condition]
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+        """Keeps the status."""
+        obj["status"] = old.get("status") or {}
+
+    @override
+    def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
+        """Keeps the quality of service."""
+        status = obj.get("status") or {}
+        if quality := (old.get("status") or {}).get("qosClass"):
+            obj["status"] = {**status, "qosClass": status.get("qosClass") or quality}
+
+    @override
+    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+        """That there are named containers."""
+        errors: list[FieldError] = []
+        if not obj["spec"].get("containers"):
+            errors.append(required("spec.containers"))
+        for field in ("initContainers", "containers"):
+            for i, container in enumerate(containers(obj, field)):
+                missing = [name for name in ("name", "image") if not container.get(name)]
+                errors += [required(f"spec.{field}[{i}].{name}") for name in missing]
+        return errors + pod_claims.validate_spec(obj["spec"])
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """What it says about claims."""
+        return pod_claims.validate_status(obj.get("status") or {}, obj["spec"])
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """Only images, tolerations, deadlines and gates may change."""
+        new_spec, old_spec = obj["spec"], old["spec"]
+        if len(new_spec.get("containers") or ()) != len(old_spec["containers"]):
+            return [forbidden("spec.containers", "pod updates may not add or remove containers")]
+        if _fixed(new_spec) != _fixed(old_spec):
+            detail = (
+                "pod updates may not change fields other than `spec.containers[*].image`,"
+                "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
+                "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
+                "previously negative)"
+            )
+            return [forbidden("spec", detail)]
+        return []
+
+    @override
+    def grace_period(self, obj: Object, requested: int | None) -> int:
+        """The pod's own, unless another is asked for; none for pods that no kubelet runs."""
+        phase = (obj.get("status") or {}).get("phase")
+        if not obj["spec"].get("nodeName") or phase in _TERMINAL:
+            return 0
+        if requested is not None:
+            return max(requested, 0)
+        own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
+        return own
+
+
+def _fixed(spec: Object) -> Object:
+    kept = {name: value for name, value in spec.items() if name not in _MUTABLE and value not in (None, [], {}, "")}
+    for field in ("containers", "initContainers"):
+        if field in kept:
+            kept[field] = [
+                {name: value for name, value in item.items() if name != "image" and value not in (None, [], {}, "")}
+                for item in kept[field]
+            ]
+    return kept
+
+
+def _quality(pod: Object) -> str:
+    """``qosClass``: Guaranteed, Burstable or BestEffort (Kubernetes ``pkg/apis/core/v1/helper/qos``)."""
+    guaranteed, anything = True, False
+    for container in containers(pod):
+        resources: dict[str, Any] = container.get("resources") or {}
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        for name in ("cpu", "memory"):
+            limit, request = (Quantity(str(values.get(name, "0"))) for values in (limits, requests))
+            anything = anything or limit > Quantity("0") or request > Quantity("0")
+            guaranteed = guaranteed and limit > Quantity("0") and limit == request
+    return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
+
+
+class NodeStrategy(Strategy):
+    """New nodes are not ready until somebody says so."""
+
+    metadata_with_status = ("labels", "annotations")
+
+    @override
+    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
+        """Taints a new node, as the TaintNodesByCondition plugin does."""
+        if old is None:
+            taints = obj.setdefault("spec", {}).setdefault("taints", [])
+            if not any((item.get("key"), item.get("effect")) == (_LOST_NODE[0], "NoSchedule") for item in taints):
+                taints.append({"key": _LOST_NODE[0], "effect": "NoSchedule"})
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """Everything is allocatable unless somebody says otherwise."""
+        status = obj.get("status") or {}
+        if status.get("capacity") and not status.get("allocatable"):
+            status["allocatable"] = dict(status["capacity"])
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+        """Keeps the status."""
+        obj["status"] = old.get("status") or {}
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """Declared features are a sorted set."""
+        errors: list[FieldError] = []
+        features = (obj.get("status") or {}).get("declaredFeatures") or []
+        for i, feature in enumerate(features[1:], start=1):
+            path = f"status.declaredFeatures[{i}]"
+            if feature in features[:i]:
+                errors.append(duplicate(path, feature))
+            elif feature < features[i - 1]:
+                errors.append(invalid(path, feature, "list must be sorted alphabetically"))
+        return errors
+
+
+def _ready(pod: Object) -> str:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return f"{sum(1 for item in statuses if item.get('ready'))}/{len(pod['spec'].get('containers') or ())}"
+
+
+def _pod_status(pod: Object) -> str:
+    status = pod.get("status") or {}
+    if "deletionTimestamp" in pod["metadata"]:
+        return "Terminating"
+    reason = status.get("reason") or status.get("phase") or ""
+    for item in status.get("containerStatuses") or ():
+        state = item.get("state") or {}
+        for name in ("waiting", "terminated"):
+            reason = (state.get(name) or {}).get("reason") or reason
+    return str(reason)
+
+
+def _restarts(pod: Object) -> str:
+    return str(sum(item.get("restartCount", 0) for item in (pod.get("status") or {}).get("containerStatuses") or ()))
+
+
+def _or_none(path: tuple[str, ...]) -> Any:
+    def read(obj: Object) -> str:
+        value: Any = obj
+        for name in path:
+            value = (value or {}).get(name)
+        return str(value or "<none>")
+
+    return read
+
+
+def _node_status(node: Object) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((item.get("status") for item in conditions if item.get("type") == "Ready"), None)
+    shown = {"True": "Ready", "False": "NotReady"}.get(str(ready), "Unknown")
+    return shown + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
+
+
+def _roles(node: Object) -> str:
+    prefix = "node-role.kubernetes.io/"
+    found = sorted(key.removeprefix(prefix) for key in node["metadata"].get("labels") or () if key.startswith(prefix))
+    return ",".join(found) or "<none>"
+
+
+def _node_info(name: str, missing: str = "<unknown>") -> Callable[[Object], str]:
+    return lambda node: str(((node.get("status") or {}).get("nodeInfo") or {}).get(name) or missing)
+
+
+def _address(type_: str) -> Callable[[Object], str]:
+    def read(node: Object) -> str:
+        addresses = (node.get("status") or {}).get("addresses") or ()
+        return next((str(item["address"]) for item in addresses if item.get("type") == type_), "<none>")
+
+    return read
+
+
+KINDS: Final = (
+    Kind("", "pods", "Pod", True, {"v1": "core/v1.Pod"}, PodStrategy(), short_names=("po",), categories=("all",),
+         status=True, generation=True,
+         fields=readers("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+                        "status.phase", "status.podIP", "status.nominatedNodeName")
+         | {"spec.hostNetwork": flag("spec.hostNetwork")},
+         columns=(NAME, Column("Ready", _ready), Column("Status", _pod_status), Column("Restarts", _restarts), AGE,
+                  Column("IP", _or_none(("status", "podIP")), priority=1),
+                  Column("Node", _or_none(("spec", "nodeName")), priority=1),
+                  Column("Nominated Node", _or_none(("status", "nominatedNodeName")), priority=1),
+                  Column("Readiness Gates", lambda _: "<none>", priority=1))),
+    Kind("", "nodes", "Node", False, {"v1": "core/v1.Node"}, NodeStrategy(), short_names=("no",), status=True,
+         deletion_status=True, fields={"spec.unschedulable": flag("spec.unschedulable")},
+         managed=False,
+         columns=(NAME, Column("Status", _node_status), Column("Roles", _roles), AGE,
+                  Column("Version", _node_info("kubeletVersion", "")),
+                  Column("Internal-IP", _address("InternalIP"), priority=1),
+                  Column("External-IP", _address("ExternalIP"), priority=1),
+                  Column("OS-Image", _node_info("osImage"), priority=1),
+                  Column("Kernel-Version", _node_info("kernelVersion"), priority=1),
+                  Column("Container-Runtime", _node_info("containerRuntimeVersion"), priority=1))),
+)  # fmt: skip

@@ -1,0 +1,57 @@
+"""The served kinds: those that are built in and those that CustomResourceDefinitions add."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dra_kit.apiserver.kinds.kind import Kind
+
+
+class Registry:
+    """Finds kinds by group, version and plural.
+
+    Args:
+        kinds: the built-in ones.
+    """
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self._kinds: dict[str, Kind] = {kind.full_name: kind for kind in kinds}
+        self._custom: dict[str, Kind] = {}
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind that is served there."""
+        kind = self.by_name(f"{plural}.{group}" if group else plural)
+        return kind if kind is not None and version in kind.types else None
+
+    def by_name(self, full_name: str) -> Kind | None:
+        """The kind of ``<plural>.<group>``."""
+        return self._kinds.get(full_name) or self._custom.get(full_name)
+
+    def by_kind(self, api_version: str, name: str) -> Kind | None:
+        """The kind that ``apiVersion`` and ``kind`` of an object name; any version of the group will do."""
+        group = api_version.rpartition("/")[0]
+        return next((kind for kind in self if (kind.group, kind.kind) == (group, name)), None)
+
+    def __iter__(self) -> Iterator[Kind]:
+        yield from self._kinds.values()
+        yield from self._custom.values()
+
+    def serves(self, group: str, version: str) -> bool:
+        """Whether a group has a kind in a version."""
+        return any(kind.group == group and version in kind.types for kind in self)
+
+    def add(self, kind: Kind) -> None:
+        """Serves a custom kind, in place of an earlier one of its name."""
+        self._custom[kind.full_name] = kind
+
+    def remove(self, full_name: str) -> None:
+        """Serves a custom kind no longer."""
+        self._custom.pop(full_name, None)
+
+    def clear(self) -> None:
+        """Serves no custom kind any more."""
+        self._custom.clear()
+
+    def is_custom(self, kind: Kind) -> bool:
+        """Whether a CustomResourceDefinition made it."""
+        return kind.full_name in self._custom

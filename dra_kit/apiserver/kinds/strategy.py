@@ -1,0 +1,158 @@
+"""What differs from kind to kind when objects are written."""
+
+# ruff: noqa: ARG002 - the arguments are for the kinds that override a method
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+from typing_extensions import override
+
+from dra_kit.resource import names
+from dra_kit.resource.fielderror import FieldError
+from dra_kit.resource.gates import FeatureGates
+
+Object: TypeAlias = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Context:
+    """The request that an object is written by.
+
+    Attributes:
+        gates: the server's feature gates.
+        api_version: of the request's body and answer.
+        now: the time, as ``metav1.Time``.
+        user: who asks.
+        lookup: any stored object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
+        listed: all stored objects of a resource.
+        warnings: texts for ``Warning`` headers of the answer.
+    """
+
+    gates: FeatureGates
+    api_version: str
+    now: str
+    user: str
+    lookup: Callable[[str, str], Object | None]
+    listed: Callable[[str], Iterable[Object]]
+    warnings: list[str] = field(default_factory=list)
+
+
+def _spec(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in {"metadata", "status", "kind", "apiVersion"}}
+
+
+class Strategy:
+    """The rules of a kind; this one is a plain object with a DNS subdomain as name.
+
+    Objects passed to the mutating methods are the caller's own and changed in place. ``old`` is the stored object and
+    never changed. All but :meth:`default`, :meth:`to_storage` and :meth:`from_storage` see the storage version.
+
+    Attributes:
+        metadata_with_status: the fields of the metadata that a write of the status may change.
+        graceful: whether a deletion first marks the object, even one that goes at once.
+    """
+
+    metadata_with_status: ClassVar[tuple[str, ...]] = ()
+    graceful: ClassVar[bool] = False
+
+    def default(self, obj: Object, context: Context) -> None:
+        """Fills in defaults of the request's version, beyond those of the schema."""
+
+    def to_storage(self, obj: Object, api_version: str) -> Object:
+        """Converts a served version to the one that is stored."""
+        return obj
+
+    def from_storage(self, obj: Object, api_version: str) -> Object:
+        """Converts the stored version to a served one; it must not change ``obj``."""
+        return obj
+
+    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
+        """Admission plugins: may change the object or raise a refusal."""
+
+    def prepare_for_create(self, obj: Object, context: Context) -> None:
+        """Removes what clients may not set, such as status, and what is gated off."""
+
+    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+        """Takes from the old object what this request may not change."""
+
+    def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
+        """As :meth:`prepare_for_update` for a write of the status; everything else is taken from ``old`` already."""
+
+    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+        """What is wrong with a new object, apart from its metadata."""
+        return []
+
+    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """What is wrong with a changed object, apart from its metadata."""
+        return []
+
+    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """What is wrong with a changed status."""
+        return []
+
+    def said(self, errors: list[FieldError], context: Context) -> list[FieldError]:
+        """Errors in the order, and with the paths, in which they are told to whoever made the request."""
+        return errors
+
+    def warnings(self, obj: Object, old: Object | None, context: Context) -> list[str]:
+        """Texts for ``Warning`` headers."""
+        return []
+
+    def grace_period(self, obj: Object, requested: int | None) -> int:
+        """Seconds that an object stays after a deletion was asked for; 0 removes it at once."""
+        return 0
+
+    def deleting(self, obj: Object) -> Object:
+        """An object that was just marked as being deleted; returns it or a changed copy."""
+        return obj
+
+    def same_spec(self, obj: Object, old: Object) -> bool:
+        """Whether two objects in storage version differ in nothing that ``metadata.generation`` counts."""
+        return _spec(obj) == _spec(old)
+
+    def removable(self, obj: Object) -> bool:
+        """Whether an object may go, apart from finalizers and grace."""
+        return True
+
+    def name_problems(self, name: str) -> list[str]:
+        """What is wrong with an object's name, in the API server's words."""
+        return names.dns_subdomain(name, unit="characters")
+
+
+class StatusStrategy(Strategy):
+    """A kind whose status is written through its subresource only."""
+
+    @override
+    def prepare_for_create(self, obj: Object, context: Context) -> None:
+        """Drops the status."""
+        obj.pop("status", None)
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+        """Keeps the old status."""
+        if "status" in old:
+            obj["status"] = old["status"]
+        else:
+            obj.pop("status", None)
+
+
+class LabelNamed(Strategy):
+    """A plain object whose name is a DNS label."""
+
+    @override
+    def name_problems(self, name: str) -> list[str]:
+        """A DNS label."""
+        return names.dns_label(name)
+
+
+class PathSegmentNamed(Strategy):
+    """A plain object whose name may be anything that fits one segment of a path, as RBAC's."""
+
+    @override
+    def name_problems(self, name: str) -> list[str]:
+        """One segment of a path."""
+        if name in {".", ".."}:
+            return [f"may not be '{name}'"]
+        return [f"may not contain '{char}'" for char in "/%" if char in name]

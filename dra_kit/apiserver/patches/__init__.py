@@ -1,0 +1,1 @@
+"""The patches of the API: JSON, merge, strategic merge and apply; pure functions on JSON values."""

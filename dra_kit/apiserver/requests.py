@@ -1,0 +1,179 @@
+"""What a request asks for: path and query, as the API server reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from dra_kit.apiserver.answers import bad_request, invalid
+from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden, quote
+from dra_kit.resource.fielderror import invalid as invalid_field
+
+_VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
+_NAMESPACE_SUBRESOURCES: Final = {"status", "finalize"}
+FIELD_MANAGER_MAX: Final = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The query; of a parameter that comes more than once the first counts."""
+
+    values: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def parse(cls, text: str) -> Query:
+        """Reads the part of a URL after the question mark."""
+        values: dict[str, list[str]] = {}
+        for name, value in parse_qsl(text, keep_blank_values=True):
+            values.setdefault(name, []).append(value)
+        return cls(values)
+
+    def text(self, name: str) -> str:
+        """A parameter, empty when it is missing."""
+        return next(iter(self.values.get(name, ())), "")
+
+    def flag(self, name: str) -> bool:
+        """A boolean parameter: missing, ``0`` and ``false`` (in any case) are false, everything else is true."""
+        return name in self.values and self.text(name).lower() not in {"0", "false"}
+
+    def number(self, name: str) -> int | None:
+        """An integer parameter, None when it is missing or empty.
+
+        Raises:
+            Refusal: 400, it is no integer.
+        """
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            cause = f"strconv.ParseInt: parsing {quote(text)}: invalid syntax"
+            raise bad_request(cause) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The resource that a path names.
+
+    Attributes:
+        group: API group, empty for the core group.
+        version: API version.
+        plural: of the resource.
+        namespace: empty for cluster-scoped ones and for all namespaces.
+        name: of the object, empty for the collection.
+        subresource: such as ``status``, empty for none.
+        rest: the segments after the subresource.
+    """
+
+    group: str
+    version: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    rest: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        """``<group>/<version>``; the version alone in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @classmethod
+    def parse(cls, path: str) -> Target | None:
+        """Reads ``/api/v1/...`` and ``/apis/<group>/<version>/...``; None for what names no resource."""
+        parts = [unquote(part) for part in path.strip("/").split("/")]
+        if parts[0] == "api" and len(parts) >= 3:
+            group, version, *rest = "", *parts[1:]
+        elif parts[0] == "apis" and len(parts) >= 4:
+            group, version, *rest = parts[1:]
+        else:
+            return None
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
+            namespace, rest = rest[1], rest[2:]
+        plural, name, subresource, *more = [*rest, "", "", ""][: max(3, len(rest))]
+        return cls(group, version, plural, namespace, name, subresource, tuple(more))
+
+
+def verb(method: str, target: Target, query: Query) -> str:
+    """The Kubernetes verb of a request, as in RBAC rules."""
+    found = _VERBS.get(method, method.lower())
+    if not target.name:
+        if found == "get":
+            return "watch" if query.flag("watch") else "list"
+        if found == "delete":
+            return "deletecollection"
+    return found
+
+
+def _code_point(char: str) -> str:
+    return f"U+{ord(char):04X}"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Options of a write.
+
+    Attributes:
+        dry_run: do everything but store.
+        field_manager: who owns the fields that it sets.
+        field_validation: ``Ignore``, ``Warn`` or ``Strict``.
+        force: take over fields of other managers (apply only).
+    """
+
+    dry_run: bool = False
+    field_manager: str = ""
+    field_validation: str = "Warn"
+    force: bool = False
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, query: Query, kind: str, agent: str, *, apply: bool = False) -> WriteOptions:
+        """Reads them from a query.
+
+        Args:
+            query: of the request.
+            kind: ``CreateOptions``, ``UpdateOptions`` or ``PatchOptions``, for errors.
+            agent: the user agent, which names the manager when the query does not.
+            apply: whether the patch is server-side apply.
+
+        Raises:
+            Refusal: 422, an option has no such value.
+        """
+        errors: list[FieldError] = []
+        manager = query.text("fieldManager")
+        if kind == "PatchOptions":
+            if "force" in query.values and not apply:
+                errors.append(forbidden("force", "may not be specified for non-apply patch"))
+            if apply and not manager:
+                errors.append(FieldError("fieldManager", ErrorKind.REQUIRED, detail="is required for apply patch"))
+        if len(manager.encode()) > FIELD_MANAGER_MAX:
+            errors.append(FieldError("fieldManager", ErrorKind.TOO_LONG, detail="may not be more than 128 bytes"))
+        unprintable = next((char for char in manager if not char.isprintable()), None)
+        if unprintable is not None:
+            errors.append(
+                invalid_field(
+                    "fieldManager",
+                    manager,
+                    f"invalid character {_code_point(unprintable)} (at position {manager.index(unprintable)})",
+                )
+            )
+        dry_run = query.values.get("dryRun", ())
+        if any(value != "All" for value in dry_run):
+            detail = 'supported values: "All"'
+            errors.append(FieldError("dryRun", ErrorKind.UNSUPPORTED, list(dry_run), detail))
+        validation = query.text("fieldValidation")
+        if validation not in {"", "Ignore", "Warn", "Strict"}:
+            detail = 'supported values: "", "Ignore", "Strict", "Warn"'
+            errors.append(FieldError("fieldValidation", ErrorKind.UNSUPPORTED, validation, detail))
+        if errors:
+            raise invalid("meta.k8s.io", kind, "", errors)
+        return cls(
+            dry_run=bool(dry_run),
+            field_manager=manager or agent.partition("/")[0][:FIELD_MANAGER_MAX],
+            field_validation=validation or "Warn",
+            force=query.flag("force"),
+        )

@@ -1,0 +1,56 @@
+"""What a cluster has from the start, and what each namespace gets."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dra_kit.apiserver import metadata
+from dra_kit.apiserver.api import ADMIN, Api, now
+from dra_kit.apiserver.kinds.definitions import PLURAL as DEFINITIONS
+from dra_kit.apiserver.kinds.definitions import kind_of
+from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.storage import Change
+
+NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+def create(api: Api, resource: str, name: str, namespace: str = "", **fields: object) -> None:
+    """Stores an object, unless there is one of its name."""
+    kind = api.registry.by_name(resource)
+    if kind is None or api.storage.get(kind.resource, kind.key(namespace, name)) is not None:
+        return
+    obj: Object = {"kind": kind.kind, "apiVersion": kind.storage_api_version, "metadata": {"name": name}, **fields}
+    if namespace:
+        obj["metadata"]["namespace"] = namespace
+    moment = now()
+    metadata.fill_for_create(obj, kind, moment)
+    context = Context(api.gates, kind.storage_api_version, moment, ADMIN, api.lookup, api.listed)
+    kind.strategy.prepare_for_create(obj, context)
+    api.storage.create(kind.resource, kind.key(namespace, name), api.pruned(kind, obj))
+
+
+def create_service_account(api: Api, namespace: str) -> None:
+    """The ServiceAccount ``default`` of a namespace."""
+    create(api, "serviceaccounts", "default", namespace)
+
+
+def fill(api: Api) -> None:
+    """The namespaces of a new cluster."""
+    for name in NAMESPACES:
+        create(api, "namespaces", name)
+        create_service_account(api, name)
+
+
+def follow_definitions(api: Api) -> None:
+    """Serves the kinds that CustomResourceDefinitions make as long as they exist."""
+
+    def on_change(change: Change) -> None:
+        if change.type == "DELETED":
+            kind = api.registry.by_name(change.key)
+            for key, _ in list(api.storage.items(kind.resource)) if kind else ():
+                api.storage.delete(change.key, key)
+            api.registry.remove(change.key)
+        else:
+            api.registry.add(kind_of(change.stored.object))
+
+    api.storage.listen(DEFINITIONS, on_change)

@@ -1,0 +1,1 @@
+"""Label and field selectors: strings of a query that choose objects."""

@@ -1,0 +1,152 @@
+"""Label selectors, with the grammar of k8s.io/apimachinery ``pkg/labels`` and of ``LabelSelector`` objects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.apiserver.answers import bad_request
+
+_TOKEN = re.compile(r"\s*(?:(!=|==|=|!|,|\(|\)|>|<)|([^\s!=,()<>]+))")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label; ``operator`` is one of In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels fulfil it; NotIn is fulfilled where the label is missing."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+        if value is None or not re.fullmatch(r"-?\d+", value):
+            return False
+        bound = int(next(iter(self.values)))
+        return int(value) > bound if self.operator == "Gt" else int(value) < bound
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Conditions that must all hold; without any it chooses everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.requirements)
+
+    def matches(self, obj: Mapping[str, Any]) -> bool:
+        """Whether an object's labels fulfil all conditions."""
+        labels = obj["metadata"].get("labels") or {}
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+def parse(text: str) -> LabelSelector:
+    """Reads ``a=b,c in (d,e),!f`` and the like.
+
+    Raises:
+        Refusal: 400, it does not read so.
+    """
+    return LabelSelector(tuple(_Parser(text).requirements())) if text.strip() else LabelSelector()
+
+
+def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
+    """A ``metav1.LabelSelector``; an empty one chooses everything."""
+    selector = selector or {}
+    requirements = [
+        Requirement(key, "In", frozenset({value})) for key, value in selector.get("matchLabels", {}).items()
+    ]
+    requirements += [
+        Requirement(item["key"], item["operator"], frozenset(item.get("values") or ()))
+        for item in selector.get("matchExpressions") or ()
+    ]
+    return LabelSelector(tuple(requirements))
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.words: list[str] = []
+        position = 0
+        while match := _TOKEN.match(text, position):
+            self.words.append(match[1] or match[2])
+            position = match.end()
+
+    def requirements(self) -> list[Requirement]:
+        found = [self._requirement()]
+        while self.words:
+            if (word := self.words.pop(0)) != ",":
+                raise bad_request(f"found '{word}', expected: ',' or 'end of string'")
+            if not self.words or self.words[0] == ",":
+                raise bad_request(f"found '{self.words[0] if self.words else ''}', expected: identifier after ','")
+            found.append(self._requirement())
+        return found
+
+    def _requirement(self) -> Requirement:
+        word = self._next("!, identifier, or 'end of string'")
+        if word == ",":
+            raise bad_request("found ',', expected: !, identifier, or 'end of string'")
+        if word == "!":
+            return Requirement(self._identifier(), "DoesNotExist")
+        key = self._identifier(word)
+        if not self.words or self.words[0] == ",":
+            return Requirement(key, "Exists")
+        operator = self.words.pop(0)
+        match operator:
+            case "=" | "==":
+                return Requirement(key, "In", frozenset({self._value()}))
+            case "!=":
+                return Requirement(key, "NotIn", frozenset({self._value()}))
+            case ">" | "<":
+                bound = self._value()
+                if not re.fullmatch(r"-?\d+", bound):
+                    detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+                    raise self._refusal(f'values[0]: Invalid value: "{bound}": {detail}')
+                return Requirement(key, "Gt" if operator == ">" else "Lt", frozenset({bound}))
+            case "in" | "notin":
+                return Requirement(key, "In" if operator == "in" else "NotIn", self._set())
+        raise self._refusal(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+
+    def _set(self) -> frozenset[str]:
+        if (word := self._next("'('")) != "(":
+            raise self._refusal(f"found '{word}', expected: '('")
+        values: set[str] = set()
+        while True:
+            values.add(self._value())
+            word = self._next("',' or ')'")
+            if word == ")":
+                return frozenset(values)
+            if word != ",":
+                raise self._refusal(f"found '{word}', expected: ',' or ')'")
+
+    def _value(self) -> str:
+        """An identifier, or the empty value before a comma, a parenthesis or the end."""
+        if not self.words or self.words[0] in {",", ")"}:
+            return ""
+        return self._identifier()
+
+    def _identifier(self, word: str | None = None) -> str:
+        word = self._next("identifier") if word is None else word
+        if _TOKEN.fullmatch(word) is None or word in {"!=", "==", "=", "!", ",", "(", ")", ">", "<"}:
+            raise self._refusal(f"found '{word}', expected: identifier")
+        return word
+
+    def _next(self, expected: str) -> str:
+        if not self.words:
+            raise self._refusal(f"found '', expected: {expected}")
+        return self.words.pop(0)
+
+    def _refusal(self, cause: str) -> Exception:
+        return bad_request(f"unable to parse requirement: {cause}")

@@ -1,0 +1,188 @@
+"""The embedded API server: a cluster's API in this process, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
+
+from dra_kit.apiserver import seeds
+from dra_kit.apiserver.admission import ServiceAddress
+from dra_kit.apiserver.api import Api
+from dra_kit.apiserver.controllers import Controllers
+from dra_kit.apiserver.http import Endpoint
+from dra_kit.apiserver.kinds.builtin import KINDS
+from dra_kit.apiserver.kinds.registry import Registry
+from dra_kit.apiserver.requests import Query
+from dra_kit.apiserver.verbs.bodies import BODY_MAX
+from dra_kit.resource.gates import FeatureGates
+
+Object = dict[str, Any]
+
+
+class ApiServer:
+    """A Kubernetes API server that keeps its objects in memory; ``async with`` starts and stops it.
+
+    It stores, validates and announces objects as Kubernetes 1.37 does. It does not schedule, and runs no containers.
+
+    Args:
+        host: address to listen on.
+        port: 0 for a free one.
+        tls: serve HTTPS with a certificate of an authority of its own, which the kubeconfig names.
+        gates: feature gates.
+        controllers: whether owners' garbage is collected and deleted namespaces are emptied.
+
+    Attributes:
+        api: what it serves, for code of the same thread.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        tls: bool = False,
+        gates: FeatureGates | None = None,
+        controllers: bool = True,
+    ) -> None:
+        self.host, self.port = host, port
+        self.api = Api(gates or FeatureGates.default(), Registry(KINDS))
+        self._endpoint = Endpoint(self.api)
+        self._tls = tls
+        self._ca: bytes | None = None
+        self._runner: web.ServerRunner | None = None
+        seeds.fill(self.api)
+        seeds.follow_definitions(self.api)
+        self._with_controllers = controllers
+        self._controllers: Controllers | None = None
+
+    @property
+    def requests(self) -> Counter[tuple[str, str, str]]:
+        """How many requests came, by (user agent, verb, resource), as in ``("kubectl/v1.37.1", "get", "pods")``."""
+        return self._endpoint.requests
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
+
+    def kubeconfig(self) -> Object:
+        """A kubeconfig document for it; any bearer token, or none, is the administrator's."""
+        cluster: Object = {"server": self.url}
+        if self._ca is not None:
+            cluster["certificate-authority-data"] = base64.b64encode(self._ca).decode()
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "dra-kit",
+            "clusters": [{"name": "dra-kit", "cluster": cluster}],
+            "users": [{"name": "dra-kit", "user": {"token": "admin"}}],
+            "contexts": [{"name": "dra-kit", "context": {"cluster": "dra-kit", "user": "dra-kit"}}],
+            "preferences": {},
+        }
+
+    def route_services(self, address: ServiceAddress) -> None:
+        """Lets admission webhooks be Services: a function tells where each is, by namespace, name and port."""
+        self.api.admission.services = address
+
+    def serve_logs(self, provider: Callable[[Object, str, Query], str]) -> None:
+        """Answers ``pods/log`` with what a function says: called with the pod, the container's name and the query."""
+        self.api.pod_log = provider
+
+    def reset(self) -> None:
+        """Forgets every object and the history, as if it had just started; call it in the thread that it runs in."""
+        self.api.storage.clear()
+        self.api.registry.clear()
+        if self._controllers is not None:
+            self._controllers.close()
+            self._controllers = Controllers(self.api)
+        seeds.fill(self.api)
+
+    async def __aenter__(self) -> Self:
+        if self._with_controllers:
+            self._controllers = Controllers(self.api)
+        runner = web.ServerRunner(
+            web.Server(self._endpoint, request_factory=_request, handler_cancellation=True, access_log=None),
+            shutdown_timeout=0.1,
+        )
+        await runner.setup()
+        site = web.TCPSite(runner, self.host, self.port, ssl_context=self._ssl_context())
+        await site.start()
+        self._runner = runner
+        self.port = runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._controllers is not None:
+            self._controllers.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+        await self.api.admission.close()
+
+    def _ssl_context(self) -> ssl.SSLContext | None:
+        if not self._tls:
+            return None
+        import trustme
+
+        authority = trustme.CA()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert(self.host, "localhost").configure_cert(context)
+        self._ca = authority.cert_pem.bytes()
+        return context
+
+
+def _request(
+    message: RawRequestMessage,
+    payload: StreamReader,
+    protocol: RequestHandler,
+    writer: AbstractStreamWriter,
+    task: asyncio.Task[None],
+) -> web.BaseRequest:
+    """A request without aiohttp's limit of the body: the API server's own is larger, and answered with a Status."""
+    return web.BaseRequest(
+        message, payload, protocol, writer, task, asyncio.get_running_loop(), client_max_size=2 * BODY_MAX
+    )
+
+
+@contextmanager
+def run_in_thread(
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    tls: bool = False,
+    gates: FeatureGates | None = None,
+    controllers: bool = True,
+) -> Iterator[ApiServer]:
+    """An :class:`ApiServer` in a thread with a loop of its own, which no blocking code of the caller's stops.
+
+    Args:
+        host: as for :class:`ApiServer`, as are the others.
+        port: 0 for a free one.
+        tls: serve HTTPS.
+        gates: feature gates.
+        controllers: whether garbage is collected and namespaces are emptied.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
+    thread.start()
+    server = ApiServer(host, port, tls=tls, gates=gates, controllers=controllers)
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -1,0 +1,185 @@
+"""Objects in memory with one revision counter, and the history that watches are replayed from.
+
+Stored objects are never changed: an update replaces them. Readers may therefore keep them without copying.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+Object: TypeAlias = dict[str, Any]
+ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
+
+HISTORY: Final = 5_000
+"""Changes that are remembered, of all resources together."""
+
+
+@dataclass(slots=True)
+class Stored:
+    """One state of one object.
+
+    Attributes:
+        object: in storage version, with its resource version.
+        revision: when it was written.
+        encoded: its JSON by API version, filled by whoever writes it first.
+    """
+
+    object: Object
+    revision: int
+    encoded: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write.
+
+    Attributes:
+        revision: of the storage after it.
+        type: what it did.
+        resource: whose object it was.
+        key: of the object.
+        stored: the object after it; for a deletion the object as it was, with the revision of the deletion.
+        previous: the object before it, None for a creation.
+    """
+
+    revision: int
+    type: ChangeType
+    resource: str
+    key: str
+    stored: Stored
+    previous: Stored | None
+
+
+class Compacted(Exception):
+    """The history that is asked for is forgotten."""
+
+
+class Storage:
+    """All objects of a cluster, by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
+
+    Args:
+        history: how many changes are remembered.
+    """
+
+    def __init__(self, history: int = HISTORY) -> None:
+        self.revision = 1
+        self.compacted = 0
+        self._objects: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
+        self._keys: defaultdict[str, list[str]] = defaultdict(list)
+        self._history: deque[Change] = deque(maxlen=history)
+        self._listeners: defaultdict[str, list[Callable[[Change], None]]] = defaultdict(list)
+
+    def get(self, resource: str, key: str) -> Stored | None:
+        """One object, None when it does not exist."""
+        return self._objects[resource].get(key)
+
+    def create(self, resource: str, key: str, obj: Object) -> Stored:
+        """Adds an object; there must be none under the key."""
+        if key in self._objects[resource]:
+            raise KeyError(key)
+        insort(self._keys[resource], key)
+        return self._put("ADDED", resource, key, obj)
+
+    def update(self, resource: str, key: str, obj: Object) -> Stored:
+        """Replaces an object, which must exist."""
+        return self._put("MODIFIED", resource, key, obj)
+
+    def delete(self, resource: str, key: str) -> Stored:
+        """Removes an object, which must exist; returns its last state."""
+        previous = self._objects[resource].pop(key)
+        keys = self._keys[resource]
+        del keys[bisect_left(keys, key)]
+        self.revision += 1
+        stored = Stored(_with_version(previous.object, self.revision), self.revision)
+        self._publish(Change(self.revision, "DELETED", resource, key, stored, previous))
+        return stored
+
+    def items(self, resource: str, prefix: str = "") -> Iterator[tuple[str, Stored]]:
+        """Keys and objects in the order of the keys, those with a prefix."""
+        objects, keys = self._objects[resource], self._keys[resource]
+        for i in range(bisect_left(keys, prefix), len(keys)):
+            if not keys[i].startswith(prefix):
+                return
+            yield keys[i], objects[keys[i]]
+
+    def items_at(self, revision: int, resource: str, prefix: str = "") -> list[tuple[str, Stored]]:
+        """As :meth:`items`, as it was after a revision.
+
+        Raises:
+            Compacted: that is too long ago.
+        """
+        if revision == self.revision:
+            return list(self.items(resource, prefix))
+        if revision < self.compacted:
+            raise Compacted
+        objects = dict(self.items(resource, prefix))
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            if change.resource == resource and change.key.startswith(prefix):
+                if change.previous is None:
+                    objects.pop(change.key, None)
+                else:
+                    objects[change.key] = change.previous
+        return sorted(objects.items())
+
+    def changes_since(self, revision: int, resource: str) -> list[Change]:
+        """The changes of a resource after a revision, in order.
+
+        Raises:
+            Compacted: some of them are forgotten.
+        """
+        if revision < self.compacted:
+            raise Compacted
+        found: list[Change] = []
+        for change in reversed(self._history):
+            if change.revision <= revision:
+                break
+            if change.resource == resource:
+                found.append(change)
+        found.reverse()
+        return found
+
+    def listen(self, resource: str, listener: Callable[[Change], None]) -> Callable[[], None]:
+        """Calls a listener for every later change of a resource (all for ``*``); returns what ends that."""
+        listeners = self._listeners[resource]
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
+
+    def resources(self) -> list[str]:
+        """The resources of which there are objects."""
+        return [resource for resource, objects in self._objects.items() if objects]
+
+    def compact(self) -> None:
+        """Forgets the history up to now."""
+        self._history.clear()
+        self.compacted = self.revision
+
+    def clear(self) -> None:
+        """Forgets all objects and the history; the revision goes on and nobody is told."""
+        self._objects.clear()
+        self._keys.clear()
+        self.compact()
+
+    def _put(self, type_: ChangeType, resource: str, key: str, obj: Object) -> Stored:
+        previous = self._objects[resource].get(key)
+        self.revision += 1
+        stored = Stored(_with_version(obj, self.revision), self.revision)
+        self._objects[resource][key] = stored
+        self._publish(Change(self.revision, type_, resource, key, stored, previous))
+        return stored
+
+    def _publish(self, change: Change) -> None:
+        if len(self._history) == self._history.maxlen:
+            self.compacted = self._history[0].revision
+        self._history.append(change)
+        for listener in (*self._listeners[change.resource], *self._listeners["*"]):
+            listener(change)
+
+
+def _with_version(obj: Mapping[str, Any], revision: int) -> Object:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(revision)}}

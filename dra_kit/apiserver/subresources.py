@@ -1,0 +1,120 @@
+"""Subresources other than the status: binding, eviction and log of pods, finalize of namespaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from dra_kit.apiserver.answers import Refusal, bad_request, conflict, not_found
+from dra_kit.apiserver.api import Answer, Api, Request, encode, now
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.storage import Stored
+from dra_kit.apiserver.verbs.bodies import NoJson, parse
+from dra_kit.apiserver.verbs.delete import delete
+
+SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
+    ("pods", "binding"): frozenset({"create"}),
+    ("pods", "eviction"): frozenset({"create"}),
+    ("pods", "log"): frozenset({"get"}),
+    ("namespaces", "finalize"): frozenset({"update"}),
+}
+"""(resource, subresource) -> verbs."""
+
+
+_TYPES: Final = {"Binding": "core/v1.Binding", "Eviction": "policy/v1.Eviction", "Namespace": "core/v1.Namespace"}
+
+
+async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | str:
+    """One of :data:`SUBRESOURCES`; a text for logs.
+
+    Raises:
+        Refusal: the object does not exist, or the request makes no sense.
+    """
+    target = request.target
+    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+    if stored is None:
+        raise not_found(kind.group, kind.plural, target.name)
+    match target.subresource:
+        case "binding":
+            return _bind(api, kind, request, stored)
+        case "eviction":
+            return await _evict(api, kind, request)
+        case "finalize":
+            return _finalize(api, kind, request, stored)
+    return _log(api, stored.object, request)
+
+
+def _body(request: Request) -> Object:
+    try:
+        value = parse(request.body, request.content_type, _TYPES)
+    except NoJson as error:
+        raise bad_request(str(error)) from None
+    if not isinstance(value, dict):
+        raise bad_request("the body is no object")
+    return value
+
+
+def _created() -> Answer:
+    return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+
+
+def _bind(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
+    """Gives a pod its node, as a scheduler does."""
+    pod, target = stored.object, _body(request).get("target") or {}
+    name = pod["metadata"]["name"]
+    if not target.get("name"):
+        raise bad_request("Binding has no target")
+    if pod["spec"].get("nodeName"):
+        cause = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
+        raise conflict("", "pods/binding", name, cause)
+    if "deletionTimestamp" in pod["metadata"]:
+        raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
+    status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
+    conditions = [item for item in status.get("conditions") or () if item.get("type") != "PodScheduled"]
+    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()})
+    bound = {**pod, "spec": {**pod["spec"], "nodeName": target["name"]}, "status": {**status, "conditions": conditions}}
+    if not request.query.values.get("dryRun"):
+        api.storage.update(kind.resource, kind.key(request.target.namespace, name), bound)
+    return _created()
+
+
+async def _evict(api: Api, kind: Kind, request: Request) -> Answer:
+    """Deletes a pod; no disruption budget is served that could forbid it."""
+    options = _body(request).get("deleteOptions") or {}
+    await delete(api, kind, replace(request, method="DELETE", body=encode(options)))
+    return _created()
+
+
+def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
+    """Takes over the finalizers of a namespace's spec; without any a deleted namespace goes."""
+    spec = {"finalizers": (_body(request).get("spec") or {}).get("finalizers") or []}
+    changed = api.pruned(kind, {**stored.object, "spec": spec})
+    key = stored.object["metadata"]["name"]
+    metadata = changed["metadata"]
+    if "deletionTimestamp" in metadata and not spec["finalizers"] and not metadata.get("finalizers"):
+        api.storage.delete(kind.resource, key)
+        obj = changed
+    else:
+        obj = api.storage.update(kind.resource, key, changed).object
+    return Answer(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
+
+
+def _log(api: Api, pod: Object, request: Request) -> str:
+    container = request.query.text("container")
+    names = [item["name"] for item in pod["spec"]["containers"]]
+    if not container and len(names) == 1:
+        container = names[0]
+    if container not in names:
+        name = pod["metadata"]["name"]
+        cause = (
+            f"container {container} is not valid for pod {name}"
+            if container
+            else f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
+        )
+        raise bad_request(cause)
+    if api.pod_log is None:
+        raise Refusal(501, "", "this cluster runs no containers, so that there are no logs")
+    return api.pod_log(pod, container, request.query)

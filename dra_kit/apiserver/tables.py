@@ -1,0 +1,111 @@
+"""Tables: what ``kubectl get`` prints.
+
+Source of the texts of ages: k8s.io/apimachinery 0.37 ``pkg/util/duration``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dra_kit.apiserver.kinds.kind import Column, Kind
+from dra_kit.apiserver.kinds.strategy import Object
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000
+UNKNOWN: Final = "<unknown>"
+
+
+def table(
+    kind: Kind, rows: Sequence[tuple[Object, Object]], metadata: Object, *, version: str, include: str,
+    with_columns: bool = True,
+) -> Object:  # fmt: skip
+    """A ``Table`` of objects.
+
+    Args:
+        kind: of the objects.
+        rows: each object as it is stored, and in the request's version.
+        metadata: of the list.
+        version: of meta.k8s.io.
+        include: ``None``, ``Metadata`` or ``Object``: what each row says about its object.
+        with_columns: whether the columns are described.
+    """
+    moment = datetime.now(UTC)
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": metadata,
+        "columnDefinitions": [_definition(column) for column in kind.columns] if with_columns else None,
+        "rows": [
+            {"cells": [_cell(column, stored, moment) for column in kind.columns]} | _subject(wire, version, include)
+            for stored, wire in rows
+        ],
+    }
+
+
+def _definition(column: Column) -> Object:
+    shown = "string" if column.type == "age" else column.type
+    return {
+        "name": column.name, "type": shown, "format": column.format, "description": _DESCRIPTIONS.get(column.name, ""),
+        "priority": column.priority,
+    }  # fmt: skip
+
+
+_DESCRIPTIONS: Final = {"Age": "Time since the object was created.", "Name": "Name of the object."}
+
+
+def _subject(wire: Object, version: str, include: str) -> Object:
+    match include:
+        case "None":
+            return {"object": None}
+        case "Object":
+            return {"object": wire}
+    return {"object": partial_metadata(wire, version)}
+
+
+def partial_metadata(wire: Object, version: str = "v1") -> Object:
+    """``PartialObjectMetadata`` of an object."""
+    metadata = wire.get("metadata", {})
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
+
+
+def _cell(column: Column, obj: Object, moment: datetime) -> Any:
+    if column.cell is None:
+        return age(obj["metadata"].get("creationTimestamp"), moment)
+    value = column.cell(obj)
+    return age(value, moment) if column.type == "age" else value
+
+
+def age(timestamp: str | None, moment: datetime) -> str:
+    """How long ago a ``Time`` or ``MicroTime`` was, as kubectl prints it."""
+    if not timestamp:
+        return UNKNOWN
+    return duration(int((moment - datetime.fromisoformat(timestamp)).total_seconds()))
+
+
+def duration(seconds: int) -> str:
+    """Seconds in one or two units, such as ``5m10s`` and ``3d4h``."""
+    if seconds < 0:
+        return "0s" if seconds >= -1 else "<invalid>"
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    if seconds < 10 * _MINUTE:
+        return _two(seconds, _MINUTE, "m", 1, "s")
+    if seconds < 3 * _HOUR:
+        return f"{seconds // _MINUTE}m"
+    if seconds < 8 * _HOUR:
+        return _two(seconds, _HOUR, "h", _MINUTE, "m")
+    if seconds < 2 * _DAY:
+        return f"{seconds // _HOUR}h"
+    if seconds < 8 * _DAY:
+        return _two(seconds, _DAY, "d", _HOUR, "h")
+    if seconds < 2 * _YEAR:
+        return f"{seconds // _DAY}d"
+    if seconds < 8 * _YEAR:
+        return _two(seconds, _YEAR, "y", _DAY, "d")
+    return f"{seconds // _YEAR}y"
+
+
+def _two(seconds: int, unit: int, name: str, small: int, small_name: str) -> str:
+    rest = seconds % unit // small
+    return f"{seconds // unit}{name}" + (f"{rest}{small_name}" if rest else "")

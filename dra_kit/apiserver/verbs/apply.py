@@ -1,0 +1,130 @@
+"""Server-side apply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from dra_kit.apiserver.answers import Refusal, bad_request, not_found
+from dra_kit.apiserver.api import Answer
+from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.managed import ApplyConflict, after_apply, entries, managers_of
+from dra_kit.apiserver.schema.decode import Strictness, decode
+from dra_kit.apiserver.schema.scalars import WrongType
+from dra_kit.apiserver.verbs.bodies import typed
+from dra_kit.apiserver.verbs.write import Write, change, create_object
+
+
+async def apply(write: Write) -> Answer:
+    """PATCH of type apply: creates the object, or merges the configuration into it.
+
+    Raises:
+        Refusal: 409 for fields that others own, and all that a create or update may raise.
+    """
+    api, kind, request, options = write.api, write.kind, write.request, write.options
+    target = request.target
+    context = api.context(request)
+    config = _configuration(write)
+    decoded = typed(config, request, kind, options.field_validation, context)
+    if decoded["metadata"].get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+    if stored is None and (target.subresource or decoded["metadata"].get("uid")):
+        raise not_found(kind.group, kind.plural, target.name)
+    live = {} if stored is None else api.wire(kind, stored.object, target.api_version)
+    writer = write.manager("Apply", context.now)
+    try:
+        applied = after_apply(
+            live, _mentioned(config, decoded), write.type_name, writer, managers_of(live) if live else [],
+            force=options.force,
+        )  # fmt: skip
+    except ApplyConflict as error:
+        raise Refusal(409, "Conflict", str(error), {"causes": error.causes()}) from None
+    wire = typed(applied.obj, request, kind, "Ignore", context)
+    managed_fields = entries(applied.managers)
+    if stored is None:
+        return await create_object(write, wire, context, managed_fields)
+    if decoded["metadata"].get("resourceVersion"):
+        wire["metadata"]["resourceVersion"] = decoded["metadata"]["resourceVersion"]
+    return await change(write, stored, wire, context, managed_fields)
+
+
+def _mentioned(config: Object, decoded: Object) -> Object:
+    """The decoded configuration without what decoding filled in."""
+    return {key: _only(decoded.get(key), value) for key, value in config.items() if key in decoded}
+
+
+def _only(decoded: Any, given: Any) -> Any:
+    if isinstance(decoded, dict) and isinstance(given, dict):
+        return {key: _only(value, given[key]) for key, value in decoded.items() if key in given}
+    if isinstance(decoded, list) and isinstance(given, list):
+        return [_only(value, item) for value, item in zip(decoded, given, strict=True)]
+    return decoded
+
+
+class _StrictLoader(yaml.CSafeLoader):
+    """Refuses keys that come twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise _DuplicateKey(f'line {line}: key "{key.value}" already set in map')
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+class _DuplicateKey(Exception):
+    """A key that comes twice."""
+
+
+def _configuration(write: Write) -> Object:
+    try:
+        value = yaml.load(write.request.body, _StrictLoader)  # noqa: S506 - a safe loader; JSON is YAML
+    except _DuplicateKey as error:
+        text = f"error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {error}"
+        raise bad_request(text) from None
+    except yaml.YAMLError as error:
+        raise bad_request(f"error decoding YAML: {' '.join(str(error).split())}") from None
+    value = {} if value is None else value
+    if not isinstance(value, dict):
+        raise bad_request("error decoding YAML: the body is no object")
+    _check_configuration(value, write)
+    _check_fields(value, write)
+    return value
+
+
+def _check_configuration(value: Object, write: Write) -> None:
+    target, kind = write.request.target, write.kind
+    group, _, version = str(value.get("apiVersion", "")).rpartition("/")
+    if (value.get("apiVersion"), value.get("kind")) != (target.api_version, kind.kind):
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={value.get('kind') or ''}")
+    metadata = value.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not name:
+        raise bad_request(
+            f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != target.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+
+
+def _check_fields(value: Object, write: Write) -> None:
+    """An apply takes no field that the schema does not have, whatever the field validation."""
+    strictness = Strictness()
+    try:
+        decode(value, write.type_name, strictness)
+    except WrongType:
+        return  # said with the kind and version by what decodes it for good
+    for problem in strictness.problems:
+        if problem.startswith("unknown field"):
+            target = write.request.target
+            where = f"{target.namespace}/{target.name}" if target.namespace else f"/{target.name}"
+            field = problem.partition('"')[2].rstrip('"')
+            raise Refusal(
+                500, "",
+                f"failed to create typed patch object ({where}; {target.group}/{target.version}, "
+                f"Kind={write.kind.kind}): .{field}: field not declared in schema",
+            )  # fmt: skip

@@ -1,0 +1,160 @@
+"""Bodies of requests: from bytes to an object of the kind that the path names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from json import JSONDecodeError
+from typing import Any, Final
+
+import yaml
+
+from dra_kit.apiserver.answers import Object, Refusal, bad_request, unsupported_media_type
+from dra_kit.apiserver.api import Request
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Context
+from dra_kit.apiserver.schema import protobuf
+from dra_kit.apiserver.schema.decode import Strictness, decode
+from dra_kit.apiserver.schema.raw import reaches_raw, texts
+from dra_kit.apiserver.schema.scalars import WrongType
+from dra_kit.values.json import loads
+
+BODY_MAX: Final = 3 * 1024 * 1024
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+MEDIA_TYPES: Final = ("application/json", "application/yaml", PROTOBUF)
+
+
+class NoJson(ValueError):
+    """A body that cannot be parsed; the text is the API server's."""
+
+
+def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
+    """A body as JSON value.
+
+    Args:
+        body: as sent.
+        content_type: of the body, without parameters.
+        types: for each kind that may come in protobuf its type in the schema table.
+
+    Raises:
+        Refusal: 413 or 415.
+        NoJson: it cannot be parsed.
+    """
+    if len(body) > BODY_MAX:
+        raise Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_MAX}")
+    if content_type == "application/yaml":
+        try:
+            return yaml.load(body, yaml.CSafeLoader)
+        except yaml.YAMLError as error:
+            raise NoJson(f"error converting YAML to JSON: {' '.join(str(error).split())}") from None
+    if content_type == PROTOBUF:
+        return _from_protobuf(body, types)
+    if content_type not in {"application/json", ""}:
+        raise unsupported_media_type(MEDIA_TYPES)
+    try:
+        return loads(body)
+    except ValueError as error:
+        text = _go_text(error, body)
+        raise NoJson(f"couldn't get version/kind; json parse error: {text}") from None
+
+
+def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
+    try:
+        api_version, kind, message = protobuf.unpack(body)
+        if kind not in types:
+            raise unsupported_media_type(MEDIA_TYPES)
+        return {"apiVersion": api_version, "kind": kind} | protobuf.decode(message, types[kind])
+    except protobuf.Malformed as error:
+        raise NoJson(str(error)) from None
+
+
+def _go_text(error: ValueError, body: bytes) -> str:
+    """An error of the JSON parser in the API server's words, as far as they are the same."""
+    if not isinstance(error, JSONDecodeError):
+        return str(error)
+    if error.pos >= len(body.decode(errors="replace").rstrip()):
+        return "unexpected end of JSON input"
+    return f"invalid character {error.doc[error.pos]!r} looking for beginning of value"
+
+
+def read_object(request: Request, kind: Kind, validation: str, context: Context) -> Object:
+    """The decoded object of a create or update, in the request's version.
+
+    Raises:
+        Refusal: it is no such object, or strict decoding finds fault with it.
+    """
+    try:
+        types = {kind.kind: kind.type_of(request.target.api_version)}
+        value = parse(request.body, request.content_type, types)
+    except NoJson as error:
+        shown = request.body.decode(errors="replace") if request.body[:1] in b"{" else request.body.hex()
+        shown = shown or "<empty>"
+        message = f"the object provided is unrecognized (must be of type {kind.kind}): {error} ({shown})"
+        raise bad_request(message) from None
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        text = "couldn't get version/kind; json parse error: json: cannot unmarshal a value that is no object"
+        raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
+    _check_type(value, request, kind)
+    sent: dict[str, str] = {}
+    if request.content_type == "application/json" and reaches_raw(kind.type_of(request.target.api_version)):
+        sent = texts(request.body.decode())
+    return typed(value, request, kind, validation, context, sent=sent)
+
+
+def _check_type(value: Object, request: Request, kind: Kind) -> None:
+    expected = request.target.api_version
+    api_version, kind_name = value.get("apiVersion") or expected, value.get("kind") or kind.kind
+    if (api_version, kind_name) == (expected, kind.kind):
+        return
+    if kind_name == kind.kind:
+        raise bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version ({expected})"
+        )
+    raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): it is a {kind_name}")
+
+
+def typed(
+    value: Object,
+    request: Request,
+    kind: Kind,
+    validation: str,
+    context: Context,
+    *,
+    sent: Mapping[str, str] | None = None,
+) -> Object:
+    """A JSON object as an object of a kind.
+
+    Args:
+        value: the object.
+        request: for its version.
+        kind: of the object.
+        validation: what to do about unknown and duplicate fields.
+        context: takes the warnings about them.
+        sent: the text of the objects inside it, by path.
+
+    Raises:
+        Refusal: 400, it does not fit, or strict decoding finds fault with it.
+    """
+    strictness = Strictness(texts=sent or {})
+    api_version = request.target.api_version
+    version = request.target.version
+    try:
+        obj: Object = decode(value, kind.type_of(api_version), strictness)
+    except WrongType as error:
+        message = f"{kind.kind} in version {_quoted(version)} cannot be handled as a {kind.kind}: {error}"
+        raise bad_request(message) from None
+    if strictness.problems and validation == "Strict":
+        found = ", ".join(strictness.problems)
+        raise bad_request(
+            f"{kind.kind} in version {_quoted(version)} cannot be handled as a {kind.kind}: "
+            f"strict decoding error: {found}"
+        )
+    if validation == "Warn":
+        context.warnings += strictness.problems
+    obj.setdefault("metadata", {})
+    return obj
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'

@@ -1,0 +1,214 @@
+"""Delete and deletecollection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from dra_kit.apiserver.answers import bad_request, conflict, invalid, not_found, success
+from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.schema.decode import decode
+from dra_kit.apiserver.schema.scalars import WrongType
+from dra_kit.apiserver.storage import Stored
+from dra_kit.apiserver.verbs.bodies import NoJson, parse
+from dra_kit.apiserver.verbs.read import Selection
+from dra_kit.apiserver.verbs.write import Write
+from dra_kit.resource.fielderror import ErrorKind, FieldError
+
+_ORPHAN: Final = "orphan"
+_FOREGROUND: Final = "foregroundDeletion"
+_POLICIES: Final = ("Background", "Foreground", "Orphan")
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """``metav1.DeleteOptions``."""
+
+    dry_run: bool = False
+    grace_seconds: int | None = None
+    policy: str = ""
+    uid: str | None = None
+    resource_version: str | None = None
+
+    @classmethod
+    def parse(cls, request: Request) -> DeleteOptions:
+        """Reads them from the body, or from the query when there is no body.
+
+        Raises:
+            Refusal: 400 or 422.
+        """
+        value: Any = {}
+        if request.body:
+            try:
+                value = parse(request.body, request.content_type, {"DeleteOptions": "meta/v1.DeleteOptions"})
+                if value is not None and not isinstance(value, dict):
+                    raise bad_request("couldn't get version/kind; json parse error: the body is no object")
+                value = decode(value or {}, "meta/v1.DeleteOptions")
+                if value.get("kind", "DeleteOptions") != "DeleteOptions":
+                    raise bad_request(
+                        f'no kind "{value["kind"]}" is registered for version "{value.get("apiVersion")}"'
+                    )
+            except (NoJson, WrongType) as error:
+                raise bad_request(str(error)) from None
+        else:
+            query = request.query
+            value = {
+                "gracePeriodSeconds": query.number("gracePeriodSeconds"),
+                "propagationPolicy": query.text("propagationPolicy") or None,
+                "dryRun": list(query.values.get("dryRun", ())),
+                "orphanDependents": query.flag("orphanDependents") if "orphanDependents" in query.values else None,
+            }
+        return cls._checked(value, request)
+
+    @classmethod
+    def _checked(cls, value: Object, request: Request) -> DeleteOptions:
+        errors: list[FieldError] = []
+        policy, orphan = value.get("propagationPolicy"), value.get("orphanDependents")
+        if policy is not None and orphan is not None:
+            detail = "orphanDependents and deletionPropagation cannot be both set"
+            errors.append(FieldError("propagationPolicy", ErrorKind.INVALID, policy, detail))
+        if policy is not None and policy not in _POLICIES:
+            detail = 'supported values: "Foreground", "Background", "Orphan", "nil"'
+            errors.append(FieldError("propagationPolicy", ErrorKind.UNSUPPORTED, policy, detail))
+        dry_run = value.get("dryRun") or list(request.query.values.get("dryRun", ()))
+        if any(item != "All" for item in dry_run):
+            errors.append(FieldError("dryRun", ErrorKind.UNSUPPORTED, dry_run, 'supported values: "All"'))
+        if errors:
+            raise invalid("meta.k8s.io", "DeleteOptions", "", errors)
+        if orphan is not None:
+            policy = "Orphan" if orphan else "Background"
+        preconditions = value.get("preconditions") or {}
+        return cls(
+            bool(dry_run), value.get("gracePeriodSeconds"), policy or "", preconditions.get("uid"),
+            preconditions.get("resourceVersion"),
+        )  # fmt: skip
+
+
+async def delete(api: Api, kind: Kind, request: Request) -> Answer:
+    """DELETE of one object.
+
+    Raises:
+        Refusal: it is not deleted.
+    """
+    options = DeleteOptions.parse(request)
+    target = request.target
+    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+    if stored is None:
+        raise not_found(kind.group, kind.plural, target.name)
+    context = api.context(request)
+    _check(options, stored, kind)
+    await api.admission.review(_write(api, kind, request, options), "DELETE", None, stored.object)
+    return _answer(api, kind, request, *remove(api, kind, stored, options, context))
+
+
+def _write(api: Api, kind: Kind, request: Request, options: DeleteOptions) -> Write:
+    return Write(api, kind, request, WriteOptions(dry_run=options.dry_run))
+
+
+def _check(options: DeleteOptions, stored: Stored, kind: Kind) -> None:
+    metadata = stored.object["metadata"]
+    name = metadata["name"]
+    text = (
+        "the {what} in the precondition ({given}) does not match the {what} in record ({real}). "
+        "The object might have been {how}"
+    )
+    if options.uid is not None and options.uid != metadata["uid"]:
+        cause = text.format(what="UID", given=options.uid, real=metadata["uid"], how="deleted and then recreated")
+        raise conflict(kind.group, kind.kind, name, cause)
+    given, real = options.resource_version, metadata["resourceVersion"]
+    if given is not None and given != real:
+        cause = text.format(what="ResourceVersion", given=given, real=real, how="modified")
+        raise conflict(kind.group, kind.kind, name, cause)
+
+
+def remove(api: Api, kind: Kind, stored: Stored, options: DeleteOptions, context: Context) -> tuple[Object, bool]:
+    """Marks or removes an object; the object afterwards and whether it is gone."""
+    obj = stored.object
+    metadata = dict(obj["metadata"])
+    key = kind.key(metadata.get("namespace", ""), metadata["name"])
+    finalizers = _with_policy(metadata.get("finalizers") or [], options.policy)
+    grace = kind.strategy.grace_period(obj, options.grace_seconds)
+    gone = not finalizers and not grace and kind.strategy.removable(obj)
+    if gone:
+        if kind.strategy.graceful:
+            obj = _marked(kind, {**obj, "metadata": metadata}, 0, context.now)
+        if options.dry_run:
+            return obj, True
+        if kind.strategy.graceful:
+            api.storage.update(kind.resource, key, obj)
+        return api.storage.delete(kind.resource, key).object, True
+    marked = "deletionTimestamp" in metadata
+    old_grace = metadata.get("deletionGracePeriodSeconds")
+    if not marked or (old_grace is not None and grace < old_grace):
+        metadata = _marked(kind, {**obj, "metadata": metadata}, grace, context.now)["metadata"]
+    if finalizers != (metadata.get("finalizers") or []):
+        metadata["finalizers"] = finalizers
+    changed = kind.strategy.deleting({**obj, "metadata": metadata})
+    if changed == obj or options.dry_run:
+        return changed, False
+    return api.storage.update(kind.resource, key, api.pruned(kind, changed)).object, False
+
+
+def _marked(kind: Kind, obj: Object, grace: int, moment: str) -> Object:
+    metadata = dict(obj["metadata"])
+    if "deletionTimestamp" not in metadata and kind.generation:
+        metadata["generation"] = metadata.get("generation", 0) + 1
+    metadata["deletionTimestamp"] = _later(moment, grace)
+    metadata["deletionGracePeriodSeconds"] = grace
+    return {**obj, "metadata": metadata}
+
+
+def _with_policy(finalizers: list[str], policy: str) -> list[str]:
+    """The finalizers that make a garbage collector orphan dependents, or delete them first."""
+    wanted = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}.get(policy)
+    if not policy:
+        return finalizers
+    kept = [item for item in finalizers if item not in {_ORPHAN, _FOREGROUND}]
+    return [*kept, wanted] if wanted else kept
+
+
+def _later(now: str, seconds: int) -> str:
+    moment = datetime.strptime(now, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) + timedelta(seconds=seconds)
+    return moment.isoformat()[:19] + "Z"
+
+
+def _answer(api: Api, kind: Kind, request: Request, obj: Object, gone: bool) -> Answer:
+    metadata = obj["metadata"]
+    if gone and kind.deletion_status:
+        return Answer(success(metadata["name"], kind.group, kind.plural, metadata["uid"]))
+    return Answer(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
+
+
+async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
+    """DELETE of all objects that the selectors choose; answers with the list of them as they were.
+
+    Raises:
+        Refusal: one of them is not deleted.
+    """
+    selection = Selection.of(kind, request)
+    options = DeleteOptions.parse(request)
+    context = api.context(request)
+    found = [
+        stored for _, stored in api.storage.items(kind.resource, selection.prefix) if selection.matches(stored.object)
+    ]
+    revision = api.storage.revision
+    for stored in found:
+        _check(options, stored, kind)
+        await api.admission.review(_write(api, kind, request, options), "DELETE", None, stored.object)
+        metadata = stored.object["metadata"]
+        current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
+        if current is not None:
+            remove(api, kind, current, options, context)
+    api_version = request.target.api_version
+    items = [api.wire(kind, stored.object, api_version) for stored in found]
+    if not api.registry.is_custom(kind):
+        items = [{key: value for key, value in item.items() if key not in {"kind", "apiVersion"}} for item in items]
+    body = {
+        "kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version,
+        "metadata": {"resourceVersion": str(revision)}, "items": items,
+    }  # fmt: skip
+    return Answer(body, kind=kind, items=[stored.object for stored in found])

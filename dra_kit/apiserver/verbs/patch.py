@@ -1,0 +1,119 @@
+"""Patch: from the stored object to the one that an update would have sent."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dra_kit.apiserver.answers import Refusal, bad_request, invalid, not_found
+from dra_kit.apiserver.api import Answer, Api, Request, encode
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.patches import json as json_patch
+from dra_kit.apiserver.patches import merge, strategic
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.storage import Stored
+from dra_kit.apiserver.verbs.apply import apply
+from dra_kit.apiserver.verbs.bodies import typed
+from dra_kit.apiserver.verbs.write import Write, change
+from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.values.json import loads
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY: Final = "application/apply-patch+yaml"
+_ATTEMPTS: Final = 5
+
+
+async def patch(api: Api, kind: Kind, request: Request) -> Answer:
+    """PATCH of an object or of its status; tried again when the object changes in the meantime.
+
+    Raises:
+        Refusal: the object is not changed.
+    """
+    supported = {JSON_PATCH, MERGE_PATCH, APPLY}
+    if not api.registry.is_custom(kind):
+        supported.add(STRATEGIC_PATCH)
+    if request.content_type not in supported:
+        raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+    is_apply = request.content_type == APPLY
+    options = WriteOptions.parse(request.query, "PatchOptions", request.agent, apply=is_apply)
+    write = Write(api, kind, request, options)
+    if is_apply:
+        return await apply(write)
+    body = _parsed(request)
+    for attempt in range(_ATTEMPTS):
+        stored = _stored(write)
+        context = api.context(request)
+        wire = _patched(write, stored, body, context)
+        _check_identity(wire, stored.object)
+        try:
+            return await change(write, stored, wire, context)
+        except Refusal as refusal:
+            changed_meanwhile = refusal.reason == "Conflict" and _stored(write) is not stored
+            if not changed_meanwhile or attempt == _ATTEMPTS - 1:
+                raise
+    raise AssertionError("the last attempt answers or raises")
+
+
+def _stored(write: Write) -> Stored:
+    kind, target = write.kind, write.request.target
+    stored = write.api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+    if stored is None:
+        raise not_found(kind.group, kind.plural, target.name)
+    return stored
+
+
+def _parsed(request: Request) -> Any:
+    try:
+        return loads(request.body)
+    except ValueError as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+
+
+def _patched(write: Write, stored: Stored, body: Any, context: Context) -> Object:
+    kind, request = write.kind, write.request
+    api_version = request.target.api_version
+    current = write.api.wire(kind, stored.object, api_version)
+    try:
+        if request.content_type == JSON_PATCH:
+            value = json_patch.apply(current, body)
+        elif not isinstance(body, dict):
+            raise bad_request("json: cannot unmarshal the patch into a map")
+        elif request.content_type == MERGE_PATCH:
+            value = merge.apply(current, body)
+        else:
+            value = strategic.apply(current, body, kind.type_of(api_version))
+    except json_patch.PatchInvalid as error:
+        raise bad_request(f"error decoding patch: {error}") from None
+    except json_patch.PatchFailed:
+        raise Refusal(422, "Invalid", "the server rejected our request due to an error in our request") from None
+    except strategic.PatchFailed as error:
+        raise Refusal(500, "", str(error)) from None
+    if not isinstance(value, dict) or (value.get("kind"), value.get("apiVersion")) != (kind.kind, api_version):
+        detail = "a patch may not change apiVersion or kind"
+        raise invalid("", "", "", [invalid_field("patch", value, detail)])
+    try:
+        return typed(value, request, kind, write.options.field_validation, context)
+    except Refusal as refusal:
+        # the API server shows a strategic patch as Go prints it, and what the others made of the object
+        shown = go_text(body) if request.content_type == STRATEGIC_PATCH else encode(value).decode()
+        detail = refusal.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
+        raise invalid("", "", "", [invalid_field("patch", shown, detail)]) from None
+
+
+def go_text(value: Any) -> str:
+    """A JSON value as Go prints maps and slices."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(go_text, value))}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)
+
+
+def _check_identity(wire: Object, old: Object) -> None:
+    name, expected = wire["metadata"].get("name"), old["metadata"]["name"]
+    if name != expected:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({expected})")

@@ -1,0 +1,186 @@
+"""Get and list."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dra_kit.apiserver.answers import bad_request, expired, invalid, not_found
+from dra_kit.apiserver.api import Answer, Api, Request, encode
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.requests import Query
+from dra_kit.apiserver.resource_versions import CONTINUE_EXPIRED, EXPIRED, parse_version, too_large
+from dra_kit.apiserver.selectors import fields, labels
+from dra_kit.apiserver.selectors.fields import FieldSelector, reader
+from dra_kit.apiserver.selectors.labels import LabelSelector
+from dra_kit.apiserver.storage import Compacted, Stored
+from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden
+
+_META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a collection a request is about.
+
+    Attributes:
+        prefix: of the keys.
+        labels: label selector.
+        fields: field selector.
+    """
+
+    prefix: str
+    labels: LabelSelector
+    fields: FieldSelector
+
+    @classmethod
+    def of(cls, kind: Kind, request: Request) -> Selection:
+        """Reads it from a request.
+
+        Raises:
+            Refusal: 400, a selector does not read.
+        """
+        target, query = request.target, request.query
+        readable = {"metadata.name": _META_FIELDS["metadata.name"], **kind.fields}
+        if kind.namespaced:
+            readable["metadata.namespace"] = _META_FIELDS["metadata.namespace"]
+        selected = fields.parse(query.text("fieldSelector"), readable, _unknown_field(kind, target.api_version))
+        prefix = ""
+        if kind.namespaced and target.namespace:
+            prefix = f"{target.namespace}/"
+        return cls(prefix, labels.parse(query.text("labelSelector")), selected)
+
+    def __bool__(self) -> bool:
+        return bool(self.labels) or bool(self.fields)
+
+    def matches(self, obj: Object) -> bool:
+        """Whether a stored object is one of them; its key is not looked at."""
+        return self.fields.matches(obj) and self.labels.matches(obj)
+
+
+def _unknown_field(kind: Kind, api_version: str) -> Callable[[str], str]:
+    def text(field: str) -> str:
+        if kind.own_selectors:
+            return f"field label not supported for {api_version}, Kind={kind.kind}: {field}"
+        if not kind.group and kind.fields:
+            return f"field label not supported: {field}"
+        return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+
+    return text
+
+
+def get(api: Api, kind: Kind, request: Request) -> Answer:
+    """One object.
+
+    Raises:
+        Refusal: 404.
+    """
+    parse_version(request.query.text("resourceVersion"), code=500)
+    target = request.target
+    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+    if stored is None:
+        raise not_found(kind.group, kind.plural, target.name)
+    return Answer(api.encoded(kind, stored, target.api_version), kind=kind, items=[stored.object])
+
+
+def list_objects(api: Api, kind: Kind, request: Request) -> Answer:
+    """A collection, or a page of it.
+
+    Raises:
+        Refusal: 400, 410 or 504.
+    """
+    selection = Selection.of(kind, request)
+    page = _page(api, kind, request.query, selection)
+    metadata: Object = {"resourceVersion": str(page.revision)}
+    if page.next_key:
+        metadata["continue"] = _token(page.revision, page.next_key)
+        if not selection:
+            metadata["remainingItemCount"] = page.remaining
+    api_version = request.target.api_version
+    items = [api.encoded(kind, stored, api_version) for stored in page.items]
+    if not api.registry.is_custom(kind):  # typed lists name the type of their items nowhere
+        skipped = len(encode({"kind": kind.kind, "apiVersion": api_version}))
+        items = [b"{" + item[skipped:] for item in items]
+    head = {"kind": kind.list_kind or f"{kind.kind}List", "apiVersion": api_version, "metadata": metadata}
+    body = encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}"
+    return Answer(body, kind=kind, items=[stored.object for stored in page.items])
+
+
+@dataclass(slots=True)
+class _Page:
+    items: list[Stored]
+    revision: int
+    next_key: str = ""
+    remaining: int = 0
+
+
+def _page(api: Api, kind: Kind, query: Query, selection: Selection) -> _Page:
+    storage = api.storage
+    limit = max(query.number("limit") or 0, 0)
+    version, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
+    token = query.text("continue")
+    _check_options(version, match, token, "sendInitialEvents" in query.values)
+    limit = 0 if version == "0" else limit
+    start = selection.prefix
+    if token:
+        revision, start = _read_token(token)
+    else:
+        revision = parse_version(version, code=400)
+        if revision > storage.revision:
+            raise too_large(revision, storage.revision)
+        exact = match == "Exact" or (not match and limit and version not in {"", "0"})
+        revision = revision if exact else storage.revision
+    try:
+        found = storage.items_at(revision, kind.resource, selection.prefix)
+    except Compacted:
+        raise expired(CONTINUE_EXPIRED if token else EXPIRED) from None
+    if start > selection.prefix:
+        found = [(key, stored) for key, stored in found if key >= start]
+    page: list[Stored] = []
+    for i, (key, stored) in enumerate(found):
+        if limit and len(page) == limit:
+            # whether the rest matches is not looked at
+            return _Page(page, revision, key, len(found) - i)
+        if selection.matches(stored.object):
+            page.append(stored)
+    return _Page(page, revision)
+
+
+def _check_options(version: str, match: str, token: str, initial_events: bool) -> None:
+    errors: list[FieldError] = []
+    if initial_events:
+        errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if match:
+        conditions = (("unless resourceVersion is provided", not version), ("when continue is provided", bool(token)))
+        errors += [
+            forbidden("resourceVersionMatch", f"resourceVersionMatch is forbidden {condition}")
+            for condition, met in conditions
+            if met
+        ]
+        if match not in {"Exact", "NotOlderThan"}:
+            detail = 'supported values: "Exact", "NotOlderThan", ""'
+            errors.append(FieldError("resourceVersionMatch", ErrorKind.UNSUPPORTED, match, detail))
+        elif match == "Exact" and version == "0":
+            detail = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            errors.append(forbidden("resourceVersionMatch", detail))
+    if errors:
+        raise invalid("meta.k8s.io", "ListOptions", "", errors)
+    if token and version not in {"", "0"}:
+        raise bad_request("specifying resource version is not allowed when using continue")
+
+
+def _token(revision: int, key: str) -> str:
+    text = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": key}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, str]:
+    try:
+        value = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return int(value["rv"]), str(value["start"])
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        raise bad_request(f"continue key is not valid: {error}") from None

@@ -1,0 +1,176 @@
+"""Watch: the changes of a collection as they happen, from any remembered point on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit.apiserver.answers import Refusal, expired, invalid
+from dra_kit.apiserver.api import Api, Request, encode
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.resource_versions import parse_version, too_large
+from dra_kit.apiserver.storage import Change, Compacted, Stored
+from dra_kit.apiserver.verbs.read import Selection
+from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden
+
+BOOKMARK_SECONDS: Final = 60
+DEFAULT_TIMEOUT_SECONDS: Final = 1800
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+EventBody = Callable[[Stored], bytes]
+"""The JSON of an object in the form that the client asked for."""
+
+
+@dataclass(slots=True)
+class _Options:
+    version: int
+    from_now: bool
+    bookmarks: bool
+    initial_events: bool
+    timeout: float
+
+    @classmethod
+    def parse(cls, request: Request) -> _Options:
+        query = request.query
+        text, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
+        send_initial = query.flag("sendInitialEvents")
+        errors: list[FieldError] = []
+        if "sendInitialEvents" in query.values:
+            if match != "NotOlderThan":
+                detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+                errors.append(forbidden("resourceVersionMatch", detail))
+            if match and match != "NotOlderThan":
+                detail = 'supported values: "NotOlderThan"'
+                errors.append(FieldError("resourceVersionMatch", ErrorKind.UNSUPPORTED, match, detail))
+        elif match:
+            errors.append(
+                forbidden(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                )
+            )
+        if errors:
+            raise invalid("meta.k8s.io", "ListOptions", "", errors)
+        version = parse_version(text, code=500)
+        timeout = query.number("timeoutSeconds") or DEFAULT_TIMEOUT_SECONDS
+        from_start = version == 0 and "sendInitialEvents" not in query.values
+        return cls(version, version == 0, query.flag("allowWatchBookmarks"), send_initial or from_start, timeout)
+
+
+class Watch:
+    """One open watch; it sees every change from the moment it is made.
+
+    Args:
+        api: where.
+        kind: of the objects.
+        request: the request.
+
+    Raises:
+        Refusal: the request is no valid watch.
+    """
+
+    def __init__(self, api: Api, kind: Kind, request: Request) -> None:
+        self._api, self._kind, self._request = api, kind, request
+        self._selection = Selection.of(kind, request)
+        self._name = request.target.name
+        self._options = options = _Options.parse(request)
+        storage = api.storage
+        if options.version > storage.revision:
+            raise too_large(options.version, storage.revision)
+        self._pending: deque[Change] = deque()
+        self._wake = asyncio.Event()
+        self._failure: Refusal | None = None
+        self._initial: list[Stored] = []
+        self._seen = storage.revision
+        if options.initial_events:
+            items = storage.items(kind.resource, self._selection.prefix)
+            self._initial = [stored for _, stored in items if self._selection.matches(stored.object)]
+        elif not options.from_now:
+            try:
+                self._pending.extend(storage.changes_since(options.version, kind.resource))
+            except Compacted:
+                text = f"too old resource version: {options.version} ({storage.compacted})"
+                self._failure = expired(text)
+        self._stop = storage.listen(kind.resource, self._on_change)
+
+    def _on_change(self, change: Change) -> None:
+        self._pending.append(change)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Sees no more changes."""
+        self._stop()
+
+    async def events(self, body: EventBody, bookmark_seconds: float = BOOKMARK_SECONDS) -> AsyncIterator[bytes]:
+        """The events, each as a line of JSON, until the time of the request is over."""
+        if self._failure is not None:
+            yield _line("ERROR", encode(self._failure.status()))
+            return
+        for stored in self._initial:
+            yield _line("ADDED", body(stored))
+        if self._initial_end_wanted():
+            yield self._bookmark(initial_end=True)
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._options.timeout
+        bookmark = loop.time() + bookmark_seconds
+        while True:
+            while self._pending:
+                change = self._pending.popleft()
+                self._seen = change.revision
+                for line in self._lines(change, body):
+                    yield line
+            self._wake.clear()
+            now = loop.time()
+            if now >= end:
+                return
+            if now >= bookmark:
+                bookmark = now + bookmark_seconds
+                if self._options.bookmarks:
+                    yield self._bookmark()
+            try:
+                async with asyncio.timeout(min(end, bookmark) - now):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._seen = max(self._seen, self._api.storage.revision) if not self._pending else self._seen
+
+    def _initial_end_wanted(self) -> bool:
+        return self._options.bookmarks and self._request.query.flag("sendInitialEvents")
+
+    def _lines(self, change: Change, body: EventBody) -> Iterator[bytes]:
+        if not change.key.startswith(self._selection.prefix):
+            return
+        matches = self._selection.matches
+        before = change.previous is not None and matches(change.previous.object)
+        after = change.type != "DELETED" and matches(change.stored.object)
+        if after:
+            yield _line("MODIFIED" if before else "ADDED", body(change.stored))
+        elif before:
+            yield _line("DELETED", body(self._last(change)))
+
+    @staticmethod
+    def _last(change: Change) -> Stored:
+        """The object as the client knew it, with the revision at which it left its view."""
+        if change.type == "DELETED" or change.previous is None:
+            return change.stored
+        metadata: Object = {**change.previous.object["metadata"], "resourceVersion": str(change.revision)}
+        return Stored({**change.previous.object, "metadata": metadata}, change.revision)
+
+    def _bookmark(self, *, initial_end: bool = False) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(max(self._seen, 1))}
+        if initial_end:
+            metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
+        obj = {"kind": self._kind.kind, "apiVersion": self._kind.storage_api_version, "metadata": metadata}
+        return _line("BOOKMARK", body_of(self._api, self._kind, self._request.target.api_version, obj))
+
+
+def body_of(api: Api, kind: Kind, api_version: str, obj: Object) -> bytes:
+    """A bookmark's object: metadata, and what a typed object writes besides."""
+    return encode(api.wire(kind, api.pruned(kind, obj), api_version))
+
+
+def _line(type_: str, obj: bytes) -> bytes:
+    return b'{"type":"' + type_.encode() + b'","object":' + obj + b"}\n"

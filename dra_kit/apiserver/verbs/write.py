@@ -1,0 +1,289 @@
+"""Create and update: what every write goes through before it is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dra_kit.apiserver import metadata
+from dra_kit.apiserver.answers import (
+    MODIFIED,
+    Refusal,
+    already_exists,
+    bad_request,
+    conflict,
+    invalid,
+    not_found,
+)
+from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.managed import Manager, Operation
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.schema.defaults import apply_defaults
+from dra_kit.apiserver.storage import Stored
+from dra_kit.apiserver.verbs.bodies import read_object
+from dra_kit.apiserver.verbs.tracking import tracked
+from dra_kit.resource.fielderror import FieldError
+from dra_kit.resource.fielderror import invalid as invalid_field
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write.
+
+    Attributes:
+        api: where.
+        kind: of the object.
+        request: who asks for it.
+        options: of the request.
+    """
+
+    api: Api
+    kind: Kind
+    request: Request
+    options: WriteOptions
+
+    @property
+    def subresource(self) -> str:
+        """The part of the object that is written; empty for all but the status."""
+        return self.request.target.subresource
+
+    @property
+    def type_name(self) -> str:
+        """The type of the request's version."""
+        return self.kind.type_of(self.request.target.api_version)
+
+    def manager(self, operation: Operation, time: str) -> Manager:
+        """Who writes, without fields."""
+        version = self.request.target.api_version
+        return Manager(self.options.field_manager, operation, version, self.subresource, frozenset(), time)
+
+    def invalid(self, name: str, errors: list[FieldError]) -> None:
+        """Raises when there are errors."""
+        if errors:
+            raise invalid(self.kind.group, self.kind.kind, name, errors)
+
+    def answer(self, stored: Stored | Object, context: Context, code: int = 200) -> Answer:
+        """The written object in the request's version."""
+        api_version = self.request.target.api_version
+        if isinstance(stored, Stored):
+            body: Object | bytes = self.api.encoded(self.kind, stored, api_version)
+            obj = stored.object
+        else:
+            body, obj = self.api.wire(self.kind, stored, api_version), stored
+        return Answer(body, code, self.kind, [obj], context.warnings)
+
+
+async def create(api: Api, kind: Kind, request: Request) -> Answer:
+    """POST to a collection.
+
+    Raises:
+        Refusal: the object is not created.
+    """
+    options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
+    context = api.context(request)
+    obj = read_object(request, kind, options.field_validation, context)
+    return await create_object(Write(api, kind, request, options), obj, context)
+
+
+async def create_object(
+    write: Write, obj: Object, context: Context, managed_fields: list[Object] | None = None
+) -> Answer:
+    """Creates a decoded object of the request's version.
+
+    Args:
+        write: the write.
+        obj: the object.
+        context: of the request.
+        managed_fields: those of an apply; without them the writer owns what it writes.
+    """
+    api, kind, request = write.api, write.kind, write.request
+    api_version = request.target.api_version
+    apply_defaults(obj, kind.type_of(api_version))
+    kind.strategy.default(obj, context)
+    if managed_fields is None and kind.managed:
+        managed_fields = tracked(None, obj, write.type_name, write.manager("Update", context.now))
+    obj = api.to_storage(kind, obj, api_version)
+    _set_namespace(obj, kind, request)
+    context.warnings += metadata.deduplicate_owners(obj)
+    meta = obj["metadata"]
+    api.require_namespace(kind, request, meta.get("name") or "")
+    kind.strategy.admit(obj, None, context, "")
+    if meta.get("resourceVersion") not in {None, "", "0"}:
+        raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
+    meta.pop("resourceVersion", None)
+    metadata.fill_for_create(obj, kind, context.now)
+    kind.strategy.prepare_for_create(obj, context)
+    errors = metadata.validate(obj, kind)
+    errors += kind.strategy.validate(obj, context)
+    write.invalid(meta.get("name") or "", kind.strategy.said(errors, context))
+    context.warnings += kind.strategy.warnings(obj, None, context)
+    _set_managed_fields(obj, managed_fields)
+    obj = api.pruned(kind, obj)
+    context.warnings += await api.admission.review(write, "CREATE", obj, None)
+    name = obj["metadata"]["name"]
+    key = kind.key(request.target.namespace, name)
+    present = api.storage.get(kind.resource, key)
+    if present is not None:
+        raise already_exists(kind.group, kind.plural, name, deleted="deletionTimestamp" in present.object["metadata"])
+    if write.options.dry_run:
+        return write.answer(obj, context, 201)
+    return write.answer(api.storage.create(kind.resource, key, obj), context, 201)
+
+
+def _set_namespace(obj: Object, kind: Kind, request: Request) -> None:
+    meta, namespace = obj["metadata"], request.target.namespace
+    if not kind.namespaced:
+        meta.pop("namespace", None)
+        return
+    if meta.get("namespace") and meta["namespace"] != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    meta["namespace"] = namespace
+
+
+async def update(api: Api, kind: Kind, request: Request) -> Answer:
+    """PUT of an object or of its status.
+
+    Raises:
+        Refusal: the object is not changed.
+    """
+    options = WriteOptions.parse(request.query, "UpdateOptions", request.agent)
+    context = api.context(request)
+    wire = read_object(request, kind, options.field_validation, context)
+    name = request.target.name
+    given = wire["metadata"].get("name")
+    if not given:
+        raise bad_request(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if given != name:
+        raise bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    key = kind.key(request.target.namespace, name)
+    stored = api.storage.get(kind.resource, key)
+    write = Write(api, kind, request, options)
+    if stored is None:
+        if kind.create_on_update and not request.target.subresource:
+            return await create_object(write, wire, context)
+        raise not_found(kind.group, kind.plural, name)
+    uid, old_uid = wire["metadata"].get("uid"), stored.object["metadata"]["uid"]
+    if uid and uid != old_uid:
+        # the text of the storage layer, as the API server passes it on
+        cause = (
+            f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{key}, ResourceVersion: 0, "
+            f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
+        )
+        raise conflict(kind.group, kind.plural, name, cause)
+    return await change(write, stored, wire, context)
+
+
+async def change(
+    write: Write, stored: Stored, wire: Object, context: Context, managed_fields: list[Object] | None = None
+) -> Answer:
+    """Replaces a stored object by a decoded one of the request's version.
+
+    Args:
+        write: the write.
+        stored: the object before.
+        wire: the object after.
+        context: of the request.
+        managed_fields: those of an apply; without them the writer owns what it changes.
+
+    Raises:
+        Refusal: 409 when the object changed in the meantime, or the object is not valid.
+    """
+    api, kind, request = write.api, write.kind, write.request
+    api_version = request.target.api_version
+    old = stored.object
+    name = old["metadata"]["name"]
+    apply_defaults(wire, kind.type_of(api_version))
+    kind.strategy.default(wire, context)
+    if managed_fields is None and kind.managed:
+        before = api.wire(kind, old, api_version)
+        managed_fields = _tracked(write, before, wire, context)
+    obj = api.to_storage(kind, wire, api_version)
+    _set_namespace(obj, kind, request)
+    context.warnings += metadata.deduplicate_owners(obj)
+    _check_version(obj, stored, kind, write.request.target.version)
+    kind.strategy.admit(obj, old, context, write.subresource)
+    obj = _prepared(write, obj, old, context)
+    metadata.fill_for_update(obj, old)
+    errors = metadata.validate_update(obj, old) + metadata.validate(obj, kind)
+    if write.subresource == "status":
+        errors += kind.strategy.validate_status(obj, old, context)
+    else:
+        errors += kind.strategy.validate_update(obj, old, context)
+    write.invalid(name, kind.strategy.said(errors, context))
+    context.warnings += kind.strategy.warnings(obj, old, context)
+    obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+    _set_managed_fields(obj, managed_fields)
+    obj = api.pruned(kind, obj)
+    if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old):
+        obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    context.warnings += await api.admission.review(write, "UPDATE", obj, old)
+    return _store(write, stored, obj, context)
+
+
+def _set_managed_fields(obj: Object, managed_fields: list[Object] | None) -> None:
+    if managed_fields:
+        obj["metadata"]["managedFields"] = managed_fields
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def _tracked(write: Write, before: Object, wire: Object, context: Context) -> list[Object] | None:
+    """Managed fields after an update; what the subresource does not reach counts as unchanged."""
+    if write.subresource == "status":
+        wire = {**before, "status": wire.get("status"), "metadata": {**before["metadata"], **{
+            name: wire["metadata"].get(name) for name in ("managedFields", *write.kind.strategy.metadata_with_status)
+            if name in wire["metadata"]}}}  # fmt: skip
+    elif write.kind.status and "status" in before:
+        wire = {**wire, "status": before["status"]}
+    return tracked(before, wire, write.type_name, write.manager("Update", context.now))
+
+
+def _check_version(obj: Object, stored: Stored, kind: Kind, served: str) -> None:
+    version = obj["metadata"].get("resourceVersion") or "0"
+    if not version.isdecimal():
+        raise Refusal(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if version == "0" and not kind.unconditional_update and served not in kind.unconditional_versions:
+        error = invalid_field("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid(kind.group, kind.plural, stored.object["metadata"]["name"], [error])
+    if int(version) not in {0, stored.revision}:
+        raise conflict(kind.group, kind.plural, stored.object["metadata"]["name"], MODIFIED)
+
+
+def _prepared(write: Write, obj: Object, old: Object, context: Context) -> Object:
+    strategy = write.kind.strategy
+    if write.subresource != "status":
+        strategy.prepare_for_update(obj, old, context)
+        return obj
+    meta = dict(old["metadata"])
+    for field in ("resourceVersion", "managedFields", *strategy.metadata_with_status):
+        if field in obj["metadata"]:
+            meta[field] = obj["metadata"][field]
+        else:
+            meta.pop(field, None)
+    changed = {**old, "metadata": meta, "status": obj.get("status")}
+    strategy.prepare_for_status(changed, old, context)
+    return changed
+
+
+def _store(write: Write, stored: Stored, obj: Object, context: Context) -> Answer:
+    api, kind = write.api, write.kind
+    meta = obj["metadata"]
+    key = kind.key(meta.get("namespace", ""), meta["name"])
+    if api.storage.get(kind.resource, key) is not stored:
+        raise conflict(kind.group, kind.plural, meta["name"], MODIFIED)
+    finished = (
+        "deletionTimestamp" in meta
+        and not meta.get("finalizers")
+        and not meta.get("deletionGracePeriodSeconds")
+        and kind.strategy.removable(obj)
+    )
+    if finished:
+        if not write.options.dry_run:
+            api.storage.delete(kind.resource, key)
+        return write.answer(obj, context)
+    if obj == stored.object:
+        return write.answer(stored, context)
+    if write.options.dry_run:
+        return write.answer(obj, context)
+    return write.answer(api.storage.update(kind.resource, key, obj), context)

@@ -1,0 +1,241 @@
+"""``dra-kit sandbox``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dra_kit.cli.driver_settings import author_settings
+from dra_kit.cli.options import RoleCommand, path, target_of
+from dra_kit.errors import ConfigurationError
+from dra_kit.process import logging as process_logging
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from dra_kit.author.driver import Driver
+    from dra_kit.sandbox.session import Session
+    from dra_kit.sandbox.story import Story
+
+DOWN: Final = "down"
+_INSIST_SECONDS: Final = 2.0
+_INTERRUPTED: Final = 130
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class SandboxCommand(RoleCommand):
+    """Knows ``down``, which is no TARGET."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments as they came: a sandbox in the background gets them again."""
+        ctx.meta["arguments"] = list(args)
+        if target_of(click.Command.get_params(self, ctx), args) == DOWN:
+            return click.Command.parse_args(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=SandboxCommand)
+@click.argument("target")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=path(exists=True),
+    help="manifests to apply, a file or a folder; may be repeated",
+)
+@click.option(
+    "--story",
+    "stories",
+    multiple=True,
+    type=path(exists=True, file_okay=False),
+    help="folder of a story, or of several, to run; may be repeated",
+)
+@click.option(
+    "--nodes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="nodes; {node} in a setting of the driver stands for the node's name",
+)
+@click.option("--report", type=path(dir_okay=False), help="write what became of every pod there, as JSON")
+@click.option(
+    "--timeout",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="seconds for the pods of -f, and for each step of a story",
+)
+@click.option("--keep", is_flag=True, help="leave everything running in the end, until Ctrl-C")
+@click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' ends it")
+@click.option("--kubeconfig", type=path(dir_okay=False), help="write the cluster's kubeconfig there")
+@click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io")
+@click.option(
+    "--time-scale",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(min=0.01),
+    help="divide the waits of Kubernetes by this: retries, back-offs, grace periods",
+)
+@click.option(
+    "--webhook/--no-webhook",
+    default=True,
+    show_default=True,
+    help="have the driver's webhook refuse bad opaque configuration when it is applied",
+)
+@click.option(
+    "--log-level",
+    default="error",
+    show_default=True,
+    envvar="DRA_LOG_LEVEL",
+    show_envvar=True,
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="least level of the driver's log shown",
+)
+@click.pass_context
+def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt: skip
+    """Run TARGET in a Kubernetes cluster that lives in this one process, and show what happens.
+
+    TARGET is module:attr, ./file.py or a folder with a pyproject.toml, whose deviceclasses.yaml is applied first.
+    Containers run as local processes: no image is pulled, no mount is made.
+
+    Exit code 0: every pod of -f ended with 0, or is ready if it is not to end; every story was true. With neither,
+    everything runs until Ctrl-C.
+
+    \b
+      dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml
+      dra-kit sandbox . --story stories/order-by-claim
+      dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
+      dra-kit sandbox down
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    if target == DOWN:
+        _end(options["kubeconfig"])
+        return
+    if options["detach"]:
+        _detach(ctx, options)
+        return
+    process_logging.configure("text", options["log_level"].upper())
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(options["log_level"].upper())  # the sandbox looks at what is below, too
+    ctx.exit(asyncio.run(_run(_session(ctx, target, options))))
+
+
+def _end(kubeconfig: Path | None) -> None:
+    from dra_kit.sandbox.detached import end_detached
+
+    for sandbox in end_detached(kubeconfig):
+        click.echo(f"the sandbox of {sandbox.driver} has ended")
+
+
+def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
+    from dra_kit.sandbox.detached import detach
+
+    if options["stories"]:
+        raise click.UsageError("--detach and --story do not go together: nobody would see the story.")
+    sandbox = detach([word for word in ctx.meta["arguments"] if word != "--detach"])
+    click.echo(f"{sandbox.driver} runs in a cluster in the background, process {sandbox.pid}")
+    click.echo(f"  kubectl --kubeconfig {sandbox.kubeconfig} get resourceslices")
+    click.echo(f"  tail -f {sandbox.log}")
+    click.echo("  dra-kit sandbox down")
+
+
+def _session(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Session:
+    from dra_kit.process.target import load_drivers
+    from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+    from dra_kit.sandbox.detached import announce, is_detached
+    from dra_kit.sandbox.drivers import SandboxDriver, device_classes
+    from dra_kit.sandbox.live import LiveView
+    from dra_kit.sandbox.session import Session, Task
+
+    stories = _stories(options["stories"])
+    nodes = options["nodes"]
+    # the first one was loaded to know its options
+    drivers = (ctx.meta["driver"],) if nodes == 1 else tuple(load_drivers(target, nodes))
+    given = ctx.meta.get("driver_settings", {})
+
+    def ready(sandbox: Sandbox) -> None:
+        announce(sandbox.driver, sandbox.kubeconfig)
+
+    return Session(
+        SandboxDriver(drivers, lambda node: _settings(drivers[0], given, node), device_classes(target)),
+        SandboxSettings(
+            nodes=nodes,
+            alpha=options["alpha"],
+            time_scale=options["time_scale"],
+            kubeconfig=options["kubeconfig"],
+            webhook=options["webhook"],
+            edited=tuple(sorted({name for story in stories for step in story.steps for name in step.edits})),
+        ),
+        Task(
+            files=options["files"],
+            stories=stories,
+            timeout=options["timeout"],
+            keep=options["keep"] or is_detached(),
+            report=options["report"],
+        ),
+        LiveView(sys.stdout),
+        ready=ready,
+    )
+
+
+def _stories(paths: Sequence[Path]) -> tuple[Story, ...]:
+    from dra_kit.sandbox.story import EXPECT_FILE, find_stories, load_story
+
+    found: list[Path] = []
+    for folder in paths:
+        several = [folder] if (folder / EXPECT_FILE).exists() else list(find_stories(folder))
+        if not several:
+            raise ConfigurationError(f"--story {folder}: neither it nor a folder in it has an {EXPECT_FILE}")
+        found += several
+    return tuple(map(load_story, found))
+
+
+def _settings(driver: Driver[Any, Any], given: Mapping[str, object], node: str) -> BaseModel | None:
+    return author_settings(driver, {name: _on(node, value) for name, value in given.items()})
+
+
+def _on(node: str, value: Any) -> object:
+    """A setting with the node's name in it, where it asks for that."""
+    match value:
+        case str():
+            return value.replace("{node}", node)
+        case list():
+            return [_on(node, item) for item in value]
+        case dict():
+            return {name: _on(node, item) for name, item in value.items()}
+    return value
+
+
+async def _run(session: Session) -> int:
+    """Run until it is done or interrupted; the second signal ends the process at once."""
+    loop = asyncio.get_running_loop()
+    work = asyncio.ensure_future(session.run())
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        if interrupted:
+            return  # the same signal, sent to the process and to its group
+        interrupted = True
+        click.echo("\ntaking everything down; once more ends at once", err=True)
+        work.cancel()
+        loop.call_later(_INSIST_SECONDS, insist)
+
+    def insist() -> None:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        return await work
+    except asyncio.CancelledError:
+        return session.exit_code if session.lasting else _INTERRUPTED

@@ -1,0 +1,126 @@
+"""The older versions of resource.k8s.io as v1, and back; the objects are JSON.
+
+Source: Kubernetes 1.37.1 ``pkg/apis/resource/v1beta1/conversion.go``; v1beta2 and v1alpha3 have the shape of v1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from dra_kit.resource import v1
+from dra_kit.resource.fielderror import FieldError, GoStruct
+
+Object: TypeAlias = dict[str, Any]
+
+V1: Final = "resource.k8s.io/v1"
+V1BETA1: Final = "resource.k8s.io/v1beta1"
+_OUTSIDE_EXACTLY: Final = ("name", "exactly", "firstAvailable")
+_DEVICE_FIELD: Final = re.compile(r"^(spec\.devices\[\d+\])\.(?!name$)")
+_REQUEST_FIELD: Final = re.compile(r"^((?:spec\.)+devices\.requests\[\d+\])\.exactly\b")
+
+
+def to_v1(obj: Object, kind: str, api_version: str) -> Object:
+    """An object of some version with the content of v1; its ``apiVersion`` stays.
+
+    Args:
+        obj: not changed.
+        kind: its kind.
+        api_version: its version.
+    """
+    return _TO_V1[kind](obj) if api_version == V1BETA1 and kind in _TO_V1 else obj
+
+
+def from_v1(obj: Object, kind: str, api_version: str) -> Object:
+    """The reverse of :func:`to_v1`."""
+    return _FROM_V1[kind](obj) if api_version == V1BETA1 and kind in _FROM_V1 else obj
+
+
+def error_in(error: FieldError, api_version: str) -> FieldError:
+    """An error of a v1 object as it is said to somebody who sent another version.
+
+    Only what declarative rules find is told with the names of that version (measured on kube-apiserver 1.37.1).
+    """
+    if api_version != V1BETA1 or not error.declarative:
+        return error
+    path = _DEVICE_FIELD.sub(r"\1.basic.", error.path)
+    path = _REQUEST_FIELD.sub(r"\1", path)
+    value = error.value
+    if isinstance(value, v1.DeviceRequest):
+        value = GoStruct(_request_from_v1(value.to_json()))
+    return replace(error, path=path, value=value)
+
+
+def _slice_to_v1(obj: Object) -> Object:
+    """Devices lose their wrapper, empty node scopes are absent ones."""
+    spec = dict(obj.get("spec") or {})
+    for scope in ("nodeName", "allNodes"):
+        if not spec.get(scope):
+            spec.pop(scope, None)
+    if spec.get("devices"):
+        spec["devices"] = [
+            {"name": device.get("name", ""), **(device.get("basic") or {})} for device in spec["devices"]
+        ]
+    return {**obj, "spec": spec}
+
+
+def _slice_from_v1(obj: Object) -> Object:
+    spec = dict(obj["spec"])
+    if spec.get("devices"):
+        spec["devices"] = [
+            {"name": device["name"], "basic": {key: value for key, value in device.items() if key != "name"}}
+            for device in spec["devices"]
+        ]
+    return {**obj, "spec": spec}
+
+
+def _request_to_v1(request: Object) -> Object:
+    """What describes the devices goes below ``exactly``, if there is anything."""
+    exactly = {key: value for key, value in request.items() if key not in _OUTSIDE_EXACTLY}
+    converted: Object = {key: request[key] for key in ("name", "firstAvailable") if key in request}
+    if any(value not in ("", None, [], 0) for value in exactly.values()):
+        converted["exactly"] = exactly
+    return converted
+
+
+def _request_from_v1(request: Object) -> Object:
+    exactly = {"deviceClassName": "", **(request.get("exactly") or {})}
+    name = {"name": request["name"]} if "name" in request else {}
+    return name | exactly | {key: value for key, value in request.items() if key not in ("name", "exactly")}
+
+
+def _requests(spec: Object, convert: Callable[[Object], Object]) -> Object:
+    devices = spec.get("devices") or {}
+    if not devices.get("requests"):
+        return spec
+    return {**spec, "devices": {**devices, "requests": [convert(request) for request in devices["requests"]]}}
+
+
+def _claim_to_v1(obj: Object) -> Object:
+    return {**obj, "spec": _requests(obj.get("spec") or {}, _request_to_v1)}
+
+
+def _claim_from_v1(obj: Object) -> Object:
+    return {**obj, "spec": _requests(obj.get("spec") or {}, _request_from_v1)}
+
+
+def _template_to_v1(obj: Object) -> Object:
+    return {**obj, "spec": _claim_to_v1(obj.get("spec") or {})}
+
+
+def _template_from_v1(obj: Object) -> Object:
+    return {**obj, "spec": _claim_from_v1(obj.get("spec") or {})}
+
+
+_TO_V1: Final[Mapping[str, Callable[[Object], Object]]] = {
+    "ResourceSlice": _slice_to_v1,
+    "ResourceClaim": _claim_to_v1,
+    "ResourceClaimTemplate": _template_to_v1,
+}
+_FROM_V1: Final[Mapping[str, Callable[[Object], Object]]] = {
+    "ResourceSlice": _slice_from_v1,
+    "ResourceClaim": _claim_from_v1,
+    "ResourceClaimTemplate": _template_from_v1,
+}

@@ -1,0 +1,88 @@
+"""Feature gates of the API server, as far as resource.k8s.io is concerned.
+
+Source: Kubernetes 1.37.1, ``pkg/features/kube_features.go``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+_ON: Final = frozenset({
+    "DRAAdminAccess", "DRAConsumableCapacity", "DRADeviceBindingConditions", "DRADeviceTaintRules", "DRADeviceTaints",
+    "DRAExtendedResource", "DRAPartitionableDevices", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus",
+    "DRAResourceClaimGranularStatusAuthorization", "DynamicResourceAllocation", "NodeDeclaredFeatures",
+})  # fmt: skip
+_ALPHA: Final = frozenset({
+    "DRADerivedAttributes", "DRADeviceCompatibilityGroups", "DRAListTypeAttributes", "DRANodeAllocatableResources",
+    "DRAOptionalNodeOperations", "DRAPartitionableDevicesType", "DRAResourcePoolStatus", "DRAWorkloadResourceClaims",
+    "GenericWorkload",
+})  # fmt: skip
+_OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
+_LOCKED: Final = frozenset({
+    "DRAAdminAccess", "DRAExtendedResource", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus",
+    "DynamicResourceAllocation", "NodeDeclaredFeatures",
+})  # fmt: skip
+_NEEDS: Final = {
+    "DRADeviceTaintRules": ("DRADeviceTaints",),
+    "DRADeviceCompatibilityGroups": ("DRAPartitionableDevices",),
+    "DRAFractionalCapacityRange": ("DRAConsumableCapacity",),
+    "DRAPartitionableDevicesType": ("DRAPartitionableDevices", "DRAResourcePoolStatus"),
+    "DRAWorkloadResourceClaims": ("GenericWorkload",),
+}
+_SWITCH: Final = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGates:
+    """Which features are on.
+
+    Attributes:
+        enabled: names of the gates that are on.
+    """
+
+    enabled: frozenset[str] = _ON
+
+    @classmethod
+    def default(cls) -> Self:
+        """The gates of a plain Kubernetes 1.37."""
+        return cls()
+
+    @classmethod
+    def alpha(cls) -> Self:
+        """The default and every alpha gate of resource.k8s.io."""
+        return cls(_ON | _ALPHA)
+
+    def without(self, *names: str) -> FeatureGates:
+        """These gates with some switched off."""
+        return FeatureGates(self.enabled - set(names))
+
+    def switched(self, flags: str) -> FeatureGates:
+        """These gates with those changed that ``flags`` name.
+
+        Args:
+            flags: ``Name=true,Name=false``, as kube-apiserver's ``--feature-gates``.
+
+        Raises:
+            ValueError: a gate is unknown, locked by Kubernetes 1.37 or needs another one that is off, or the text has
+                another form.
+        """
+        enabled = set(self.enabled)
+        for flag in filter(None, (part.strip() for part in flags.split(","))):
+            name, _, value = flag.partition("=")
+            if name not in _ON | _ALPHA | _OTHERS:
+                known = ", ".join(sorted(_ON | _ALPHA | _OTHERS))
+                raise ValueError(f"{name} is no feature gate of resource.k8s.io; there are {known}")
+            if value.lower() not in _SWITCH:
+                raise ValueError(f"{flag!r} is no feature gate with its value; write {name}=true or {name}=false")
+            if not _SWITCH[value.lower()] and name in _LOCKED:
+                raise ValueError(f"{name} cannot be switched off: it is generally available in Kubernetes 1.37")
+            (enabled.add if _SWITCH[value.lower()] else enabled.discard)(name)
+        for name in sorted(enabled):
+            for needed in _NEEDS.get(name, ()):
+                if needed not in enabled:
+                    raise ValueError(f"{name} is on but needs {needed}, which is off; add {needed}=true")
+        return FeatureGates(frozenset(enabled))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.enabled

@@ -1,0 +1,154 @@
+"""The requests of a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dra_kit import cel
+from dra_kit.resource import names, v1
+from dra_kit.resource.fielderror import FieldError, declarative, duplicate, forbidden, invalid, required, unsupported
+from dra_kit.resource.validation.expressions import expression_cost, validate_expression, validate_selectors
+from dra_kit.resource.validation.formats import full_name
+from dra_kit.resource.validation.lists import limited, over_limit, repeated
+from dra_kit.resource.validation.tolerations import validate_tolerations
+
+REQUESTS_MAX: Final = 32
+ALTERNATIVES_MAX: Final = 8
+"""Subrequests of ``firstAvailable``."""
+
+DERIVED_ATTRIBUTES_MAX: Final = 32
+_MODES: Final = ("All", "ExactCount")
+_NOT_REFERENCED: Final = (
+    "must be referenced by at least one matchAttribute or distinctAttribute constraint targeting this request"
+)
+_ONE_OF: Final = "exactly one of `exactly` or `firstAvailable` is required"
+_REFERENCE: Final = (
+    "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+)
+
+
+def request_names(requests: Iterable[v1.DeviceRequest]) -> frozenset[str]:
+    """What constraints, configuration and results may name: ``request`` and ``request/subrequest``."""
+    found = set()
+    for request in requests:
+        found.add(request.name)
+        found |= {f"{request.name}/{alternative.name}" for alternative in request.first_available}
+    return frozenset(found)
+
+
+def validate_reference(reference: str, known: frozenset[str], path: str) -> list[FieldError]:
+    """The name of a request or subrequest where it is referred to."""
+    segments = reference.split("/")
+    errors = []
+    if len(segments) <= 2:
+        for segment in segments:
+            errors += _request_name(segment, path)
+    return errors if reference in known else [*errors, invalid(path, reference, _REFERENCE)]
+
+
+def validate_requests(claim: v1.DeviceClaim, path: str, declarations: cel.Environment) -> list[FieldError]:
+    """``requests`` of a claim; ``path`` is that of ``devices``."""
+    where = f"{path}.requests"
+    errors = over_limit(claim.requests, REQUESTS_MAX, where)
+    if not errors:
+        errors += repeated(claim.requests, lambda request: request.name, where)
+    for below, request in limited(claim.requests, REQUESTS_MAX, where):
+        errors += _validate_request(request, claim.constraints, below, declarations)
+    bodies: list[v1.ExactDeviceRequest | v1.DeviceSubRequest] = []
+    for request in claim.requests:
+        bodies += [*([request.exactly] if request.exactly else []), *request.first_available]
+    derived = [attribute.expression for body in bodies for attribute in body.derived_attributes]
+    if sum(expression_cost(expression, declarations) for expression in derived if expression) > cel.MAX_COST:
+        detail = "too complex, total cost of derived attribute CEL expressions in the claim exceeds cost limit"
+        errors.append(forbidden(path, detail))
+    return errors
+
+
+def _validate_request(
+    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: cel.Environment
+) -> list[FieldError]:
+    errors = _request_name(request.name, f"{path}.name")
+    if request.first_available:
+        where = f"{path}.firstAvailable"
+        too_long = over_limit(request.first_available, ALTERNATIVES_MAX, where)
+        errors += too_long or repeated(request.first_available, lambda alternative: alternative.name, where)
+        for below, alternative in limited(request.first_available, ALTERNATIVES_MAX, where):
+            errors += _request_name(alternative.name, f"{below}.name")
+            targets = {request.name, f"{request.name}/{alternative.name}"}
+            errors += _validate_body(alternative, _attributes_of(constraints, targets), below, declarations)
+    if request.exactly is not None:
+        attributes = _attributes_of(constraints, {request.name})
+        errors += _validate_body(request.exactly, attributes, f"{path}.exactly", declarations)
+    if not request.first_available and request.exactly is None:
+        errors.append(required(path, _ONE_OF))
+    elif request.first_available and request.exactly is not None:
+        errors.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
+    return errors
+
+
+def _request_name(name: str, path: str) -> list[FieldError]:
+    return [invalid(path, name, text) for text in names.dns_label(name, unit="characters")]
+
+
+def _attributes_of(constraints: Sequence[v1.DeviceConstraint], targets: set[str]) -> frozenset[str]:
+    """The attributes that constraints of these requests compare."""
+    found: set[str | None] = set()
+    for constraint in constraints:
+        if not constraint.requests or targets.intersection(constraint.requests):
+            found |= {constraint.match_attribute, constraint.distinct_attribute}
+    return frozenset(name for name in found if name is not None)
+
+
+def _validate_body(
+    body: v1.ExactDeviceRequest | v1.DeviceSubRequest,
+    constrained: frozenset[str],
+    path: str,
+    declarations: cel.Environment,
+) -> list[FieldError]:
+    """What ``exactly`` and each of ``firstAvailable`` have in common."""
+    name = body.device_class_name
+    where = f"{path}.deviceClassName"
+    unit: names.Unit = "characters" if isinstance(body, v1.ExactDeviceRequest) else "bytes"
+    errors = [invalid(where, name, text) for text in names.dns_subdomain(name, unit=unit)] if name else []
+    if not name:
+        errors += declarative([required(where)])
+    errors += validate_selectors(body.selectors, f"{path}.selectors", declarations)
+    errors += _validate_mode(body.allocation_mode, body.count, path)
+    errors += validate_tolerations(body.tolerations, f"{path}.tolerations")
+    return errors + _validate_derived(body.derived_attributes, constrained, f"{path}.derivedAttributes", declarations)
+
+
+def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
+    match mode:
+        case "All":
+            if count:
+                return [invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")]
+        case "ExactCount":
+            if count <= 0:
+                return [invalid(f"{path}.count", count, "must be greater than zero")]
+        case _:
+            return declarative([unsupported(f"{path}.allocationMode", mode, _MODES)])
+    return []
+
+
+def _validate_derived(
+    attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, declarations: cel.Environment
+) -> list[FieldError]:
+    """Derived attributes of a request; those of a list that is too long are looked at all the same."""
+    errors = over_limit(attributes, DERIVED_ATTRIBUTES_MAX, path)
+    seen: set[str] = set()
+    for i, attribute in enumerate(attributes):
+        where = f"{path}[{i}]"
+        name, expression = attribute.name, attribute.expression
+        errors += full_name(name, f"{where}.name") if name else [required(f"{where}.name")]
+        if name and name not in constrained:
+            errors.append(invalid(f"{where}.name", name, _NOT_REFERENCED))
+        if expression:
+            errors += validate_expression(expression, f"{where}.expression", declarations, derived=True)
+        else:
+            errors += declarative([required(f"{where}.expression")])
+        if name in seen:
+            errors.append(duplicate(where, name))
+        seen.add(name)
+    return errors

@@ -1,0 +1,326 @@
+"""A whole cluster with a driver in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from dra_kit.errors import DraKitError, InternalError, SandboxError
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import RESOURCE_SLICES, VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.kubelet.activity import Activity
+from dra_kit.sandbox.control_plane import ControlPlane, first_of
+from dra_kit.sandbox.drivers import SandboxDriver, redirected
+from dra_kit.sandbox.informers import Informers
+from dra_kit.sandbox.journal import DriverLog
+from dra_kit.sandbox.node import SandboxNode
+from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
+from dra_kit.sandbox.roles import RoleThread
+from dra_kit.sandbox.scheduler.decision import Decision
+from dra_kit.sandbox.workload.report import ContainerReport
+
+PUBLISH_SECONDS: Final = 15.0
+"""A driver that has published nothing by then has a problem."""
+_FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
+_POLL: Final = 0.02
+_LONGEST_BASE: Final = 24  # bytes of TMPDIR: names of nodes, drivers and sockets come behind, 107 in all
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxSettings:
+    """How the cluster is to be.
+
+    Attributes:
+        nodes: how many there are: ``node-1``, ``node-2`` ...
+        alpha: all alpha gates of resource.k8s.io are on.
+        time_scale: waits of scheduler, controllers, kubelets and driver are divided by this.
+        port: of the API server; 0 for a free one.
+        kubeconfig: where to write it; None for the sandbox's own directory.
+        controller: run the driver's controller role.
+        webhook: run the driver's webhook role, if it has configs.
+        edited: settings of the driver that name files which stories will edit: the driver gets copies.
+    """
+
+    nodes: int = 1
+    alpha: bool = False
+    time_scale: float = 1.0
+    port: int = 0
+    kubeconfig: Path | None = None
+    controller: bool = True
+    webhook: bool = True
+    edited: tuple[str, ...] = ()
+
+
+class SandboxObserver:
+    """Told what happens in the cluster, right when it happens; does nothing with it."""
+
+    def decided(self, decision: Decision) -> None:
+        """The scheduler decided about a pod."""
+
+    def acted(self, node: str, activity: Activity) -> None:
+        """A kubelet did something."""
+
+    def started(self, sandbox: Sandbox) -> None:
+        """API server, controllers and scheduler run; the nodes come next."""
+
+    def ending(self) -> None:
+        """Everything is taken down from now on."""
+
+
+class Sandbox:
+    """An asynchronous context manager: a cluster whose driver has published its devices.
+
+    It is a :class:`dra_kit.sandbox.facts.Cluster`, so that stories run in it.
+
+    Args:
+        driver: to run.
+        settings: of the cluster.
+        observers: told what happens.
+
+    Raises:
+        SandboxError: the driver does not come up; the text says why.
+    """
+
+    def __init__(
+        self,
+        driver: SandboxDriver,
+        settings: SandboxSettings | None = None,
+        *,
+        observers: Sequence[SandboxObserver] = (),
+    ) -> None:
+        self._driver = driver
+        self._settings = settings or SandboxSettings()
+        self._observers = tuple(observers)
+        self._stack = AsyncExitStack()
+        self._roles: list[RoleThread] = []
+        self._client: Client | None = None
+        self.nodes: list[SandboxNode] = []
+        self.log: Final = DriverLog()
+        self.directory = Path()
+        self.kubeconfig = Path()
+        self.control_plane: Final = ControlPlane(
+            alpha=self._settings.alpha,
+            time_scale=self._settings.time_scale,
+            port=self._settings.port,
+            observe=self._decided,
+        )
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._start()
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for observer in self._observers:
+            observer.ending()
+        # the roles first, all at once: each of them drains
+        await asyncio.gather(*(role.stop() for role in self._roles), *(node.stop_driver() for node in self.nodes))
+        await self._stack.aclose()
+
+    async def _start(self) -> None:
+        self._take_directory()
+        self._listen_to_driver()
+        await self._stack.enter_async_context(self.control_plane)
+        self.control_plane.server.serve_logs(self._pod_log)
+        self._client = await self.control_plane.connect("dra-kit sandbox")
+        self._write_kubeconfig()
+        for observer in self._observers:
+            observer.started(self)
+        await asyncio.gather(*(self._add_node(number) for number in range(1, self._settings.nodes + 1)))
+        self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
+        for node, driver in zip(self.nodes, self._driver.drivers, strict=True):
+            author = redirected(self._driver.settings(node.name), self._settings.edited, node.directory / "files")
+            node.start_driver(driver, self.kubeconfig, author)
+        await self.control_plane.or_fail(self._ready())
+
+    async def _ready(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._published())
+                group.create_task(self._start_operators())
+        except* DraKitError as errors:
+            raise first_of(errors) from None
+
+    async def _start_operators(self) -> None:
+        driver = self._driver.drivers[0]
+        if self._settings.controller:
+            self._roles.append(controller_role(driver, self.kubeconfig))
+            self._roles[-1].start()
+        if self._settings.webhook and driver.configs.kinds:
+            webhook = webhook_role(driver, self.kubeconfig, self.directory)
+            self._roles.append(webhook.role)
+            webhook.role.start()
+            await self._listens(webhook)
+            await self.client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration)
+
+    async def _listens(self, webhook: Webhook) -> None:
+        begin = time.monotonic()
+        while True:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)
+            except OSError:
+                if webhook.role.failure or time.monotonic() - begin > PUBLISH_SECONDS:
+                    reason = webhook.role.failure or f"it does not listen within {PUBLISH_SECONDS:.0f} s"
+                    raise SandboxError(self._why(f"the driver's webhook role does not come up: {reason}")) from None
+                await asyncio.sleep(_POLL)
+            else:
+                writer.close()
+                return
+
+    def _listen_to_driver(self) -> None:
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(self.log)
+        root.setLevel(min(level, self.log.level))
+        self._stack.callback(root.removeHandler, self.log)
+        self._stack.callback(root.setLevel, level)
+
+    def _take_directory(self) -> None:
+        base = tempfile.gettempdir()
+        if len(base) > _LONGEST_BASE:
+            base = "/tmp"  # noqa: S108 - mkdtemp makes a directory of our own in it
+        self.directory = Path(tempfile.mkdtemp(prefix="dra-", dir=base))
+        self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
+
+    def _write_kubeconfig(self) -> None:
+        self.kubeconfig = self._settings.kubeconfig or self.directory / "kubeconfig"
+        self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+        # JSON is YAML
+        self.kubeconfig.write_text(json.dumps(self.control_plane.server.kubeconfig(), indent=2), encoding="utf-8")
+        if self._settings.kubeconfig is not None:
+            self._stack.callback(self.kubeconfig.unlink, missing_ok=True)
+
+    async def _add_node(self, number: int) -> None:
+        name = f"node-{number}"
+        node = SandboxNode(
+            name,
+            self.directory / name,
+            await self.control_plane.connect(f"kubelet {name}"),
+            time_scale=self._settings.time_scale,
+            observer=lambda activity: self._acted(name, activity),
+        )
+        await self._stack.enter_async_context(node)
+        self.nodes.append(node)
+
+    async def _published(self) -> None:
+        """Wait until each node's driver has published something."""
+        begin = time.monotonic()
+        while waiting := [node for node in self.nodes if not self._has_slices(node.name)]:
+            for node in waiting:
+                if node.failure:
+                    raise SandboxError(self._why(f"the driver's node role on {node.name} ended: {node.failure}"))
+            seconds = time.monotonic() - begin
+            failed = any("discover failed" in line for line in self.log.problems)
+            if seconds > PUBLISH_SECONDS or (failed and seconds > _FAILED_SECONDS):
+                raise SandboxError(
+                    self._why(f"driver {self.driver} publishes nothing on {waiting[0].name} within {seconds:.0f} s")
+                )
+            await asyncio.sleep(_POLL)
+
+    def _has_slices(self, node: str) -> bool:
+        for item in self.informers.objects(RESOURCE_SLICES).values():
+            spec = item["spec"]
+            if spec["driver"] == self.driver and spec.get("nodeName", node) == node:
+                return True
+        return False
+
+    def _why(self, text: str) -> str:
+        problems = self.log.problems[-3:]
+        return f"{text}: {'; '.join(problems) or 'it logged no problem; has discover() yielded an inventory?'}"
+
+    def _decided(self, decision: Decision) -> None:
+        for observer in self._observers:
+            observer.decided(decision)
+
+    def _acted(self, node: str, activity: Activity) -> None:
+        for observer in self._observers:
+            observer.acted(node, activity)
+
+    async def or_fail(self, work: Awaitable[object]) -> None:
+        """Wait for something, unless the cluster fails before: then that is cancelled, and the failure raised."""
+        await self.control_plane.or_fail(work, [node.kubelet.wait() for node in self.nodes])
+
+    # --- what there is
+
+    @property
+    def informers(self) -> Informers:
+        """What is known of the cluster's objects."""
+        return self.control_plane.informers
+
+    def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
+        """The containers of the pods of this name, oldest first."""
+        return [report for node in self.nodes for report in node.runtime.reports(namespace, pod)]
+
+    # --- dra_kit.sandbox.facts.Cluster
+
+    @property
+    def client(self) -> Client:
+        """A client that may do everything."""
+        if self._client is None:
+            raise InternalError("the sandbox has not been started; enter it first")
+        return self._client
+
+    @property
+    def driver(self) -> str:
+        """The driver's name."""
+        return self._driver.name
+
+    async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """The container's whole environment; empty while it has not started."""
+        report = self._report(namespace, pod, container)
+        return report.environment if report else {}
+
+    async def output(self, namespace: str, pod: str, container: str) -> str:
+        """What the container wrote."""
+        report = self._report(namespace, pod, container)
+        return report.output if report else ""
+
+    async def node_state(self) -> Iterable[str]:
+        """What the nodes keep for claims; with the node's name where there are several."""
+        found = []
+        for node in self.nodes:
+            where = f" on {node.name}" if len(self.nodes) > 1 else ""
+            found += [f"{text}{where}" for text in await asyncio.to_thread(list, node.state())]
+        return found
+
+    async def replace_file(self, setting: str, text: str) -> str:
+        """Replace the file of a setting on every node, as editors do: a new file under the old name."""
+        formers = [await asyncio.to_thread(_replace, getattr(node.author, setting), text) for node in self.nodes]
+        return formers[0]
+
+    async def driver_log(self) -> Sequence[str]:
+        """The lines that the driver's roles logged."""
+        return self.log.lines
+
+    def _pod_log(self, pod: dict[str, Any], container: str, _: object) -> str:
+        report = self._report(pod["metadata"].get("namespace", ""), pod["metadata"]["name"], container)
+        return report.output if report else ""
+
+    def _report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:
+        found = (node.runtime.report(namespace, pod, container) for node in self.nodes)
+        return max((item for item in found if item), key=lambda item: item.status.started, default=None)
+
+
+def _replace(path: Path, text: str) -> str:
+    former = path.read_text(encoding="utf-8")
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    new.replace(path)
+    return former

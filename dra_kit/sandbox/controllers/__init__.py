@@ -1,0 +1,1 @@
+"""The controllers of a control plane that DRA needs: pure rules, and around each a loop that writes."""

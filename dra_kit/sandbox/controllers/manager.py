@@ -1,0 +1,45 @@
+"""All controllers of the sandbox as one, as kube-controller-manager is."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dra_kit.kube.client import Client
+from dra_kit.kube.events import EventRecorder
+from dra_kit.sandbox.controllers import device_taint_eviction, resource_claims
+from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEviction
+from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycle
+from dra_kit.sandbox.controllers.pod_garbage import PodGarbage
+from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
+from dra_kit.sandbox.informers import Informers
+
+
+class ControllerManager:
+    """Claims from templates, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes.
+
+    Args:
+        client: to write with.
+        informers: follow pods, nodes, and all of resource.k8s.io.
+        time_scale: waits are divided by this.
+    """
+
+    def __init__(self, client: Client, informers: Informers, *, time_scale: float = 1.0) -> None:
+        claim_events, taint_events = (
+            EventRecorder(client, controller=component, instance=component)
+            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT)
+        )
+        self._recorders = (claim_events, taint_events)
+        self._controllers = (
+            ResourceClaimController(client, informers, claim_events),
+            DeviceTaintEviction(client, informers, taint_events),
+            PodGarbage(client, informers, time_scale=time_scale),
+            NodeLifecycle(client, informers),
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for recorder in self._recorders:
+                group.create_task(recorder.run(asyncio.Event()), name="events")
+            for controller in self._controllers:
+                group.create_task(controller.run(), name=type(controller).__name__)

@@ -1,0 +1,164 @@
+"""Sandboxes that run in the background: how they are found again, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from dra_kit.errors import SandboxError
+
+STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
+"""Environment of a sandbox in the background: the file that it writes once it is up."""
+
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 40.0
+_POLL: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedSandbox:
+    """A sandbox in the background.
+
+    Attributes:
+        pid: of its process.
+        began: when the process began, in clock ticks since the machine did; tells it from a later one of that pid.
+        driver: the driver's name.
+        kubeconfig: where it is.
+        log: what it prints.
+    """
+
+    pid: int
+    began: str
+    driver: str
+    kubeconfig: str
+    log: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process is there."""
+        return _began(self.pid) == self.began
+
+
+def state_directory() -> Path:
+    """Where sandboxes in the background leave word of themselves, for this user alone."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    base = Path(runtime) if runtime else Path(tempfile.gettempdir())
+    directory = base / (f"dra-kit-sandbox-{os.getuid()}")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        raise SandboxError(f"{directory} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of your own")
+    return directory
+
+
+def is_detached() -> bool:
+    """Whether this process is a sandbox in the background."""
+    return STATE_VARIABLE in os.environ
+
+
+def detach(arguments: Sequence[str]) -> DetachedSandbox:
+    """Start ``dra-kit sandbox`` in the background and wait until it is up.
+
+    Args:
+        arguments: of ``dra-kit sandbox``.
+
+    Raises:
+        SandboxError: it did not come up; the text has what it printed last.
+    """
+    name = f"{time.time_ns():x}"
+    state, log = state_directory() / f"{name}.json", state_directory() / f"{name}.log"
+    command = [sys.executable, "-c", "from dra_kit.cli import main; main()", "sandbox", *arguments]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, STATE_VARIABLE: str(state)},
+        )
+    end = time.monotonic() + _START_SECONDS
+    while not state.exists():
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            text = log.read_text(encoding="utf-8", errors="replace")
+            log.unlink(missing_ok=True)
+            last = [line for line in text.splitlines() if line.strip()][-3:]
+            raise SandboxError(f"the sandbox did not come up: {' '.join(last) or 'it printed nothing'}")
+        time.sleep(_POLL)
+    return _read(state)
+
+
+def announce(driver: str, kubeconfig: Path) -> None:
+    """Tell whoever started this process in the background that it is up; does nothing in the foreground."""
+    path = os.environ.get(STATE_VARIABLE)
+    if not path:
+        return
+    state = Path(path)
+    pid = os.getpid()
+    found = DetachedSandbox(pid, _began(pid), driver, str(kubeconfig.absolute()), str(state.with_suffix(".log")))
+    new = state.with_suffix(".new")
+    new.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    new.replace(state)
+
+
+def end_detached(kubeconfig: Path | None = None) -> list[DetachedSandbox]:
+    """End sandboxes in the background and wait until they are gone.
+
+    Args:
+        kubeconfig: only the one with this kubeconfig; None for all.
+
+    Raises:
+        SandboxError: there is none.
+    """
+    found = []
+    for state, sandbox in _all():
+        if kubeconfig is not None and sandbox.kubeconfig != str(kubeconfig.absolute()):
+            continue
+        if sandbox.runs:
+            found.append(sandbox)
+            _end(sandbox)
+        state.unlink(missing_ok=True)
+        Path(sandbox.log).unlink(missing_ok=True)
+    if not found:
+        which = f" with kubeconfig {kubeconfig}" if kubeconfig else ""
+        raise SandboxError(f"no sandbox{which} runs in the background; start one with dra-kit sandbox TARGET --detach")
+    return found
+
+
+def _end(sandbox: DetachedSandbox) -> None:
+    os.kill(sandbox.pid, signal.SIGTERM)
+    end = time.monotonic() + _STOP_SECONDS
+    while sandbox.runs:
+        if time.monotonic() > end:
+            os.kill(sandbox.pid, signal.SIGKILL)
+        time.sleep(_POLL)
+
+
+def _all() -> Iterator[tuple[Path, DetachedSandbox]]:
+    for path in sorted(state_directory().glob("*.json")):
+        try:
+            yield path, _read(path)
+        except (ValueError, TypeError, OSError):
+            path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> DetachedSandbox:
+    return DetachedSandbox(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def _began(pid: int) -> str:
+    """Start time of a process (field 22 of /proc/<pid>/stat); empty when there is none, or it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]

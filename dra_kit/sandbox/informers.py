@@ -1,0 +1,54 @@
+"""One list and watch per resource for everybody in the sandbox: scheduler, controllers and view."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from dra_kit.kube.client import Client
+from dra_kit.kube.informer import Change, Informer
+from dra_kit.kube.resources import Resource
+
+
+class Informers:
+    """Follows resources and tells listeners of every change, in order; for one event loop.
+
+    Args:
+        client: to list and watch with.
+        resources: to follow.
+    """
+
+    def __init__(self, client: Client, resources: Iterable[Resource]) -> None:
+        self._informers = {resource: Informer(client, resource) for resource in resources}
+        self._listeners: dict[Resource, list[Callable[[Change], None]]] = {item: [] for item in self._informers}
+
+    def objects(self, resource: Resource) -> Mapping[tuple[str, str], dict[str, Any]]:
+        """All objects of a followed resource by (namespace, name): a live view whose objects must not be changed."""
+        return self._informers[resource].objects
+
+    def listen(self, resource: Resource, listener: Callable[[Change], None]) -> None:
+        """Have a listener told of every change from now on; before :meth:`run`, of what exists too."""
+        self._listeners[resource].append(listener)
+
+    async def synced(self) -> None:
+        """Returns once the first list of every resource has been told."""
+        for informer in self._informers.values():
+            await informer.synced.wait()
+
+    async def run(self) -> None:
+        """Follow until cancelled.
+
+        Raises:
+            KubeError: the server refuses a list or a watch.
+        """
+        async with asyncio.TaskGroup() as group:
+            for resource, informer in self._informers.items():
+                group.create_task(self._follow(resource, informer), name=f"informer {resource.plural}")
+
+    async def _follow(self, resource: Resource, informer: Informer) -> None:
+        async with aclosing(informer.changes()) as changes:
+            async for change in changes:
+                for listener in self._listeners[resource]:
+                    listener(change)

@@ -1,0 +1,286 @@
+"""The live view: what happens in the sandbox, told while it happens, in a terminal and in a log alike.
+
+Each line that begins an entry has the seconds since the start; what belongs to it follows indented.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+
+from dra_kit.kube.informer import Change
+from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kubelet.activity import (
+    Activity,
+    ClaimsPrepared,
+    ClaimsReleased,
+    ContainerEnded,
+    ContainerStarted,
+    PluginConnection,
+)
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
+from dra_kit.sandbox.pods import shown
+from dra_kit.sandbox.scheduler.decision import Decision
+from dra_kit.sandbox.tables import device_table
+from dra_kit.sandbox.workload.report import ContainerReport
+
+_INDENT = " " * 9
+_OF_THE_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})  # which sets these variables itself
+_FULL_SPECS = 2  # CDI specs that are printed as a whole; the later ones look alike
+
+
+class LiveView(SandboxObserver):
+    """Prints as it is told.
+
+    Args:
+        stream: to print to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._closed = False
+        self._coloured = stream.isatty()
+        self._begin = time.monotonic()
+        self._sandbox: Sandbox | None = None
+        self._slices: dict[str, str] = {}  # what each slice offers, as it was told
+        self._refusals: dict[str, str] = {}  # what was told of each pod, by UID
+        self._specs = 0
+        self._printed: dict[str, int] = {}  # lines of output told, by container
+        self._detailed = False
+        self.namespace = "default"
+        """Names of objects in this namespace are told without it."""
+
+    # --- what happens
+
+    def started(self, sandbox: Sandbox) -> None:
+        """API server, controllers and scheduler run."""
+        self._sandbox = sandbox
+        self.entry("Kubernetes v1.37.1 in one process: API server, scheduler, controllers", bold=True)
+        self.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
+        sandbox.informers.listen(RESOURCE_SLICES, self._slice_changed)
+        sandbox.informers.listen(RESOURCE_CLAIMS, self._claim_changed)
+        sandbox.informers.listen(PODS, self._pod_changed)
+
+    def decided(self, decision: Decision) -> None:
+        """The scheduler decided about a pod."""
+        pod, refusal, placement = decision.pod, decision.refusal, decision.placement
+        uid = pod["metadata"]["uid"]
+        if refusal is not None:
+            if self._refusals.get(uid) != refusal.message:
+                self._refusals[uid] = refusal.message
+                self.entry(f"scheduler: Pod {self._name(shown(pod))} has to wait", fg="yellow")
+                self.detail(refusal.message)
+        elif placement is not None:
+            self.entry(f"scheduler: Pod {self._name(shown(pod))} goes to {placement.node}", fg="cyan")
+            for claim, choice in decision.choices:
+                name = claim["metadata"].get("name") or "of its extended resources"
+                self.detail(f"ResourceClaim {name}, request {choice.request}: {choice}")
+
+    def acted(self, node: str, activity: Activity) -> None:
+        """A kubelet did something."""
+        match activity:
+            case PluginConnection(driver=driver, connected=True):
+                self.entry(f"kubelet of {node}: driver {driver} is registered")
+            case PluginConnection(driver=driver):
+                self.entry(f"kubelet of {node}: the connection to driver {driver} is lost", fg="yellow")
+            case ClaimsPrepared():
+                self._prepared(node, activity)
+            case ClaimsReleased(error=""):
+                claims = self._names(activity.claims)
+                self.entry(f"kubelet of {node} calls {activity.driver}: NodeUnprepareResources for {claims}", fg="cyan")
+                self.detail(f"done in {_milliseconds(activity.seconds)}")
+            case ClaimsReleased():
+                self.entry(f"kubelet of {node}: {activity.driver} does not release a claim", fg="red")
+                self.detail(activity.error)
+            case ContainerStarted():
+                self._container_started(activity)
+            case ContainerEnded():
+                self._container_ended(activity)
+            case _:
+                pass
+
+    def ending(self) -> None:
+        """Tell nothing more: what happens from now on is that the cluster ends."""
+        self.flush()
+        self._closed = True
+
+    def flush(self) -> None:
+        """Tell what containers wrote since the last time."""
+        for node in self._sandbox.nodes if self._sandbox else ():
+            for pod in node.runtime.pods():
+                for report in node.runtime.reports(pod.namespace, pod.name):
+                    self._output(report)
+
+    # --- the entries
+
+    def _slice_changed(self, change: Change) -> None:
+        item = change.object
+        name, spec = item["metadata"]["name"], item["spec"]
+        if self._sandbox is None or spec["driver"] != self._sandbox.driver:
+            return
+        where = f" on {spec['nodeName']}" if "nodeName" in spec else ""
+        if change.type == "DELETED":
+            if self._slices.pop(name, None) is not None:
+                self.entry(f"ResourceSlice {name} is gone: its devices{where} are offered no more", fg="yellow")
+            return
+        devices = spec.get("devices", [])
+        content = json.dumps(devices, sort_keys=True)
+        if self._slices.get(name) == content:
+            return
+        again = content in self._slices.values()
+        changed = name in self._slices
+        self._slices[name] = content
+        offers = "now offers" if changed else "offers"
+        self.entry(f"ResourceSlice {name}: {spec['driver']} {offers} {_count(devices, 'device')}{where}", fg="cyan")
+        if again:
+            self.detail("the same as on another node")
+        else:
+            self.details(device_table(devices))
+
+    def _claim_changed(self, change: Change) -> None:
+        if change.type != "ADDED":
+            return
+        claim = change.object
+        made = " (made from a template)" if "generateName" in claim["metadata"] else ""
+        self.entry(f"ResourceClaim {self._name(shown(claim))}{made} asks for devices", fg="cyan")
+        for request in claim["spec"].get("devices", {}).get("requests", []):
+            for part in [request["exactly"]] if "exactly" in request else request.get("firstAvailable", []):
+                name = request["name"] if "exactly" in request else f"{request['name']}/{part['name']}"
+                wanted = "all devices" if part.get("allocationMode") == "All" else _wanted(part.get("count", 1))
+                self.detail(f"request {name}: {wanted} of class {part['deviceClassName']}")
+                for selector in part.get("selectors", []):
+                    self.detail(f"  {' '.join(selector['cel']['expression'].split())}")
+
+    def _pod_changed(self, change: Change) -> None:
+        pod, previous = change.object, change.previous
+        name = f"Pod {self._name(shown(pod))}"
+        if change.type == "ADDED":
+            self.entry(f"{name} is created")
+        elif change.type == "DELETED":
+            self.entry(f"{name} is gone")
+            self._refusals.pop(pod["metadata"]["uid"], None)
+        elif previous is not None:
+            phase = pod.get("status", {}).get("phase")
+            deleted = "deletionTimestamp" in pod["metadata"]
+            if phase != previous.get("status", {}).get("phase") and not deleted:
+                self.entry(f"{name} is {phase}", fg="red" if phase == "Failed" else "green")
+            if deleted and "deletionTimestamp" not in previous["metadata"]:
+                self.entry(f"{name} is being deleted")
+
+    def _prepared(self, node: str, call: ClaimsPrepared) -> None:
+        claims = self._names(call.claims)
+        self.entry(f"kubelet of {node} calls {call.driver}: NodePrepareResources for {claims}", fg="cyan")
+        if call.error:
+            self.detail(click.style(call.error, fg="red") if self._coloured else call.error)
+            return
+        self.detail(f"answered in {_milliseconds(call.seconds)}")
+        for device in call.devices:
+            self.detail(f"{device.device_name}: CDI device {', '.join(device.cdi_device_ids) or 'none'}")
+        uids = [claim.uid for claim in call.claims]
+        for path, spec in self._cdi_specs(node).items():
+            if any(uid in path for uid in uids):
+                self._spec(path, spec)
+
+    def _spec(self, path: str, spec: Mapping[str, Any]) -> None:
+        self.entry(f"CDI spec {Path(path).name}, for the container runtime", fg="cyan")
+        self._specs += 1
+        if self._specs <= _FULL_SPECS:
+            self.details(json.dumps(spec, indent=2).splitlines())
+
+    def _container_started(self, activity: ContainerStarted) -> None:
+        config, status = activity.config, activity.status
+        if status.exit is not None:
+            self.entry(f"Pod {self._name(str(config.pod))}, container {config.name} cannot start", fg="red")
+            self.detail(status.exit.message)
+            return
+        edits = config.edits
+        gets = (
+            "gets from its claims:" if edits.env or edits.mounts or edits.device_nodes else "gets nothing from claims"
+        )
+        self.entry(f"Pod {self._name(str(config.pod))}, container {config.name} has started and {gets}", fg="cyan")
+        for variable in edits.env:
+            self.detail(click.style(variable, fg="green") if self._coloured else variable)
+        for mount in edits.mounts:
+            self.detail(f"mount {mount.host_path} on {mount.container_path} (told here, not done)")
+        for node in edits.device_nodes:
+            self.detail(f"device node {node.path} (told here, not made)")
+
+    def _container_ended(self, activity: ContainerEnded) -> None:
+        self.flush()
+        pod, status = activity.pod, activity.status
+        code = status.exit.code if status.exit else 0
+        who = f"Pod {self._name(str(pod))}, container {status.name}"
+        known = self._sandbox.informers.objects(PODS).get((pod.namespace, pod.name)) if self._sandbox else None
+        if known is None or "deletionTimestamp" in known["metadata"]:
+            self.entry(f"{who} was stopped")
+        else:
+            self.entry(f"{who} ended with exit code {code}", fg="red" if code else "")
+
+    def _output(self, report: ContainerReport) -> None:
+        key = report.status.id
+        # a container that prints its environment says nothing new by it
+        known = {f"{name}={value}" for name, value in report.environment.items()}
+        known |= {line for line in report.output.splitlines() if line.partition("=")[0] in _OF_THE_SHELL}
+        text = report.output
+        complete = text if report.status.exit is not None or text.endswith("\n") else text.rpartition("\n")[0]
+        lines = complete.splitlines()
+        new = lines[self._printed.get(key, 0) :]
+        self._printed[key] = len(lines)
+        told = [line for line in new if line not in known]
+        if told:
+            self.entry(f"Pod {self._name(str(report.config.pod))}, container {report.config.name} says", fg="cyan")
+            for line in told:
+                self.detail(f"| {line}")
+
+    def _cdi_specs(self, name: str) -> Mapping[str, Mapping[str, Any]]:
+        node = next((item for item in self._sandbox.nodes if item.name == name), None) if self._sandbox else None
+        return node.cdi_specs() if node else {}
+
+    def _name(self, name: str) -> str:
+        return name.removeprefix(f"{self.namespace}/")
+
+    def _names(self, claims: Iterable[ClaimReference]) -> str:
+        return ", ".join(self._name(str(claim)) for claim in claims)
+
+    # --- lines
+
+    def entry(self, text: str, **style: Any) -> None:
+        """A line that begins an entry."""
+        if self._detailed:
+            self._line("")
+        self._detailed = False
+        style = {name: value for name, value in style.items() if value}
+        seconds = f"{time.monotonic() - self._begin:6.2f} s "
+        self._line(seconds + (click.style(text, **style) if self._coloured and style else text))
+
+    def detail(self, text: str) -> None:
+        """A line that belongs to the entry before."""
+        self._detailed = True
+        self._line(f"{_INDENT}  {text}")
+
+    def details(self, lines: Iterable[str]) -> None:
+        """Several of them."""
+        for line in lines:
+            self.detail(line)
+
+    def _line(self, text: str) -> None:
+        if not self._closed:
+            print(text, file=self._stream, flush=True)
+
+
+def _count(items: list[Any], noun: str) -> str:
+    return f"{len(items) or 'no'} {noun}{'' if len(items) == 1 else 's'}"
+
+
+def _wanted(count: int) -> str:
+    return "a device" if count == 1 else f"{count} devices"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"

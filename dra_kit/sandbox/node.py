@@ -1,0 +1,180 @@
+"""One node of a sandbox: a kubelet with its containers, and the driver's node role in a thread of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from dra_kit.author.driver import Driver
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kubelet.activity import Observer
+from dra_kit.kubelet.node import NodeKubelet
+from dra_kit.node.agent import Agent
+from dra_kit.node.dump import dump_state
+from dra_kit.node.settings import NodeSettings
+from dra_kit.sandbox.roles import RoleThread
+from dra_kit.sandbox.workload.runtime import ProcessRuntime
+
+_ORPHAN_PATIENCE = 90.0
+
+
+class SandboxNode:
+    """An asynchronous context manager that runs a kubelet; the driver follows with :meth:`start_driver`.
+
+    Args:
+        name: of the node.
+        directory: everything of the node lies below it; a short path, for sockets.
+        client: of the API server, for the kubelet.
+        time_scale: waits of kubelet and driver are divided by this.
+        observer: told what the kubelet does.
+    """
+
+    def __init__(
+        self, name: str, directory: Path, client: Client, *, time_scale: float = 1.0, observer: Observer
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.cdi_dir = directory / "cdi"
+        self.runtime = ProcessRuntime()
+        self._time_scale = time_scale
+        self.kubelet = NodeKubelet(
+            client,
+            node_name=name,
+            kubelet_dir=directory,
+            runtime=self.runtime,
+            cdi_dirs=(self.cdi_dir,),
+            time_scale=time_scale,
+            observer=observer,
+        )
+        self._stack = AsyncExitStack()
+        self._settings: NodeSettings | None = None
+        self._role: RoleThread | None = None
+        self._driver = ""
+        self._own_directories: dict[str, Path] = {}
+
+    async def __aenter__(self) -> Self:
+        self.cdi_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            await self._stack.enter_async_context(self.runtime)
+            await self._stack.enter_async_context(self.kubelet)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop_driver()
+        await self._stack.aclose()
+
+    def start_driver(self, driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None) -> RoleThread:
+        """Start the driver's node role.
+
+        Args:
+            driver: of this node alone.
+            kubeconfig: of the API server.
+            author: the author's settings.
+        """
+        settings = self._settings = NodeSettings(
+            node_name=self.name,
+            kubeconfig=kubeconfig,
+            kubelet_dir=self.directory,
+            cdi_dir=self.cdi_dir,
+            orphan_patience=_ORPHAN_PATIENCE / self._time_scale,
+            author=author,
+        )
+        self._driver = driver.name
+        # what a driver changes in hardware may be files; directories that others fill are none of its
+        self._own_directories = {name: path for name, path in _directories(author) if _is_vacant(path)}
+
+        async def run() -> int:
+            return await Agent(driver, settings, await load_credentials(kubeconfig)).run()
+
+        self._role = RoleThread(f"node role on {self.name}", run)
+        self._role.start()
+        return self._role
+
+    async def stop_driver(self) -> None:
+        """Stop the driver as a SIGTERM would; its state stays."""
+        role, self._role = self._role, None
+        if role is not None:
+            await role.stop()
+
+    @property
+    def failure(self) -> str:
+        """Why the driver's node role ended; empty while it runs."""
+        return self._role.failure if self._role else ""
+
+    @property
+    def author(self) -> BaseModel | None:
+        """The author's settings on this node."""
+        settings: BaseModel | None = self._settings.author if self._settings else None
+        return settings
+
+    # --- what can be seen of it
+
+    def cdi_files(self) -> list[Path]:
+        """The driver's CDI files."""
+        return [path for path in _files(self.cdi_dir) if self._driver in path.name]
+
+    def cdi_specs(self) -> dict[str, Mapping[str, Any]]:
+        """Their contents by path."""
+        found = {}
+        for path in self.cdi_files():
+            try:
+                found[str(path)] = json.loads(path.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue  # removed at this moment
+        return found
+
+    def state(self) -> Iterator[str]:
+        """What the node keeps for claims, one text for each thing."""
+        for path in self.cdi_files():
+            yield f"CDI file {path.name}"
+        if self._settings is None:
+            return
+        try:
+            state = dump_state(self._settings.database(self._driver))
+        except ConfigurationError:  # it has written nothing yet
+            return
+        for record in state["claims"]:
+            yield f"record of claim {record['namespace']}/{record['name']}"
+        for effect in state["effects"]:
+            yield f"effect {effect['effect']} with {effect['spec']}"
+        for name, directory in self._own_directories.items():
+            for path in _files(directory):
+                yield f"{_words(name)} file {path.relative_to(directory)}"
+
+
+def _directories(author: BaseModel | None) -> Iterator[tuple[str, Path]]:
+    """The settings that name a directory, or a path where none is yet."""
+    for name in type(author).model_fields if author else ():
+        value = getattr(author, name)
+        if isinstance(value, Path) and not value.is_file():
+            yield name, value
+
+
+def _is_vacant(path: Path) -> bool:
+    try:
+        return not any(path.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _words(setting: str) -> str:
+    return setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())

@@ -1,0 +1,72 @@
+"""Keeps what is to be known of every pod at the end: its last state, its containers, and what stood in its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dra_kit.kube.informer import Change
+from dra_kit.kube.resources import PODS
+from dra_kit.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted
+from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
+from dra_kit.sandbox.pods import Object, key_of
+from dra_kit.sandbox.report import pod_report
+from dra_kit.sandbox.scheduler.decision import Decision
+
+
+class PodRecorder(SandboxObserver):
+    """An observer of a sandbox; pods are reported as they were before they were deleted."""
+
+    def __init__(self) -> None:
+        self._sandbox: Sandbox | None = None
+        self._pods: dict[str, Object] = {}  # the last state, by UID, of those that are not deleted
+        self._final: dict[str, dict[str, Any]] = {}  # the report, by UID, of those that are
+        self._problems: dict[str, str] = {}
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """What stands in the way of a pod, by its UID, in the words of scheduler, kubelet or runtime."""
+        return self._problems
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The report of every pod that ever was, in the order they came."""
+        return [self._final.get(uid) or self._report(pod) for uid, pod in self._pods.items()]
+
+    def started(self, sandbox: Sandbox) -> None:
+        """API server, controllers and scheduler run."""
+        self._sandbox = sandbox
+        sandbox.informers.listen(PODS, self._pod_changed)
+
+    def decided(self, decision: Decision) -> None:
+        """The scheduler decided about a pod."""
+        uid = decision.pod["metadata"]["uid"]
+        if decision.refusal is None:
+            self._problems.pop(uid, None)
+        else:
+            self._problems[uid] = decision.refusal.message
+
+    def acted(self, node: str, activity: Activity) -> None:
+        """A kubelet did something."""
+        del node
+        match activity:
+            case ClaimsPrepared(pod=pod, error=""):
+                self._problems.pop(pod.uid, None)
+            case ClaimsPrepared(pod=pod, error=error):
+                self._problems[pod.uid] = error
+            case ContainerStarted(config=config, status=status) if status.exit is not None:
+                self._problems[config.pod.uid] = f"container {config.name} cannot start: {status.exit.message}"
+            case _:
+                pass
+
+    def _pod_changed(self, change: Change) -> None:
+        pod = change.object
+        uid = pod["metadata"]["uid"]
+        ended = change.type == "DELETED" or "deletionTimestamp" in pod["metadata"]
+        if not ended:
+            self._pods[uid] = pod
+        elif uid in self._pods and uid not in self._final:
+            self._final[uid] = self._report(self._pods[uid])
+
+    def _report(self, pod: Object) -> dict[str, Any]:
+        containers = self._sandbox.reports(*key_of(pod)) if self._sandbox else []
+        return pod_report(pod, containers, self._problems.get(pod["metadata"]["uid"], ""))

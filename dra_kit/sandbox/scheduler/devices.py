@@ -1,0 +1,76 @@
+"""The devices of the cluster and who holds them, kept up to date for the allocator from what informers tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dra_kit.allocator import Allocator, Attempt, Gates, Node, Snapshot
+from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.selection import Selection
+from dra_kit.kube.informer import Change
+from dra_kit.sandbox.pods import Object
+from dra_kit.sandbox.scheduler.choice import DeviceChoice, explain_choices
+
+
+class Devices:
+    """What is published and what is taken.
+
+    Args:
+        gates: of the scheduler.
+    """
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+        self._evaluator = CelEvaluator()
+        self._snapshot = Snapshot()
+        self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
+        self._held: dict[str, Object] = {}  # allocation by the UID of its claim
+
+    # --- what informers tell
+
+    def slice_changed(self, change: Change) -> None:
+        """A ResourceSlice came, changed or went."""
+        if change.type == "DELETED":
+            self._snapshot.publish(remove=[change.object["metadata"]["name"]])
+        else:
+            self._snapshot.publish([change.object])
+
+    def class_changed(self, change: Change) -> None:
+        """A DeviceClass came, changed or went."""
+        if change.type == "DELETED":
+            self._snapshot.define(remove=[change.object["metadata"]["name"]])
+        else:
+            self._snapshot.define([change.object])
+
+    def rules_changed(self, rules: Iterable[Object]) -> None:
+        """These are all DeviceTaintRules now."""
+        self._snapshot.taint(rules)
+
+    # --- who holds what
+
+    def hold(self, claim: str, allocation: Object | None) -> None:
+        """A claim holds these devices from now on, and no others.
+
+        Args:
+            claim: its UID, or another name that is its own.
+            allocation: None: it holds nothing.
+        """
+        former = self._held.pop(claim, None)
+        if former is not None:
+            self._snapshot.deallocate(former)
+        if allocation is not None:
+            self._snapshot.allocate(allocation)
+            self._held[claim] = allocation
+
+    # --- for one pod
+
+    def attempt(self, claims: Sequence[Object]) -> Attempt:
+        """The attempt to allocate the claims of a pod, to be made on one node after the other."""
+        return self._allocator.attempt(claims)
+
+    def explain(self, node: Node, claim: Object, allocation: Object) -> tuple[DeviceChoice, ...]:
+        """Why an allocation has the devices it has; to be asked before anybody holds them."""
+        results: list[Any] = allocation["devices"]["results"]
+        selection = Selection(node, self._gates, self._evaluator)
+        return explain_choices(self._snapshot, self._gates, selection, node, allocated=(claim, results))

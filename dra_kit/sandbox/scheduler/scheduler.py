@@ -1,0 +1,272 @@
+"""The scheduler's loop: pods without a node, one after the other, and again when something changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dra_kit.errors import KubeError, NotFound
+from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.kube.informer import Change
+from dra_kit.kube.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from dra_kit.kubelet.pods import pod_claims
+from dra_kit.sandbox.informers import Informers
+from dra_kit.sandbox.pods import Key, Object, is_terminal, key_of, timestamp
+from dra_kit.sandbox.scheduler.assumed import Assumed
+from dra_kit.sandbox.scheduler.binding import Binder
+from dra_kit.sandbox.scheduler.claims import NotReady
+from dra_kit.sandbox.scheduler.cycle import Placement, Unschedulable, place
+from dra_kit.sandbox.scheduler.decision import Decision
+from dra_kit.sandbox.scheduler.devices import Devices
+from dra_kit.sandbox.scheduler.extended import made_for
+from dra_kit.sandbox.scheduler.nodes import node_loads
+
+logger = logging.getLogger(__name__)
+
+NAME: Final = "default-scheduler"
+_FIRST_BACKOFF: Final = 1.0  # of a pod whose attempt failed: doubled, at most ten seconds (podInitialBackoffSeconds)
+_LAST_BACKOFF: Final = 10.0
+
+
+class Scheduler:
+    """Gives pods nodes and claims devices.
+
+    Args:
+        client: to write with.
+        informers: follow nodes, pods, and all of resource.k8s.io.
+        devices: knows which devices there are and who has them.
+        observe: told of every decision, right when it is made.
+        time_scale: waits are divided by this.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        devices: Devices,
+        *,
+        observe: Callable[[Decision], None] = lambda _: None,
+        time_scale: float = 1.0,
+    ) -> None:
+        self._client = client
+        self._devices = devices
+        self._observe = observe
+        self._time_scale = time_scale
+        self._events = EventRecorder(client, controller=NAME, instance=NAME)
+        self._nodes = informers.objects(NODES)
+        self._pods = informers.objects(PODS)
+        self._classes = informers.objects(DEVICE_CLASSES)
+        self._assumed = Assumed(self._pods, informers.objects(RESOURCE_CLAIMS))
+        self._binder = Binder(client, self._assumed, self._events, time_scale=time_scale)
+        self._active: dict[Key, None] = {}
+        self._waiting: set[Key] = set()
+        self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
+        self._wake = asyncio.Event()
+        informers.listen(PODS, self._pod_changed)
+        informers.listen(RESOURCE_CLAIMS, self._claim_changed)
+        informers.listen(NODES, self._node_changed)
+        rules = informers.objects(DEVICE_TAINT_RULES)
+        informers.listen(RESOURCE_SLICES, devices.slice_changed)
+        informers.listen(DEVICE_CLASSES, devices.class_changed)
+        informers.listen(DEVICE_TAINT_RULES, lambda _: devices.rules_changed(rules.values()))
+        for resource in (RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES):
+            informers.listen(resource, lambda _: self._retry_all())
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._events.run(asyncio.Event()), name="events of the scheduler")
+            while True:
+                await self._wake.wait()
+                if not self._active:
+                    self._wake.clear()
+                    continue
+                key = min(self._active, key=self._urgency)
+                del self._active[key]
+                await self._attempt(key, group)
+
+    def _urgency(self, key: Key) -> int:
+        """Pods of higher priority first; among equals those that wait longest, which stand first anyway."""
+        pod = self._pods.get(key)
+        return -int(pod["spec"].get("priority") or 0) if pod else 0
+
+    # --- what changed
+
+    def _pod_changed(self, change: Change) -> None:
+        pod, key = change.object, key_of(change.object)
+        if change.type == "DELETED" or pod["spec"].get("nodeName"):
+            self._active.pop(key, None)
+            self._waiting.discard(key)
+            self._failures.pop(pod["metadata"]["uid"], None)
+            self._assumed.pod_known(pod)
+            if change.type == "DELETED" or is_terminal(pod):
+                self._retry_all()
+        elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
+            self._activate(key)
+
+    def _claim_changed(self, change: Change) -> None:
+        claim = change.object
+        self._assumed.claim_known(claim, deleted=change.type == "DELETED")
+        if (pod := made_for(claim)) is not None:
+            self._devices.hold(pod, None)
+        self._hold(key_of(claim), claim["metadata"]["uid"])
+        had = bool((change.previous or {}).get("status", {}).get("allocation"))
+        has = change.type != "DELETED" and bool(claim.get("status", {}).get("allocation"))
+        if had and not has:
+            self._retry_all()
+            return
+        self._activate_users(claim)
+
+    def _node_changed(self, change: Change) -> None:
+        if (
+            change.previous is None
+            or change.type == "DELETED"
+            or _node_essence(change.previous) != _node_essence(change.object)
+        ):
+            self._retry_all()
+
+    def _is_ours(self, pod: Object) -> bool:
+        return (
+            pod["spec"].get("schedulerName", NAME) == NAME
+            and "deletionTimestamp" not in pod["metadata"]
+            and not pod["spec"].get("schedulingGates")
+            and not is_terminal(pod)
+        )
+
+    def _activate(self, key: Key) -> None:
+        self._waiting.discard(key)
+        self._active.setdefault(key)
+        self._wake.set()
+
+    def _hold(self, key: Key, uid: str) -> None:
+        """Let the claim hold what it is assumed to have."""
+        claim = self._assumed.claim(key)
+        known = claim is not None and claim["metadata"]["uid"] == uid
+        self._devices.hold(uid, claim.get("status", {}).get("allocation") if claim and known else None)
+
+    def _activate_users(self, claim: Object) -> None:
+        namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"].get("name")
+        for key in [*self._waiting]:
+            pod = self._pods.get(key)
+            if pod and key[0] == namespace and any(entry.claim == name for entry in pod_claims(pod)):
+                self._activate(key)
+
+    def _retry_all(self) -> None:
+        for key in sorted(self._waiting):
+            self._activate(key)
+
+    # --- one attempt
+
+    async def _attempt(self, key: Key, group: asyncio.TaskGroup) -> None:
+        pod = self._pods.get(key)
+        if pod is None or pod["spec"].get("nodeName") or not self._is_ours(pod) or self._assumed.is_placed(pod):
+            return
+        self._waiting.add(key)
+        try:
+            loads = node_loads(self._nodes.values(), self._assumed.placed())
+            claims = self._assumed.claims_for(pod)
+            placement = place(pod, loads, claims, self._classes, self._devices)
+        except NotReady as error:
+            logger.debug("pod has to wait", extra={"pod": "/".join(key), "reason": str(error)})
+            return
+        except Unschedulable as refusal:
+            self._observe(Decision(pod, refusal=refusal))
+            await self._refuse(pod, refusal)
+            return
+        self._waiting.discard(key)
+        node = loads[placement.node].node
+        choices = tuple(
+            (claim, choice)
+            for claim, allocation in placement.allocations
+            for choice in self._devices.explain(node, claim, allocation)
+        )
+        self._assumed.assume(placement)
+        for claim, allocation in placement.allocations:
+            self._devices.hold(_holder(claim, pod), allocation)
+        self._observe(Decision(pod, placement, choices))
+        group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
+
+    async def _bind(self, placement: Placement) -> None:
+        try:
+            await self._binder.bind(placement)
+        except (KubeError, Unschedulable) as error:
+            self._assumed.forget(placement)
+            for claim, _ in placement.allocations:
+                self._devices.hold(_holder(claim, placement.pod), None)
+                if "uid" in claim["metadata"]:
+                    self._hold(key_of(claim), claim["metadata"]["uid"])
+            pod = self._pods.get(key_of(placement.pod))
+            if pod is None or isinstance(error, NotFound) or pod["metadata"]["uid"] != placement.pod["metadata"]["uid"]:
+                return
+            refusal = (
+                error
+                if isinstance(error, Unschedulable)
+                else Unschedulable(
+                    f'running PreBind plugin "DynamicResources": {error.message}', reason="SchedulerError"
+                )
+            )
+            self._observe(Decision(pod, refusal=refusal))
+            self._waiting.add(key_of(pod))
+            await self._refuse(pod, refusal)
+        finally:
+            for claim, _ in placement.allocations:
+                self._activate_users(claim)  # they waited until it was written
+
+    async def _refuse(self, pod: Object, refusal: Unschedulable) -> None:
+        """Tell that a pod has no node; look again later, soon where the attempt itself failed."""
+        if refusal.reason == "SchedulerError":
+            uid = pod["metadata"]["uid"]
+            failures = self._failures[uid] = self._failures.get(uid, 0) + 1
+            delay = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LAST_BACKOFF) / self._time_scale
+            asyncio.get_running_loop().call_later(delay, self._retry, key_of(pod))
+        condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
+        conditions = pod.get("status", {}).get("conditions", [])
+        known: dict[str, Any] = next((item for item in conditions if item["type"] == "PodScheduled"), {})
+        if all(known.get(name) == value for name, value in condition.items()):
+            return
+        condition["lastTransitionTime"] = known.get("lastTransitionTime") or timestamp()
+        self._events.record(
+            ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
+        )
+        namespace, name = key_of(pod)
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.patch(
+                PODS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
+            )
+        except KubeError as error:
+            logger.debug("condition not written", extra={"pod": f"{namespace}/{name}", "error": str(error)})
+
+    def _retry(self, key: Key) -> None:
+        if key in self._waiting:
+            self._activate(key)
+
+
+def _holder(claim: Object, pod: Object) -> str:
+    """Who holds the devices of an allocation: the claim, or the pod for whose extended resources it will be made."""
+    return str(claim["metadata"].get("uid") or pod["metadata"]["uid"])
+
+
+def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a pod changed in what the scheduler looks at; its own condition is not that."""
+    return _pod_essence(before) != _pod_essence(now)
+
+
+def _pod_essence(pod: Object) -> tuple[Any, ...]:
+    return pod["spec"], pod["metadata"].get("labels"), pod.get("status", {}).get("resourceClaimStatuses")
+
+
+def _node_essence(node: Object) -> tuple[Any, ...]:
+    spec, status = node.get("spec", {}), node.get("status", {})
+    # declared features do not wake a pod in kube-scheduler 1.37 either
+    return node["metadata"].get("labels"), spec.get("taints"), spec.get("unschedulable"), status.get("allocatable")

@@ -1,0 +1,301 @@
+"""A whole run of ``dra-kit sandbox``: cluster up, files or stories, reasons, clean-up, report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.errors import ConfigurationError, NotFound, SandboxError
+from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers import SandboxDriver
+from dra_kit.sandbox.facts import Facts
+from dra_kit.sandbox.live import LiveView
+from dra_kit.sandbox.objects import AppliedObject, apply
+from dra_kit.sandbox.outcome import Outcome, judge
+from dra_kit.sandbox.recorder import PodRecorder
+from dra_kit.sandbox.report import api_writes, run_report
+from dra_kit.sandbox.story import Step, Story
+from dra_kit.sandbox.story_run import run_story
+
+_POLL: Final = 0.05
+_CLEAN_SECONDS: Final = 60.0
+_DEVICE_SECONDS: Final = 3.0
+# kinds that other controllers make pods of, which are not here
+_MAKERS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "CronJob"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What to do in the cluster.
+
+    Attributes:
+        files: manifests to apply; files and folders.
+        stories: to run, one after the other.
+        timeout: seconds for the pods of the files, and for each step of a story.
+        keep: leave everything as it is in the end, until the run is interrupted.
+        report: where to write the report.
+    """
+
+    files: tuple[Path, ...] = ()
+    stories: tuple[Story, ...] = ()
+    timeout: float = 60.0
+    keep: bool = False
+    report: Path | None = None
+
+
+class Session:
+    """One run.
+
+    Args:
+        driver: to run.
+        settings: of the cluster.
+        task: what to do in it.
+        view: tells what happens.
+        ready: called once the driver has published its devices and the files are applied.
+    """
+
+    def __init__(
+        self,
+        driver: SandboxDriver,
+        settings: SandboxSettings,
+        task: Task,
+        view: LiveView,
+        *,
+        ready: Callable[[Sandbox], None] = lambda _: None,
+    ) -> None:
+        self._driver = driver
+        self._settings = settings
+        self._task = task
+        self._view = view
+        self._ready = ready
+        self._recorder = PodRecorder()
+        self._failures: list[str] = []
+        self._leftovers: list[str] = []
+        self.lasting = False
+        """Whether everything is done and only an interruption is waited for."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all was as it should be so far, else 1."""
+        return 1 if self._failures else 0
+
+    async def run(self) -> int:
+        """Do everything; whatever happens, also a cancellation, nothing of it remains.
+
+        Returns:
+            The exit code: 0 when all was as it should be, else 1.
+
+        Raises:
+            SandboxError: cluster or driver do not come up.
+            ConfigurationError: a file is wrong.
+            KubeError: an object was refused.
+        """
+        begin = time.monotonic()
+        sandbox = Sandbox(self._driver, self._settings, observers=(self._view, self._recorder))
+        try:
+            async with sandbox, self._telling():
+                await sandbox.or_fail(self._work(sandbox))
+        finally:
+            seconds = time.monotonic() - begin
+            if self._task.report is not None:
+                self._write_report(sandbox, seconds)
+        return self.exit_code
+
+    async def _work(self, sandbox: Sandbox) -> None:
+        await apply(sandbox.client, self._driver.classes)
+        await self._look_at_devices(sandbox)
+        for story in self._task.stories:
+            await self._story(sandbox, story)
+        if self._task.files:
+            await self._files(sandbox)
+        elif not self._task.stories or self._task.keep:
+            self._ready(sandbox)
+            await self._last(sandbox)
+
+    # --- stories
+
+    async def _story(self, sandbox: Sandbox, story: Story) -> None:
+        self._ready(sandbox)
+        keep = self._task.keep and story is self._task.stories[-1] and not self._task.files
+        teller = _Teller(self._view, story.steps[-1], (lambda: self._last(sandbox)) if keep else None)
+        result = await run_story(story, sandbox, observer=teller, timeout=self._task.timeout)
+        self._view.flush()
+        text = result.report()
+        self._view.entry(text.splitlines()[0], bold=True, fg="green" if result.passed else "red")
+        self._view.details(text.splitlines()[1:])
+        if not result.passed:
+            self._failures.append(text)
+
+    # --- files
+
+    async def _files(self, sandbox: Sandbox) -> None:
+        before = set(await sandbox.node_state())
+        applied = await apply(sandbox.client, self._task.files)
+        for item in applied:
+            if item.resource.kind in _MAKERS:
+                self._view.entry(
+                    f"{item.resource.kind} {item.name} is stored, but nothing makes pods of it here", fg="yellow"
+                )
+        self._ready(sandbox)
+        outcome = await self._follow(sandbox, applied)
+        self._view.flush()
+        self._tell(outcome)
+        if self._task.keep:
+            await self._last(sandbox)
+        await self._clean_up(sandbox, applied, before)
+
+    async def _last(self, sandbox: Sandbox) -> None:
+        """Wait until the run is interrupted."""
+        self._view.entry("everything runs until Ctrl-C", bold=True)
+        self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
+        self.lasting = True
+        await asyncio.get_running_loop().create_future()
+
+    async def _follow(self, sandbox: Sandbox, applied: Sequence[AppliedObject]) -> Outcome:
+        """Wait until the pods did what they were to do, or the time is over."""
+        end = time.monotonic() + self._task.timeout
+        uids = {item.object["metadata"]["uid"] for item in applied if item.resource.kind == PODS.kind}
+        while True:
+            known = sandbox.informers.objects(PODS).values()
+            pods = [pod for pod in known if pod["metadata"]["uid"] in uids]
+            outcome = judge(pods, self._recorder.problems)
+            complete = len(pods) == len(uids)
+            if (outcome.settled and complete) or time.monotonic() > end:
+                return outcome
+            await asyncio.sleep(_POLL)
+
+    def _tell(self, outcome: Outcome) -> None:
+        if outcome.passed:
+            self._view.entry("every pod did what it was to do", bold=True, fg="green")
+            return
+        late = "" if outcome.settled else f" within {self._task.timeout:g} s"
+        self._view.entry(f"not every pod did what it was to do{late}", bold=True, fg="red")
+        self._view.details(outcome.failures)
+        self._failures += outcome.failures
+
+    async def _clean_up(self, sandbox: Sandbox, applied: Sequence[AppliedObject], before: set[str]) -> None:
+        """Delete what was applied, pods first, and look whether anything remains of it."""
+        pods = [item for item in applied if item.resource.kind == PODS.kind]
+        others = [item for item in applied if item.resource.kind != PODS.kind]
+        await self._delete(sandbox, pods)
+        await self._delete(sandbox, list(reversed(others)))
+        end = time.monotonic() + _CLEAN_SECONDS
+        while True:
+            self._leftovers = await _leftovers(sandbox, before)
+            if not self._leftovers or time.monotonic() > end:
+                break
+            await asyncio.sleep(_POLL)
+        _tell_leftovers(self._view, self._leftovers)
+        self._failures += [f"left over: {text}" for text in self._leftovers]
+
+    async def _delete(self, sandbox: Sandbox, items: Sequence[AppliedObject]) -> None:
+        for item in items:
+            try:
+                await sandbox.client.delete(item.resource, item.name, item.namespace or None)
+            except NotFound:
+                pass
+        uids = {item.object["metadata"]["uid"] for item in items if item.resource.kind == PODS.kind}
+        end = time.monotonic() + _CLEAN_SECONDS
+        pods = sandbox.informers.objects(PODS)
+        while True:
+            if time.monotonic() > end or not any(pod["metadata"]["uid"] in uids for pod in pods.values()):
+                return
+            await asyncio.sleep(_POLL)
+
+    # --- around it
+
+    async def _look_at_devices(self, sandbox: Sandbox) -> None:
+        """A driver may come to its devices late; one without any is of no use to the pods of files."""
+        end = time.monotonic() + _DEVICE_SECONDS
+        while not self._has_devices(sandbox):
+            if not self._task.files or time.monotonic() > end:
+                problems = f": {'; '.join(sandbox.log.problems[-3:])}" if sandbox.log.problems else ""
+                text = f"driver {sandbox.driver} offers no device: discover() yielded an empty inventory{problems}"
+                if self._task.files:
+                    raise SandboxError(text)
+                self._view.entry(text, fg="yellow")
+                return
+            await asyncio.sleep(_POLL)
+
+    @staticmethod
+    def _has_devices(sandbox: Sandbox) -> bool:
+        slices = sandbox.informers.objects(RESOURCE_SLICES).values()
+        return any(item["spec"].get("devices") for item in slices if item["spec"]["driver"] == sandbox.driver)
+
+    @asynccontextmanager
+    async def _telling(self) -> AsyncIterator[None]:
+        """Tell the output of containers meanwhile."""
+
+        async def tell() -> None:
+            while True:
+                self._view.flush()
+                await asyncio.sleep(_POLL)
+
+        teller = asyncio.create_task(tell(), name="output of containers")
+        try:
+            yield
+        finally:
+            teller.cancel()
+            await asyncio.wait([teller])
+
+    def _write_report(self, sandbox: Sandbox, seconds: float) -> None:
+        report: Mapping[str, Any] = run_report(
+            driver=sandbox.driver,
+            passed=not self._failures,
+            seconds=seconds,
+            pods=self._recorder.reports(),
+            failures=self._failures,
+            leftovers=self._leftovers,
+            writes=api_writes(sandbox.control_plane.server.requests, seconds),
+        )
+        path = self._task.report
+        if path is None:
+            return
+        try:
+            path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
+
+
+class _Teller:
+    """Tells the view where a story stands; with ``keep``, which waits, before anything is deleted."""
+
+    def __init__(self, view: LiveView, last: Step, keep: Callable[[], Awaitable[None]] | None) -> None:
+        self._view = view
+        self._last = last
+        self._keep = keep
+
+    async def begun(self, story: Story, namespace: str) -> None:
+        self._view.namespace = namespace
+        self._view.entry(f"The story: {story.name.replace('-', ' ')}, in namespace {namespace}", bold=True)
+
+    async def done(self, step: Step, facts: Facts) -> None:
+        del facts
+        self._view.flush()
+        self._view.entry("everything is as the story tells it", fg="green")
+        if step is self._last and self._keep is not None:
+            await self._keep()
+
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        _tell_leftovers(self._view, leftovers)
+
+
+def _tell_leftovers(view: LiveView, leftovers: Sequence[str]) -> None:
+    if leftovers:
+        view.entry("left over:", bold=True, fg="red")
+        view.details(leftovers)
+    else:
+        view.entry("left over: no claim, no CDI file, no record of the driver, no change of hardware")
+
+
+async def _leftovers(sandbox: Sandbox, before: set[str]) -> list[str]:
+    """Claims that are there still, and what the nodes keep that they did not keep before."""
+    claims = [f"ResourceClaim {'/'.join(key)}" for key in sandbox.informers.objects(RESOURCE_CLAIMS)]
+    return [*claims, *sorted(set(await sandbox.node_state()) - before)]

@@ -1,0 +1,34 @@
+"""Devices as a table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+_ROWS: Final = 16
+
+
+def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The devices of a ResourceSlice, a line each, with their attributes and capacities; of many the first ones."""
+    if not devices:
+        return []
+    names = sorted({name for device in devices for name in device.get("attributes", {})})
+    capacities = sorted({name for device in devices for name in device.get("capacity", {})})
+    rows = [["device", *names, *capacities]]
+    for device in devices[:_ROWS]:
+        attributes = {key: _attribute(value) for key, value in device.get("attributes", {}).items()}
+        amounts = {key: str(value["value"]) for key, value in device.get("capacity", {}).items()}
+        row = [device["name"], *(attributes.get(name, "-") for name in names)]
+        rows.append([*row, *(amounts.get(name, "-") for name in capacities)])
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    if len(devices) > _ROWS:
+        lines.append(f"… and {len(devices) - _ROWS} more")
+    return lines
+
+
+def _attribute(value: Mapping[str, Any]) -> str:
+    content = next(iter(value.values()), "")
+    if isinstance(content, bool):
+        return "yes" if content else "no"
+    return ", ".join(map(str, content)) if isinstance(content, list) else str(content)

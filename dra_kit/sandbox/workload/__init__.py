@@ -1,0 +1,1 @@
+"""Containers as local processes: the sandbox's container runtime."""

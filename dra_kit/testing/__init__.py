@@ -1,0 +1,68 @@
+"""Tests of a driver on a cluster: the sandbox, or a real one.
+
+With dra-kit installed, pytest has a fixture ``dra``; a first test is this::
+
+    def test_a_pizza_has_its_dough(dra):
+        dra.apply("order.yaml")
+        guest = dra.wait("guest")
+        assert guest.containers["eater"].environment["PIZZA_0_DOUGH"] == "thin"
+
+The driver is the one that ``[tool.dra-kit]`` of ``pyproject.toml`` names, or that of pytest's setting ``dra_target``.
+``pytest --dra-kubeconfig PATH`` runs the same tests on a real cluster in which the driver is deployed.
+
+Names are loaded when they are first used: pytest loads the plugin in every run, also where no test needs a cluster.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dra_kit.errors import Conflict, Invalid, KubeError, NotFound
+    from dra_kit.sandbox.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts
+    from dra_kit.testing.bed import TestBed, deployed, sandbox
+    from dra_kit.testing.harness import Harness
+
+_HOME_OF = {
+    "ClaimFacts": "sandbox.facts",
+    "Cluster": "sandbox.facts",
+    "Conflict": "errors",
+    "ContainerFacts": "sandbox.facts",
+    "Harness": "testing.harness",
+    "Invalid": "errors",
+    "KubeError": "errors",
+    "NotFound": "errors",
+    "PodFacts": "sandbox.facts",
+    "TestBed": "testing.bed",
+    "deployed": "testing.bed",
+    "sandbox": "testing.bed",
+}
+
+__all__ = [
+    "ClaimFacts",
+    "Cluster",
+    "Conflict",
+    "ContainerFacts",
+    "Harness",
+    "Invalid",
+    "KubeError",
+    "NotFound",
+    "PodFacts",
+    "TestBed",
+    "deployed",
+    "sandbox",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dra_kit.testing' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"dra_kit.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,56 @@
+"""A cluster in a thread and an event loop of its own, so that tests are plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Any, Self, TypeVar
+
+R = TypeVar("R")
+C = TypeVar("C")
+
+
+class Background:
+    """An event loop in a thread; a context manager that runs it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="dra-kit testing", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, R]) -> R:
+        """Run a coroutine there, and give its result or raise its error here; an interrupt here cancels it there."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    @contextmanager
+    def entered(self, manager: AbstractAsyncContextManager[C]) -> Iterator[C]:
+        """Enter an asynchronous context manager there, for as long as the block here lasts."""
+        value = self.call(_enter(manager))
+        try:
+            yield value
+        finally:
+            self.call(_leave(manager))
+
+
+async def _enter(manager: AbstractAsyncContextManager[C]) -> C:
+    return await manager.__aenter__()
+
+
+async def _leave(manager: AbstractAsyncContextManager[Any]) -> None:
+    await manager.__aexit__(None, None, None)

@@ -1,0 +1,120 @@
+"""A cluster for tests, for as long as a block lasts: the sandbox, or a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from dra_kit.author.driver import Driver
+from dra_kit.errors import ConfigurationError
+from dra_kit.process.target import load_driver, load_drivers
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers import SandboxDriver, device_classes
+from dra_kit.sandbox.facts import Cluster
+from dra_kit.sandbox.objects import apply
+from dra_kit.testing.background import Background
+from dra_kit.testing.harness import Harness, staged
+from dra_kit.testing.real import real_cluster
+
+
+@dataclass(frozen=True)
+class TestBed:
+    """A cluster in which the driver runs.
+
+    Attributes:
+        cluster: it.
+        background: whose event loop it belongs to.
+        timeout: seconds that each wait of a test may take.
+    """
+
+    __test__ = False  # no test, whatever pytest makes of the name
+
+    cluster: Cluster
+    background: Background
+    timeout: float
+
+    @contextmanager
+    def harness(self, name: str, *, directory: Path, labels: Mapping[str, str] | None = None) -> Iterator[Harness]:
+        """What one test works with: a namespace of its own, and nothing left over in the end.
+
+        Args:
+            name: of the test.
+            directory: relative paths of manifests start here.
+            labels: of the namespace.
+
+        Raises:
+            AssertionError: something is left over after the test.
+        """
+        with staged(
+            self.cluster, self.background, name, directory=directory, timeout=self.timeout, labels=labels or {}
+        ) as harness:
+            yield harness
+
+
+@contextmanager
+def sandbox(
+    target: str = ".",
+    *,
+    nodes: int = 1,
+    settings: Mapping[str, object] | None = None,
+    editable: Sequence[str] = (),
+    alpha: bool = False,
+    time_scale: float = 10.0,
+    timeout: float = 60.0,
+) -> Iterator[TestBed]:
+    """A sandbox with a driver, which has published its devices when the block begins.
+
+    Args:
+        target: the driver: ``module:attr``, ``./file.py`` or a project folder; the DeviceClasses in a folder's
+            ``deviceclasses.yaml`` are applied.
+        nodes: how many; ``node-1`` and so on.
+        settings: the author's settings, by name.
+        editable: settings that name files which tests will replace; the driver gets copies.
+        alpha: switch on the alpha features of resource.k8s.io.
+        time_scale: the waits of Kubernetes are divided by this.
+        timeout: seconds that each wait of a test may take.
+
+    Raises:
+        TargetError: the driver cannot be loaded.
+        ConfigurationError: a setting is wrong.
+        SandboxError: the driver does not come up.
+    """
+    drivers = tuple(load_drivers(target, nodes))
+    driver = SandboxDriver(drivers, lambda _: _settings(drivers[0], settings or {}), device_classes(target))
+    wished = SandboxSettings(nodes=nodes, alpha=alpha, time_scale=time_scale, edited=tuple(editable))
+    with Background() as background, background.entered(Sandbox(driver, wished)) as cluster:
+        background.call(apply(cluster.client, driver.classes))
+        yield TestBed(cluster, background, timeout)
+
+
+@contextmanager
+def deployed(target: str = ".", *, kubeconfig: Path | None = None, timeout: float = 180.0) -> Iterator[TestBed]:
+    """A real cluster in which the driver, and its DeviceClasses, are deployed.
+
+    Args:
+        target: the driver, for its name.
+        kubeconfig: of the cluster; None for the current one.
+        timeout: seconds that each wait of a test may take.
+
+    Raises:
+        TargetError: the driver cannot be loaded.
+        ConfigurationError: the kubeconfig is of no use.
+    """
+    name = load_driver(target).name
+    with Background() as background, background.entered(real_cluster(kubeconfig, name)) as cluster:
+        yield TestBed(cluster, background, timeout)
+
+
+def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseModel | None:
+    if driver.settings is None:
+        return None
+    try:
+        return driver.settings.model_validate(dict(given), by_name=True, by_alias=False)
+    except ValidationError as error:
+        texts = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False))
+        raise ConfigurationError(f"settings of driver {driver.name}: {'; '.join(texts)}") from None

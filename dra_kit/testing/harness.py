@@ -1,0 +1,154 @@
+"""What a test does: apply manifests, wait for a pod, look at what its containers got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.sandbox.facts import Cluster, PodFacts
+from dra_kit.sandbox.manifests import Manifest, load_manifests, parse_manifests
+from dra_kit.sandbox.stage import Stage, namespace_for
+from dra_kit.testing.background import Background
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+_ENDED = {"Succeeded", "Failed"}
+
+
+class Harness:
+    """A cluster with the driver in it, and a namespace in it that belongs to one test.
+
+    Args:
+        cluster: where it is.
+        background: whose event loop the cluster belongs to.
+        stage: the namespace.
+        directory: relative paths of manifests start here.
+    """
+
+    def __init__(self, cluster: Cluster, background: Background, stage: Stage, directory: Path) -> None:
+        self.cluster = cluster
+        self._background = background
+        self._stage = stage
+        self._directory = directory
+
+    @property
+    def namespace(self) -> str:
+        """Name of the test's namespace."""
+        return self._stage.namespace
+
+    def apply(self, *manifests: str | Path | Mapping[str, Any]) -> None:
+        """Make the objects of manifests, in their order.
+
+        Args:
+            *manifests: paths of YAML files, YAML texts (which have several lines), or objects.
+
+        Raises:
+            KubeError: the API server refuses an object; ``Invalid`` when it, or the driver's webhook, says that the
+                object is wrong.
+            ConfigurationError: a manifest cannot be read.
+        """
+        for given in manifests:
+            for manifest in self._manifests(given):
+                self._background.call(self._stage.create(manifest))
+
+    def delete(self, reference: str) -> None:
+        """Delete an object that the test made, and wait until it is gone.
+
+        Args:
+            reference: such as ``Pod/guest``.
+
+        Raises:
+            AssertionError: the test made no such object, or it does not go.
+        """
+        manifest = self._stage.find(reference)
+        if manifest is None:
+            made = ", ".join(map(str, self._stage.created)) or "nothing"
+            raise AssertionError(f"{reference} was not applied; applied was {made}")
+        if not self._background.call(self._stage.delete(manifest)):
+            raise AssertionError(f"{reference} was deleted and is still there")
+
+    def wait(self, pod: str, *, phase: Phase | None = None, message: str = "") -> PodFacts:
+        """Wait for a pod, and look at it and at its containers.
+
+        Args:
+            pod: its name.
+            phase: wait for this phase; without it, and without a message, until the pod runs or has ended.
+            message: wait until one of the pod's events or conditions contains this text.
+
+        Raises:
+            AssertionError: it did not come to that; the text has the pod's events and conditions.
+        """
+        return self._background.call(self._wait(pod, phase, message))
+
+    def claim(self, name: str) -> dict[str, Any]:
+        """A ResourceClaim as it is in the API.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return self._background.call(self.cluster.client.get(RESOURCE_CLAIMS, name, self.namespace))
+
+    def replace_file(self, setting: str, text: str) -> None:
+        """Replace the file that a setting of the driver names, until the test ends."""
+        self._background.call(self._stage.replace_file(setting, text))
+
+    def _manifests(self, given: str | Path | Mapping[str, Any]) -> tuple[Manifest, ...]:
+        if isinstance(given, Mapping):
+            return parse_manifests([given], "the object given")
+        if isinstance(given, str) and "\n" in given:
+            return parse_manifests(given, "the text given")
+        return load_manifests(self._directory / given)
+
+    async def _wait(self, name: str, phase: Phase | None, message: str) -> PodFacts:
+        pod: PodFacts | None = None
+        async for _ in self._stage.until_deadline():
+            pod = (await self._stage.facts([name], [])).pods.get(name)
+            if pod is None:
+                continue
+            if _as_wished(pod, phase, message):
+                return pod
+            if pod.phase in _ENDED and phase not in {None, pod.phase}:
+                break
+        wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
+        if pod is None:
+            raise AssertionError(f"pod {name} does not exist; it should be {wish}")
+        told = "".join(f"\n  {text}" for text in _told(pod))
+        raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{told}")
+
+
+def _as_wished(pod: PodFacts, phase: Phase | None, message: str) -> bool:
+    if message and not any(message in text for text in pod.messages):
+        return False
+    if phase is not None:
+        return pod.phase == phase
+    return bool(message) or pod.phase in {"Running", *_ENDED}
+
+
+def _told(pod: PodFacts) -> Iterator[str]:
+    yield from pod.messages
+    for name, container in pod.containers.items():
+        if container.exit_code is not None:
+            yield f"container {name} ended with {container.exit_code}: {container.output.strip()[-500:]}"
+
+
+@contextmanager
+def staged(
+    cluster: Cluster, background: Background, test: str, *, directory: Path, timeout: float, labels: Mapping[str, str]
+) -> Iterator[Harness]:
+    """The harness of one test; in the end everything it made is deleted.
+
+    Raises:
+        AssertionError: something is left over although the test passed: claims, CDI files, records, effects, devices.
+    """
+    stage = Stage(cluster, namespace_for("test", test), labels=labels, timeout=timeout)
+    background.call(stage.open())
+    try:
+        yield Harness(cluster, background, stage, directory)
+    except BaseException:
+        background.call(stage.close())
+        raise
+    leftovers = background.call(stage.close())
+    if leftovers:
+        raise AssertionError("left over after the test: " + ", ".join(leftovers))

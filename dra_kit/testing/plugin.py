@@ -1,0 +1,61 @@
+"""The pytest plugin: the fixture ``dra``, a harness for each test on one cluster for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from dra_kit.testing.bed import TestBed
+    from dra_kit.testing.harness import Harness
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The plugin's settings."""
+    group = parser.getgroup("dra-kit")
+    group.addoption(
+        "--dra-kubeconfig",
+        metavar="PATH",
+        help="run the tests that use the fixture dra on this real cluster, where the driver is deployed",
+    )
+    parser.addini("dra_target", "the driver: module:attr, ./file.py or a project folder", default=".")
+    parser.addini("dra_settings", "settings of the driver in the sandbox, lines of name=value", type="linelist")
+    parser.addini("dra_editable", "settings that name files which tests replace", type="args")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The plugin's marker."""
+    config.addinivalue_line("markers", "dra_namespace(labels): labels of the test's namespace")
+
+
+@pytest.fixture(scope="session")
+def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
+    """The cluster with the driver: a sandbox, or the real one of ``--dra-kubeconfig``; override it to have another."""
+    from dra_kit.testing.bed import deployed, sandbox
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(pytestconfig.rootpath)
+        target = str(pytestconfig.getini("dra_target"))
+        if kubeconfig := pytestconfig.getoption("--dra-kubeconfig"):
+            bed = deployed(target, kubeconfig=Path(kubeconfig))
+        else:
+            lines = pytestconfig.getini("dra_settings")
+            bed = sandbox(
+                target,
+                settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
+                editable=pytestconfig.getini("dra_editable"),
+            )
+        with bed as value:
+            yield value
+
+
+@pytest.fixture
+def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
+    """A cluster with the driver, and a namespace in it that belongs to this test."""
+    marker = request.node.get_closest_marker("dra_namespace")
+    labels = marker.kwargs.get("labels", {}) if marker else {}
+    with dra_bed.harness(request.node.name, directory=request.path.parent, labels=labels) as harness:
+        yield harness

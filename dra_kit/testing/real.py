@@ -1,0 +1,72 @@
+"""A real cluster in which the driver runs already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from dra_kit.errors import ConfigurationError, KubeError
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+
+
+class RealCluster:
+    """A cluster for stories and tests: containers print their environment, so it is read from their logs.
+
+    Of the nodes nothing is seen, so that nothing left over on them is found.
+
+    Args:
+        client: may make namespaces and what is in them.
+        driver: name of the driver, which is deployed.
+    """
+
+    def __init__(self, client: Client, driver: str) -> None:
+        self.client = client
+        self.driver = driver
+
+    async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """What the container printed as ``env`` does; values with line breaks are cut."""
+        lines = (await self.output(namespace, pod, container)).splitlines()
+        return {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
+
+    async def output(self, namespace: str, pod: str, container: str) -> str:
+        """The container's log; empty while the kubelet has none."""
+        try:
+            return await self.client.log(pod, namespace, container)
+        except KubeError:
+            return ""
+
+    async def node_state(self) -> Iterable[str]:
+        """Nothing: a node cannot be looked into from afar."""
+        return ()
+
+    async def replace_file(self, setting: str, text: str) -> str:
+        """Always refused.
+
+        Raises:
+            ConfigurationError: the driver's files are on its nodes.
+        """
+        del text
+        raise ConfigurationError(
+            f"the file of the driver's setting {setting!r} is on a node of a real cluster; run this in the sandbox"
+        )
+
+
+@asynccontextmanager
+async def real_cluster(kubeconfig: Path | None, driver: str) -> AsyncIterator[RealCluster]:
+    """The cluster of a kubeconfig, for the running event loop.
+
+    Args:
+        kubeconfig: its path; None for the current one.
+        driver: name of the driver.
+
+    Raises:
+        ConfigurationError: there is no such kubeconfig, or it is of no use.
+    """
+    credentials = await load_credentials(kubeconfig)
+    async with Client(credentials, user_agent="dra-kit/testing") as client:
+        yield RealCluster(client, driver)

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dra_kit.apiserver import ApiServer
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+
+Object = dict[str, Any]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ApiServer]:
+    async with ApiServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: ApiServer) -> AsyncIterator[Client]:
+    async with Client(Credentials(Connection(server.url)), user_agent="tests/1") as connected:
+        yield connected
+
+
+class Http:
+    """Plain requests, for what the client has no words for."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session, self._url = session, url
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **headers: str
+    ) -> tuple[int, Any, list[str]]:
+        """Status, JSON or text, and warnings."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if body is not None:
+            named["Content-Type"] = content_type
+        async with self._session.request(method, self._url + path, json=body, headers=named) as answer:
+            value = await (answer.json() if answer.content_type == "application/json" else answer.text())
+            return answer.status, value, answer.headers.getall("Warning", [])
+
+    async def lines(self, path: str) -> list[Any]:
+        """The events of a watch, until the server ends it."""
+        async with self._session.get(self._url + path) as answer:
+            return [json.loads(line) async for line in answer.content]
+
+
+@pytest.fixture
+async def http(server: ApiServer) -> AsyncIterator[Http]:
+    async with aiohttp.ClientSession() as session:
+        yield Http(session, server.url)
+
+
+def pod(name: str = "pod-1", **metadata: Any) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {"containers": [{"name": "main", "image": "example.com/app:1"}]},
+    }
+
+
+def config_map(name: str = "settings", data: dict[str, str] | None = None, **metadata: Any) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "data": data or {},
+    }
+
+
+def claim(name: str = "claim-1") -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}},
+    }

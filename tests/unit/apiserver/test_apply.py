@@ -1,0 +1,113 @@
+"""Server-side apply and managed fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, managers_of
+from dra_kit.apiserver.patches.fieldsets import field_set, from_fields_v1, to_fields_v1
+from dra_kit.errors import Conflict
+from dra_kit.kube.client import APPLY, Client
+from dra_kit.kube.resources import CONFIG_MAPS
+from tests.unit.apiserver.conftest import config_map
+
+TYPE = "core/v1.ConfigMap"
+maps = st.dictionaries(st.sampled_from("abcd"), st.sampled_from("12"), max_size=4)
+
+
+async def apply(client: Client, manager: str, data: dict[str, str], *, force: bool = False) -> dict[str, Any]:
+    return await client.patch(
+        CONFIG_MAPS,
+        "settings",
+        config_map(data=data),
+        "default",
+        content_type=APPLY,
+        field_manager=manager,
+        force=force,
+    )
+
+
+async def test_apply_creates_and_then_changes(client: Client) -> None:
+    created = await apply(client, "one", {"a": "1", "b": "1"})
+    changed = await apply(client, "one", {"a": "2"})
+
+    assert (created["data"], changed["data"]) == ({"a": "1", "b": "1"}, {"a": "2"})
+
+
+async def test_two_appliers_share_an_object(client: Client) -> None:
+    await apply(client, "one", {"a": "1"})
+    await apply(client, "two", {"b": "1"})
+
+    left = await apply(client, "one", {})
+
+    assert left["data"] == {"b": "1"}
+
+
+async def test_a_field_of_somebody_else_is_a_conflict_unless_forced(client: Client) -> None:
+    await apply(client, "one", {"a": "1"})
+
+    with pytest.raises(Conflict, match=r'conflict with "one": \.data\.a'):
+        await apply(client, "two", {"a": "2"})
+    assert (await apply(client, "two", {"a": "2"}, force=True))["data"] == {"a": "2"}
+    assert (await apply(client, "one", {}))["data"] == {"a": "2"}
+
+
+async def test_other_writes_take_their_fields_over(client: Client) -> None:
+    await apply(client, "one", {"a": "1"})
+    await client.patch(CONFIG_MAPS, "settings", {"data": {"a": "2"}}, "default", field_manager="editor")
+
+    with pytest.raises(Conflict, match='conflict with "editor" using v1'):
+        await apply(client, "one", {"a": "1"})
+
+
+async def test_an_apply_without_a_difference_writes_nothing(client: Client) -> None:
+    first = await apply(client, "one", {"a": "1"})
+
+    assert await apply(client, "one", {"a": "1"}) == first
+
+
+@given(maps)
+@settings(deadline=None)
+def test_field_sets_survive_being_written(data: dict[str, str]) -> None:
+    fields = field_set({"metadata": {"labels": data, "finalizers": ["a/b"]}, "data": data}, TYPE)
+
+    assert from_fields_v1(to_fields_v1(fields)) == fields
+
+
+@given(st.lists(st.tuples(st.sampled_from(["one", "two"]), maps), min_size=1, max_size=6))
+@settings(deadline=None)
+def test_after_any_forced_applies_each_manager_finds_its_last_configuration(
+    applies: list[tuple[str, dict[str, str]]],
+) -> None:
+    live: dict[str, Any] = {}
+    last: dict[str, dict[str, str]] = {}
+    managers: list[Manager] = []
+    for name, data in applies:
+        writer = Manager(name, "Apply", "v1", "", frozenset())
+        outcome = after_apply(live, {"metadata": {}, "data": data}, TYPE, writer, managers, force=True)
+        live, managers = outcome.obj, outcome.managers
+        last = {**last, name: data}
+
+    writer_name, writer_data = applies[-1]
+    assert writer_data.items() <= live["data"].items()
+    owned = {key for data in last.values() for key in data}
+    assert set(live["data"]) <= owned
+    assert {manager.name for manager in managers} <= set(last)
+    try:
+        again = after_apply(
+            live, {"metadata": {}, "data": writer_data}, TYPE, Manager(writer_name, "Apply", "v1", "", frozenset()),
+            managers, force=False,
+        )  # fmt: skip
+    except ApplyConflict:
+        pytest.fail("what was applied last has no conflict with itself")
+    assert again.obj == live
+
+
+def test_managers_are_read_as_they_are_written() -> None:
+    manager = Manager("one", "Apply", "v1", "status", frozenset({("f:data", "f:a")}), "2026-01-02T03:04:05Z")
+
+    assert managers_of({"metadata": {"managedFields": [manager.entry()]}}) == [manager]

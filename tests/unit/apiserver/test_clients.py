@@ -1,0 +1,114 @@
+"""The clients of the Python world: kopf and kubernetes-asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from kubernetes_asyncio import client as generated
+from kubernetes_asyncio import watch as generated_watch
+from kubernetes_asyncio.client.rest import ApiException
+
+from dra_kit.apiserver import ApiServer, run_in_thread
+from dra_kit.errors import NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.kube.resources import CONFIG_MAPS
+from tests.unit.apiserver.conftest import config_map, pod
+
+
+async def eventually(condition: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(60):
+        while True:
+            found = condition()
+            found = await found if asyncio.iscoroutine(found) else found
+            if found:
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def test_handlers_of_kopf_follow_an_object_through_its_life() -> None:
+    calls: list[str] = []
+
+    def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+        registry = kopf.OperatorRegistry()
+
+        @kopf.on.create("", "v1", "configmaps", registry=registry)
+        def created(name: str, **_: Any) -> dict[str, str]:
+            calls.append(f"create {name}")
+            return {"seen": name}
+
+        @kopf.on.field("", "v1", "configmaps", field="data.a", old=kopf.PRESENT, registry=registry)
+        def changed(old: Any, new: Any, **_: Any) -> None:
+            calls.append(f"change {old} {new}")
+
+        @kopf.on.delete("", "v1", "configmaps", registry=registry)
+        def deleted(name: str, **_: Any) -> None:
+            calls.append(f"delete {name}")
+
+        return registry, quiet_settings()
+
+    with run_in_thread() as server:
+        operator = OperatorThread(Credentials(Connection(server.url)), build)
+        operator.start()
+        try:
+            async with Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+                await client.create(CONFIG_MAPS, config_map(data={"a": "1"}))
+                await eventually(lambda: "create settings" in calls)
+                handled = await eventually(lambda: _finalized(client))
+                assert any("last-handled-configuration" in key for key in handled["metadata"]["annotations"])
+                await client.patch(CONFIG_MAPS, "settings", {"data": {"a": "2"}}, "default")
+                await eventually(lambda: "change 1 2" in calls)
+                await client.delete(CONFIG_MAPS, "settings", "default")
+                await eventually(lambda: _gone(client))
+        finally:
+            assert await asyncio.to_thread(operator.stop, 60)
+
+    assert calls == ["create settings", "change 1 2", "delete settings"]
+
+
+async def _finalized(client: Client) -> dict[str, Any] | None:
+    found = await client.get(CONFIG_MAPS, "settings", "default")
+    metadata = found["metadata"]
+    return found if metadata.get("finalizers") and metadata.get("annotations") else None
+
+
+async def _gone(client: Client) -> bool:
+    with contextlib.suppress(NotFound):
+        await client.get(CONFIG_MAPS, "settings", "default")
+        return False
+    return True
+
+
+async def test_kubernetes_asyncio_reads_writes_and_watches(server: ApiServer) -> None:
+    configuration = generated.Configuration(host=server.url)
+    async with generated.ApiClient(configuration) as connection:
+        core = generated.CoreV1Api(connection)
+        created = await core.create_namespaced_pod("default", cast("Any", pod()))
+        assert created.status.phase == "Pending"
+
+        binding: Any = {"metadata": {"name": "pod-1"}, "target": {"kind": "Node", "name": "node-1"}}
+        await core.create_namespaced_pod_binding("pod-1", "default", binding, _preload_content=False)
+        await core.patch_namespaced_pod_status("pod-1", "default", {"status": {"phase": "Running"}})
+        listed = await core.list_namespaced_pod("default", field_selector="spec.nodeName=node-1")
+        assert [item.status.phase for item in listed.items] == ["Running"]
+
+        watcher = generated_watch.Watch()
+        events = watcher.stream(core.list_pod_for_all_namespaces, resource_version=created.metadata.resource_version)
+        seen = []
+        async with asyncio.timeout(60):
+            async for event in events:
+                seen.append((event["type"], event["object"].status.phase))
+                if len(seen) == 2:
+                    break
+        await watcher.close()
+        assert seen == [("MODIFIED", "Pending"), ("MODIFIED", "Running")]
+
+        with pytest.raises(ApiException) as caught:
+            await core.read_namespaced_pod("other", "default")
+        assert caught.value.status == 404

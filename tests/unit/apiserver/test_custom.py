@@ -1,0 +1,106 @@
+"""CustomResourceDefinitions and the kinds that they make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.errors import KubeError, NotFound
+from dra_kit.kube.client import APPLY, Client
+from dra_kit.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from tests.unit.apiserver.conftest import Http
+
+OVENS = Resource("kitchen.example.com", "v1", "ovens", "Oven", namespaced=True)
+
+
+@pytest.fixture
+async def definition(client: Client) -> dict[str, Any]:
+    version = {
+        "name": "v1", "served": True, "storage": True, "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"description": "How hot."}}}},
+        "additionalPrinterColumns": [{"name": "Heat", "type": "integer", "jsonPath": ".spec.heat"}],
+    }  # fmt: skip
+    body = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ovens.kitchen.example.com"},
+        "spec": {"group": "kitchen.example.com", "scope": "Namespaced", "versions": [version],
+                 "names": {"plural": "ovens", "kind": "Oven"}},
+    }  # fmt: skip
+    return await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+
+
+def oven(**spec: Any) -> dict[str, Any]:
+    meta = {"name": "o", "namespace": "default"}
+    return {"apiVersion": "kitchen.example.com/v1", "kind": "Oven", "metadata": meta, "spec": spec}
+
+
+async def test_a_definition_is_established_at_once(definition: dict[str, Any], http: Http) -> None:
+    _, found, _ = await http("GET", "/apis/kitchen.example.com/v1")
+
+    conditions = {item["type"]: item["status"] for item in definition["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+    assert [item["name"] for item in found["resources"]] == ["ovens", "ovens/status"]
+
+
+@pytest.mark.usefixtures("definition")
+async def test_custom_objects_keep_whatever_they_hold(client: Client) -> None:
+    await client.create(OVENS, oven(heat=200, deep={"list": [1, {"a": None}]}))
+
+    changed = await client.patch(OVENS, "o", {"spec": {"heat": 250}, "status": {"hot": True}}, "default")
+    status = await client.patch(OVENS, "o", {"status": {"hot": True}}, "default", subresource="status")
+
+    assert changed["spec"] == {"heat": 250, "deep": {"list": [1, {"a": None}]}}
+    assert "status" not in changed
+    assert status["status"] == {"hot": True}
+    assert status["metadata"]["generation"] == 2
+
+
+@pytest.mark.usefixtures("definition")
+async def test_server_side_apply_merges_objects_and_replaces_lists(client: Client) -> None:
+    async def apply(manager: str, **spec: Any) -> Any:
+        options: Any = {"content_type": APPLY, "field_manager": manager}
+        return (await client.patch(OVENS, "o", oven(**spec), "default", **options))["spec"]
+
+    await apply("one", heat=200, racks=[1, 2], light={"on": True})
+    both = await apply("two", light={"color": "red"})
+    rest = await apply("one", heat=250)
+
+    assert both == {"heat": 200, "racks": [1, 2], "light": {"on": True, "color": "red"}}
+    assert rest == {"heat": 250, "light": {"color": "red"}}
+
+
+@pytest.mark.usefixtures("definition")
+async def test_openapi_shows_the_schema_of_the_definition(http: Http) -> None:
+    _, document, _ = await http("GET", "/openapi/v3/apis/kitchen.example.com/v1")
+
+    schema = document["components"]["schemas"]["com.example.kitchen.v1.Oven"]
+    assert schema["properties"].keys() == {"apiVersion", "kind", "metadata", "spec"}
+
+
+@pytest.mark.usefixtures("definition")
+async def test_the_table_has_the_columns_of_the_definition(client: Client, http: Http) -> None:
+    await client.create(OVENS, oven(heat=200))
+
+    _, answer, _ = await http("GET", OVENS.path("default"), Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+
+    assert [column["name"] for column in answer["columnDefinitions"]] == ["Name", "Heat"]
+    assert answer["rows"][0]["cells"] == ["o", 200]
+
+
+@pytest.mark.usefixtures("definition")
+async def test_without_its_definition_a_kind_is_gone(client: Client) -> None:
+    await client.create(OVENS, oven())
+
+    await client.delete(CUSTOM_RESOURCE_DEFINITIONS, "ovens.kitchen.example.com")
+
+    with pytest.raises(NotFound):
+        await client.list(OVENS)
+
+
+async def test_a_definition_needs_the_name_of_its_resource(client: Client, definition: dict[str, Any]) -> None:
+    body = definition | {"metadata": {"name": "other.kitchen.example.com"}}
+
+    with pytest.raises(KubeError, match=r"metadata\.name"):
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)

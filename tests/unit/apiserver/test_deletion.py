@@ -1,0 +1,156 @@
+"""Deletion: preconditions, finalizers, grace, garbage, namespaces."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dra_kit.errors import Conflict, Forbidden, Invalid, NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+from tests.unit.apiserver.conftest import Http, config_map, pod
+
+PATH = "/api/v1/namespaces/default/configmaps"
+
+
+async def gone(client: Client, resource: Resource, name: str, namespace: str | None = "default") -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await client.get(resource, name, namespace)
+            except NotFound:
+                return
+            await asyncio.sleep(0.005)
+
+
+def owned_by(owner: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    named = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+    return [{"apiVersion": "v1", "kind": owner["kind"], **named, **more}]
+
+
+async def test_a_precondition_that_fails_keeps_the_object(client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map())
+
+    with pytest.raises(Conflict, match="UID in the precondition"):
+        await client.delete(CONFIG_MAPS, "settings", "default", uid="other")
+    await client.get(CONFIG_MAPS, "settings", "default")
+
+
+async def test_finalizers_hold_an_object_until_the_last_goes(client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map(finalizers=["example.com/a"]))
+
+    await client.delete(CONFIG_MAPS, "settings", "default")
+    assert "deletionTimestamp" in (await client.get(CONFIG_MAPS, "settings", "default"))["metadata"]
+    with pytest.raises(Invalid, match="no new finalizers"):
+        await client.patch(CONFIG_MAPS, "settings", {"metadata": {"finalizers": ["example.com/b"]}}, "default")
+
+    await client.patch(CONFIG_MAPS, "settings", {"metadata": {"finalizers": None}}, "default")
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAPS, "settings", "default")
+
+
+async def test_a_pod_on_a_node_waits_for_its_kubelet(client: Client) -> None:
+    body = pod()
+    body["spec"]["nodeName"] = "node-1"
+    await client.create(PODS, body)
+
+    await client.delete(PODS, "pod-1", "default")
+    assert (await client.get(PODS, "pod-1", "default"))["metadata"]["deletionGracePeriodSeconds"] == 30
+    await client.delete(PODS, "pod-1", "default", grace_period_seconds=0)
+
+    with pytest.raises(NotFound):
+        await client.get(PODS, "pod-1", "default")
+
+
+async def test_a_pod_without_a_node_goes_at_once(client: Client) -> None:
+    await client.create(PODS, pod())
+
+    await client.delete(PODS, "pod-1", "default")
+
+    with pytest.raises(NotFound):
+        await client.get(PODS, "pod-1", "default")
+
+
+async def test_a_collection_is_deleted_by_selector(client: Client) -> None:
+    for name in "abc":
+        await client.create(CONFIG_MAPS, config_map(name, labels={"keep": "yes" if name == "b" else "no"}))
+
+    await client.delete_collection(CONFIG_MAPS, "default", label_selector="keep=no")
+
+    assert [item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS)).items] == ["b"]
+
+
+async def test_what_an_owner_leaves_behind_is_collected(client: Client) -> None:
+    owner = await client.create(CONFIG_MAPS, config_map("owner"))
+    child = await client.create(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
+    await client.create(CONFIG_MAPS, config_map("grandchild", ownerReferences=owned_by(child)))
+
+    await client.delete(CONFIG_MAPS, "owner", "default")
+
+    await gone(client, CONFIG_MAPS, "child")
+    await gone(client, CONFIG_MAPS, "grandchild")
+
+
+async def test_one_owner_that_is_left_keeps_an_object(client: Client) -> None:
+    owners = [await client.create(CONFIG_MAPS, config_map(name)) for name in ("one", "two")]
+    references = [*owned_by(owners[0]), *owned_by(owners[1])]
+    await client.create(CONFIG_MAPS, config_map("child", ownerReferences=references))
+    await client.create(CONFIG_MAPS, config_map("witness", ownerReferences=owned_by(owners[0])))
+
+    await client.delete(CONFIG_MAPS, "one", "default")
+    await gone(client, CONFIG_MAPS, "witness")
+
+    await client.get(CONFIG_MAPS, "child", "default")
+
+
+async def test_what_never_had_its_owner_is_collected(client: Client) -> None:
+    owner = {"kind": "ConfigMap", "metadata": {"name": "never", "uid": "never"}}
+
+    await client.create(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
+
+    await gone(client, CONFIG_MAPS, "child")
+
+
+async def test_foreground_deletion_waits_for_dependents(client: Client, http: Http) -> None:
+    owner = await client.create(CONFIG_MAPS, config_map("owner"))
+    references = owned_by(owner, blockOwnerDeletion=True)
+    await client.create(CONFIG_MAPS, config_map("child", ownerReferences=references, finalizers=["example.com/wait"]))
+
+    await http("DELETE", f"{PATH}/owner", {"propagationPolicy": "Foreground"})
+    assert (await client.get(CONFIG_MAPS, "owner", "default"))["metadata"]["finalizers"] == ["foregroundDeletion"]
+    await client.patch(CONFIG_MAPS, "child", {"metadata": {"finalizers": None}}, "default")
+
+    await gone(client, CONFIG_MAPS, "owner")
+
+
+async def test_orphans_lose_their_owner_and_stay(client: Client, http: Http) -> None:
+    owner = await client.create(CONFIG_MAPS, config_map("owner"))
+    await client.create(CONFIG_MAPS, config_map("child", ownerReferences=owned_by(owner)))
+
+    await http("DELETE", f"{PATH}/owner", {"propagationPolicy": "Orphan"})
+    await gone(client, CONFIG_MAPS, "owner")
+
+    assert "ownerReferences" not in (await client.get(CONFIG_MAPS, "child", "default"))["metadata"]
+
+
+async def test_a_new_namespace_has_a_service_account(client: Client) -> None:
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+
+    async with asyncio.timeout(30):
+        while not (await client.list(SERVICE_ACCOUNTS, "team")).items:  # noqa: ASYNC110 - it is in a server
+            await asyncio.sleep(0.005)
+
+
+async def test_a_deleted_namespace_is_emptied_first(client: Client) -> None:
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+    await client.create(CONFIG_MAPS, config_map(namespace="team", finalizers=["example.com/wait"]))
+
+    await client.delete(NAMESPACES, "team")
+    assert (await client.get(NAMESPACES, "team"))["status"]["phase"] == "Terminating"
+    with pytest.raises(Forbidden, match="being terminated"):
+        await client.create(CONFIG_MAPS, config_map("late", namespace="team"))
+    await client.patch(CONFIG_MAPS, "settings", {"metadata": {"finalizers": None}}, "team")
+
+    await gone(client, NAMESPACES, "team", None)

@@ -1,0 +1,143 @@
+"""JSON, merge and strategic merge patches."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra_kit.apiserver.patches import json as json_patch
+from dra_kit.apiserver.patches import merge, strategic
+from dra_kit.kube.client import JSON_PATCH, Client
+from dra_kit.kube.resources import CONFIG_MAPS, PODS
+from tests.unit.apiserver.conftest import Http, config_map, pod
+
+PATH = "/api/v1/namespaces/default/pods/pod-1"
+STRATEGIC = "application/strategic-merge-patch+json"
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.sampled_from("abcd"), values, max_size=4)
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return value
+
+
+def difference(old: Any, new: Any) -> Any:
+    """The merge patch from one object to another."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    changed = {key: difference(old.get(key), value) for key, value in new.items() if old.get(key, ...) != value}
+    return changed | {key: None for key in old if key not in new}
+
+
+@given(objects.map(without_nulls), objects.map(without_nulls))
+@settings(deadline=None)
+def test_a_merge_patch_of_the_difference_makes_the_other_object(old: Any, new: Any) -> None:
+    assert merge.apply(old, difference(old, new)) == new
+
+
+@given(objects, objects)
+@settings(deadline=None)
+def test_a_merge_patch_changes_neither_argument_and_is_idempotent(old: Any, patch: Any) -> None:
+    before = json.dumps([old, patch])
+
+    once = merge.apply(old, patch)
+
+    assert merge.apply(once, patch) == once
+    assert json.dumps([old, patch]) == before
+
+
+@given(objects, values)
+@settings(deadline=None)
+def test_what_a_json_patch_adds_it_can_test_and_remove(document: Any, value: Any) -> None:
+    add = {"op": "add", "path": "/new~1key", "value": value}
+    check = {"op": "test", "path": "/new~1key", "value": value}
+    remove = {"op": "remove", "path": "/new~1key"}
+
+    assert json_patch.apply(document, [add, check]) == document | {"new/key": value}
+    assert json_patch.apply(document, [add, check, remove]) == document
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        [{"op": "remove", "path": "/none"}],
+        [{"op": "replace", "path": "/none", "value": 1}],
+        [{"op": "test", "path": "/a", "value": 1.5}],
+        [{"op": "add", "path": "/list/9", "value": 1}],
+        [{"op": "add", "path": "/none/deep", "value": 1}],
+        [{"op": "move", "from": "/none", "path": "/b"}],
+    ],
+)
+def test_a_json_patch_that_does_not_fit_is_refused(patch: Any) -> None:
+    with pytest.raises(json_patch.PatchFailed):
+        json_patch.apply({"a": 1, "list": []}, patch)
+
+
+@given(st.lists(st.sampled_from("abcde"), unique=True), st.lists(st.sampled_from("abcde"), unique=True))
+@settings(deadline=None)
+def test_a_strategic_patch_merges_lists_by_their_key(there: list[str], patched: list[str]) -> None:
+    document = {"containers": [{"name": name, "image": "old"} for name in there]}
+    patch = {"containers": [{"name": name, "image": "new"} for name in patched]}
+
+    merged = strategic.apply(document, patch, "core/v1.PodSpec")
+
+    images = {item["name"]: item["image"] for item in merged["containers"]}
+    assert images == {**dict.fromkeys(there, "old"), **dict.fromkeys(patched, "new")}
+    assert [item["name"] for item in merged["containers"]][: len(there)] == there
+
+
+def test_a_strategic_patch_can_delete_replace_and_order_items() -> None:
+    document = {"containers": [{"name": name, "image": "x"} for name in "abc"]}
+
+    deleted = strategic.apply(document, {"containers": [{"name": "b", "$patch": "delete"}]}, "core/v1.PodSpec")
+    replaced = strategic.apply(document, {"containers": [{"$patch": "replace"}, {"name": "z"}]}, "core/v1.PodSpec")
+    order = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}, {"name": "b"}]}
+    ordered = strategic.apply(document, order, "core/v1.PodSpec")
+
+    assert [item["name"] for item in deleted["containers"]] == ["a", "c"]
+    assert replaced["containers"] == [{"name": "z"}]
+    assert [item["name"] for item in ordered["containers"]] == ["c", "a", "b"]
+
+
+def test_lists_without_a_key_are_replaced_or_united() -> None:
+    meta = {"finalizers": ["a/x"], "other": [1]}
+
+    merged = strategic.apply(meta, {"finalizers": ["a/y"]}, "meta/v1.ObjectMeta")
+    removed = strategic.apply(merged, {"$deleteFromPrimitiveList/finalizers": ["a/x"]}, "meta/v1.ObjectMeta")
+
+    assert merged["finalizers"] == ["a/x", "a/y"]
+    assert removed["finalizers"] == ["a/y"]
+
+
+async def test_each_patch_changes_the_stored_object(client: Client, http: Http) -> None:
+    await client.create(PODS, pod())
+
+    await http("PATCH", PATH, {"spec": {"containers": [{"name": "main", "image": "a:2"}]}}, content_type=STRATEGIC)
+    await client.patch(PODS, "pod-1", {"metadata": {"labels": {"l": "1"}}}, "default")
+    await client.patch(
+        PODS, "pod-1", [{"op": "add", "path": "/metadata/labels/m", "value": "2"}], "default", content_type=JSON_PATCH
+    )
+
+    found = await client.get(PODS, "pod-1", "default")
+    assert found["spec"]["containers"][0]["image"] == "a:2"
+    assert found["spec"]["containers"][0]["terminationMessagePolicy"] == "File"
+    assert found["metadata"]["labels"] == {"l": "1", "m": "2"}
+
+
+async def test_a_patch_of_another_content_type_is_refused(client: Client, http: Http) -> None:
+    await client.create(CONFIG_MAPS, config_map())
+
+    status, answer, _ = await http("PATCH", "/api/v1/namespaces/default/configmaps/settings", {})
+
+    assert (status, answer["reason"]) == (415, "UnsupportedMediaType")

@@ -1,0 +1,138 @@
+"""Watches: what they replay, what they select, how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra_kit.apiserver import ApiServer
+from dra_kit.apiserver.storage import Storage
+from dra_kit.errors import Gone
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
+from dra_kit.kube.watching import WatchEvent
+from tests.unit.apiserver.conftest import Http, config_map, pod
+
+
+async def take(events: AsyncGenerator[WatchEvent, None], count: int) -> list[tuple[str, str]]:
+    """Types and names of the next events, bookmarks left out."""
+    found: list[tuple[str, str]] = []
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            event = await anext(events)
+            if event.type != "BOOKMARK":
+                found.append((event.type, event.object["metadata"]["name"]))
+    return found
+
+
+async def test_a_watch_goes_on_from_a_list(client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map("before"))
+    version = (await client.list(CONFIG_MAPS)).resource_version
+    await client.create(CONFIG_MAPS, config_map("between"))
+
+    async with aclosing(client.watch(CONFIG_MAPS, resource_version=version)) as events:
+        assert await take(events, 1) == [("ADDED", "between")]
+        await client.patch(CONFIG_MAPS, "before", {"data": {"a": "b"}}, "default")
+        await client.delete(CONFIG_MAPS, "between", "default")
+        assert await take(events, 2) == [("MODIFIED", "before"), ("DELETED", "between")]
+
+
+async def test_without_a_version_a_watch_begins_with_what_is_there(client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map("there"))
+
+    async with aclosing(client.watch(CONFIG_MAPS, "default", resource_version="")) as events:
+        assert await take(events, 1) == [("ADDED", "there")]
+
+
+async def test_objects_enter_and_leave_the_view_of_a_selector(client: Client) -> None:
+    version = (await client.list(PODS)).resource_version
+    await client.create(PODS, pod())
+    selected = client.watch(PODS, resource_version=version, label_selector="seen=yes")
+
+    async with aclosing(selected) as events:
+        for value in ("yes", "no", "yes"):
+            await client.patch(PODS, "pod-1", {"metadata": {"labels": {"seen": value}}}, "default")
+        assert await take(events, 3) == [("ADDED", "pod-1"), ("DELETED", "pod-1"), ("ADDED", "pod-1")]
+
+
+async def test_a_forgotten_version_is_gone(server: ApiServer, client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map())
+    server.api.storage.compact()
+
+    async with aclosing(client.watch(CONFIG_MAPS, resource_version="1")) as events:
+        with pytest.raises(Gone):
+            await anext(events)
+
+
+async def test_initial_events_end_with_a_bookmark(http: Http, client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map("there"))
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=1"
+
+    lines = await http.lines(f"/api/v1/namespaces/default/configmaps?{query}")
+
+    assert [line["type"] for line in lines] == ["ADDED", "BOOKMARK"]
+    assert lines[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+
+
+async def test_a_watch_shows_objects_in_its_own_version(client: Client, http: Http) -> None:
+    body = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {"driver": "d", "pool": {"name": "p", "resourceSliceCount": 1}, "nodeName": "n",
+                 "devices": [{"name": "gpu-0", "allowMultipleAllocations": True}]},
+    }  # fmt: skip
+    await client.create(RESOURCE_SLICES, body)
+
+    [line] = await http.lines("/apis/resource.k8s.io/v1beta1/resourceslices?watch=1&timeoutSeconds=1")
+
+    assert line["object"]["spec"]["devices"] == [{"name": "gpu-0", "basic": {"allowMultipleAllocations": True}}]
+
+
+async def test_a_closed_watch_leaves_no_listener(server: ApiServer, client: Client) -> None:
+    before = sum(map(len, server.api.storage._listeners.values()))
+    events = client.watch(CONFIG_MAPS, resource_version="")
+    opening = asyncio.create_task(anext(events))
+    async with asyncio.timeout(30):
+        while sum(map(len, server.api.storage._listeners.values())) == before:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.01)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        while sum(map(len, server.api.storage._listeners.values())) > before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+writes = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "delete"])), max_size=25)
+
+
+@given(writes, st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_moment_and_the_changes_since_make_the_present(changes: list[tuple[str, str]], data: st.DataObject) -> None:
+    storage = Storage()
+    moments: list[dict[str, int]] = [{}]
+    start = storage.revision
+    for i, (key, action) in enumerate(changes):
+        obj = {"metadata": {"name": key}, "value": i}
+        if storage.get("things", key) is None:
+            storage.create("things", key, obj)
+        elif action == "put":
+            storage.update("things", key, obj)
+        else:
+            storage.delete("things", key)
+        moments.append({name: stored.object["value"] for name, stored in storage.items("things")})
+    chosen = data.draw(st.integers(0, len(moments) - 1))
+
+    past = {key: stored.object["value"] for key, stored in storage.items_at(start + chosen, "things")}
+    assert past == moments[chosen]
+    for change in storage.changes_since(start + chosen, "things"):
+        if change.type == "DELETED":
+            del past[change.key]
+        else:
+            past[change.key] = change.stored.object["value"]
+    assert past == moments[-1]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra_kit.allocator import Gates
+from dra_kit.kube.informer import Change
+from dra_kit.sandbox.scheduler.claims import NotReady
+from dra_kit.sandbox.scheduler.cycle import Placement, Unschedulable, place
+from dra_kit.sandbox.scheduler.devices import Devices
+from dra_kit.sandbox.scheduler.nodes import node_loads
+
+Object = dict[str, Any]
+CLASSES: dict[tuple[str, str], Object] = {
+    ("", "pizza"): {"metadata": {"name": "pizza"}, "spec": {}},
+    ("", "gold"): {
+        "metadata": {"name": "gold"},
+        "spec": {"selectors": [{"cel": {"expression": 'device.attributes["dra.pizza"].?gold.orValue(false)'}}]},
+    },
+}
+
+
+class Cluster:
+    """Nodes with devices, and the scheduler's knowledge of them."""
+
+    def __init__(self, devices: dict[str, list[Object]]) -> None:
+        resources = {"pods": "110"}
+        self.nodes = [
+            {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": resources}} for name in devices
+        ]
+        self.devices = Devices(Gates.of("1.37"))
+        self.placed: list[tuple[str, Object]] = []
+        self.claims: dict[tuple[str, str], Object] = {}
+        for item in CLASSES.values():
+            self.devices.class_changed(Change("ADDED", item))
+        for name, published in devices.items():
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": "dra.pizza", "pool": pool, "nodeName": name, "devices": published}
+            self.devices.slice_changed(Change("ADDED", {"metadata": {"name": f"slice-{name}"}, "spec": spec}))
+
+    def ask(self, name: str, *requests: Object) -> Object:
+        claim = {
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"devices": {"requests": list(requests)}},
+        }
+        self.claims["default", name] = claim
+        return pod(name, name)
+
+    def place(self, asking: Object) -> Placement:
+        return place(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices)
+
+    def hold(self, placement: Placement) -> list[str]:
+        """Carry a placement out; names of the devices."""
+        self.placed.append((placement.node, dict(placement.pod)))
+        names = []
+        for claim, allocation in placement.allocations:
+            self.devices.hold(claim["metadata"]["uid"], allocation)
+            self.claims["default", claim["metadata"]["name"]]["status"] = {"allocation": allocation}
+            names += [f"{item['pool']}/{item['device']}" for item in allocation["devices"]["results"]]
+        return names
+
+
+def pod(name: str, claim: str | None) -> Object:
+    entry = {"name": "pizza", "resourceClaimName": claim} if claim else {"name": "x", "resourceClaimTemplateName": "t"}
+    spec = {"containers": [{"name": "eater"}], "resourceClaims": [entry]}
+    return {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+
+
+def devices(number: int, **attributes: Object) -> list[Object]:
+    return [{"name": f"pizza-{i}", "attributes": attributes} for i in range(number)]
+
+
+def exactly(device_class: str = "pizza", count: int = 1) -> Object:
+    return {
+        "name": "r",
+        "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count},
+    }
+
+
+def test_a_pod_goes_where_its_devices_are() -> None:
+    cluster = Cluster({"node-1": [], "node-2": devices(1)})
+
+    placement = cluster.place(cluster.ask("a", exactly()))
+
+    assert placement.node == "node-2"
+    assert placement.rejections["node-1"].reasons == ("cannot allocate all claims",)
+
+
+def test_pods_spread_over_nodes() -> None:
+    cluster = Cluster({"node-1": devices(2), "node-2": devices(2)})
+
+    placements = []
+    for number in range(4):
+        placement = cluster.place(cluster.ask(str(number), exactly()))
+        cluster.hold(placement)
+        placements.append(placement.node)
+
+    assert placements == ["node-1", "node-2", "node-1", "node-2"]
+
+
+def test_the_first_choice_of_a_claim_is_worth_a_fuller_node() -> None:
+    cluster = Cluster({"node-1": devices(2), "node-2": devices(2, gold={"bool": True})})
+    defaults = {"allocationMode": "ExactCount", "count": 1}
+    choices = [{"name": name, "deviceClassName": name, **defaults} for name in ("gold", "pizza")]
+    cluster.placed.append(("node-2", pod("other", None)))
+
+    placement = cluster.place(cluster.ask("a", {"name": "r", "firstAvailable": choices}))
+
+    assert placement.node == "node-2"
+    assert placement.allocations[0][1]["devices"]["results"][0]["request"] == "r/gold"
+
+
+def test_a_claim_that_has_devices_binds_its_pods_to_their_node() -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    second = pod("b", "a")
+
+    placement = cluster.place(second)
+
+    assert placement.node == "node-1"
+    assert placement.allocations == ()
+    assert [claim["metadata"]["name"] for claim in placement.reserve] == ["a"]
+
+
+def test_a_claim_that_is_not_there_is_waited_for() -> None:
+    cluster = Cluster({"node-1": devices(1)})
+
+    with pytest.raises(NotReady, match="resourceclaim nowhere does not exist"):
+        cluster.place(pod("a", "nowhere"))
+    with pytest.raises(NotReady):
+        cluster.place(pod("a", None))
+
+
+def test_a_missing_class_is_hopeless() -> None:
+    cluster = Cluster({"node-1": devices(1)})
+
+    with pytest.raises(Unschedulable, match="request r: device class salad does not exist"):
+        cluster.place(cluster.ask("a", exactly("salad")))
+
+
+def test_a_choice_is_explained() -> None:
+    cluster = Cluster({"node-1": [*devices(3), {"name": "salad", "attributes": {"gold": {"bool": True}}}]})
+    cluster.hold(cluster.place(cluster.ask("first", exactly())))
+    placement = cluster.place(cluster.ask("second", exactly()))
+    load = node_loads(cluster.nodes, [])["node-1"]
+
+    (choice,) = cluster.devices.explain(load.node, *placement.allocations[0])
+    (gold,) = cluster.devices.explain(load.node, *cluster.place(cluster.ask("third", exactly("gold"))).allocations[0])
+
+    assert str(choice) == "pizza-1 of pool node-1: the first of 3 that fit; pizza-0 is taken"
+    assert str(gold) == "salad of pool node-1: the only one that fits; 3 do not fit"
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=12),
+)
+def test_a_device_is_never_held_twice(sizes: list[int], steps: list[tuple[bool, int]]) -> None:
+    cluster = Cluster({f"node-{number}": devices(size) for number, size in enumerate(sizes)})
+    held: dict[str, list[str]] = {}
+    for number, (release, count) in enumerate(steps):
+        if release and held:
+            name = next(iter(held))
+            del held[name]
+            cluster.devices.hold(name, None)
+            continue
+        try:
+            placement = cluster.place(cluster.ask(f"claim-{number}", exactly(count=count)))
+        except Unschedulable:
+            free = max(
+                size - sum(name.startswith(f"node-{node}/") for names in held.values() for name in names)
+                for node, size in enumerate(sizes)
+            )
+            assert free < count
+            continue
+        held[f"claim-{number}"] = cluster.hold(placement)
+
+    everything = [name for names in held.values() for name in names]
+    assert len(everything) == len(set(everything))

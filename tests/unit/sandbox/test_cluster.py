@@ -1,0 +1,185 @@
+"""A cluster with two nodes in one process: what a driver and its users find there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from pydantic import BaseModel
+from typing_extensions import override
+
+import dra_kit as dra
+from dra_kit.errors import KubeError, SandboxError
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers import SandboxDriver
+from tests.unit.kubelet.polling import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "pizza"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.pizza"'}}]},
+}
+
+
+class Settings(BaseModel):
+    oven: str = ""
+
+
+class PizzaConfig(dra.OpaqueConfig, api_version="dra.pizza/v1"):
+    extra_cheese: bool = False
+
+
+class Oven(dra.DeviceProvider):
+    node = ""
+
+    @override
+    def startup(self, context: dra.Context[Settings]) -> None:
+        self.node = context.settings.oven
+
+    @override
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name="pizza", attributes={"oven": self.node})]
+
+
+class Waiter(dra.Preparer[PizzaConfig]):
+    @override
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+        return dra.Prepared(env={"CHEESE": str(device.config.extra_cheese).lower()})
+
+
+def new_driver() -> dra.Driver[PizzaConfig, dra.Device]:
+    return dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox() -> AsyncIterator[Sandbox]:
+    driver = SandboxDriver((new_driver(), new_driver()), lambda node: Settings(oven=f"oven of {node}"))
+    async with Sandbox(driver, SandboxSettings(nodes=2, time_scale=10)) as running:
+        await running.client.create(DEVICE_CLASSES, CLASS)
+        yield running
+
+
+def claim(name: str, selector: str = "", parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    exactly: dict[str, Any] = {"deviceClassName": "pizza"}
+    if selector:
+        exactly["selectors"] = [{"cel": {"expression": selector}}]
+    devices: dict[str, Any] = {"requests": [{"name": "pizza", "exactly": exactly}]}
+    if parameters is not None:
+        parameters = {"apiVersion": "dra.pizza/v1", "kind": "PizzaConfig", **parameters}
+        devices["config"] = [{"opaque": {"driver": "dra.pizza", "parameters": parameters}}]
+    metadata = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": devices},
+    }
+
+
+def pod(name: str, claim_name: str, *command: str) -> dict[str, Any]:
+    container = {
+        "name": "eater",
+        "image": "x",
+        "command": list(command),
+        "resources": {"claims": [{"name": "pizza"}]},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "resourceClaims": [{"name": "pizza", "resourceClaimName": claim_name}],
+        },
+    }
+
+
+def phase(sandbox: Sandbox, name: str) -> str:
+    found = sandbox.informers.objects(PODS).get(("default", name), {})
+    return str(found.get("status", {}).get("phase"))
+
+
+async def test_each_node_has_a_driver_with_settings_of_its_own(sandbox: Sandbox) -> None:
+    found = {
+        item["spec"]["nodeName"]: item["spec"]["devices"][0]["attributes"]["oven"]["string"]
+        for item in sandbox.informers.objects(RESOURCE_SLICES).values()
+    }
+
+    assert found == {"node-1": "oven of node-1", "node-2": "oven of node-2"}
+
+
+async def test_a_claim_decides_on_which_node_its_pod_runs(sandbox: Sandbox) -> None:
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("far", 'device.attributes["dra.pizza"].oven.endsWith("node-2")'))
+    await sandbox.client.create(PODS, pod("traveller", "far", "sh", "-c", "echo cheese: $CHEESE"))
+
+    await until(lambda: phase(sandbox, "traveller") == "Succeeded")
+
+    assert sandbox.informers.objects(PODS)["default", "traveller"]["spec"]["nodeName"] == "node-2"
+    assert await sandbox.output("default", "traveller", "eater") == "cheese: false\n"
+
+
+async def test_the_api_server_knows_what_a_container_wrote(sandbox: Sandbox) -> None:
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("loud"))
+    await sandbox.client.create(PODS, pod("singer", "loud", "echo", "la la"))
+    await until(lambda: phase(sandbox, "singer") == "Succeeded")
+
+    import aiohttp
+
+    url = f"{sandbox.control_plane.server.url}/api/v1/namespaces/default/pods/singer/log?container=eater"
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        assert await answer.text() == "la la\n"
+
+
+async def test_bad_configuration_is_refused_when_it_is_applied(sandbox: Sandbox) -> None:
+    with pytest.raises(KubeError, match="extra_chese"):
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("wrong", parameters={"extra_chese": True}))
+
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("right", parameters={"extra_cheese": True}))
+
+
+async def test_a_pod_that_ended_frees_its_device(sandbox: Sandbox) -> None:
+    only = 'device.attributes["dra.pizza"].oven.endsWith("node-1")'
+    for name in ("first", "second"):
+        await sandbox.client.create(RESOURCE_CLAIMS, claim(name, only))
+    await sandbox.client.create(PODS, pod("first", "first", "sleep", "3600"))
+    await until(lambda: phase(sandbox, "first") == "Running")
+    await sandbox.client.create(PODS, pod("second", "second", "true"))
+    await sandbox.client.delete(PODS, "first", "default")
+
+    await until(lambda: phase(sandbox, "second") == "Succeeded")
+    await until(lambda: ("default", "first") not in sandbox.informers.objects(PODS))
+
+
+async def test_a_driver_that_does_not_start_is_told() -> None:
+    class Broken(Oven):
+        @override
+        def startup(self, context: dra.Context[Settings]) -> None:
+            raise RuntimeError("no gas")
+
+    driver = dra.Driver("dra.pizza", provider=Broken(), preparer=Waiter(), settings=Settings)
+
+    with pytest.raises(SandboxError, match=r"node role on node-1 ended.*no gas"):
+        async with Sandbox(SandboxDriver((driver,), lambda _: Settings()), SandboxSettings(webhook=False)):
+            pass
+
+
+async def test_nothing_remains_of_a_sandbox() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        kubeconfig = Path(directory) / "kubeconfig"
+        driver = SandboxDriver((new_driver(),), lambda _: Settings())
+        async with Sandbox(driver, SandboxSettings(kubeconfig=kubeconfig, webhook=False)) as sandbox:
+            own = sandbox.directory
+            assert kubeconfig.exists()
+
+        assert not own.exists()
+        assert not kubeconfig.exists()

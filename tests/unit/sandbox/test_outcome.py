@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.sandbox.outcome import judge
+from dra_kit.sandbox.report import api_writes
+
+Object = dict[str, Any]
+
+
+def pod(phase: str, *, ready: bool = False, restart: str = "Never", command: bool = True, code: int = 0) -> Object:
+    container: Object = {"name": "eater", **({"command": ["true"]} if command else {})}
+    state = {"terminated": {"exitCode": code}} if phase in {"Succeeded", "Failed"} else {}
+    return {
+        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
+        "spec": {"restartPolicy": restart, "containers": [container]},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": "eater", "state": state}],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("item", "settled", "passed"),
+    [
+        (pod("Succeeded"), True, True),
+        (pod("Failed", code=3), True, False),
+        (pod("Running", ready=True), False, False),
+        (pod("Pending"), False, False),
+        (pod("Running", ready=True, restart="Always"), True, True),
+        (pod("Running", ready=True, command=False), True, True),
+        (pod("Running", restart="Always"), False, False),
+    ],
+)
+def test_what_is_expected_of_a_pod(item: Object, settled: bool, passed: bool) -> None:
+    outcome = judge([item], {})
+
+    assert (outcome.settled, outcome.passed) == (settled, passed)
+
+
+def test_the_reason_is_told() -> None:
+    failed, waiting = pod("Failed", code=3), pod("Pending")
+
+    assert judge([failed], {}).failures == ("Pod default/guest is Failed: container eater ended with exit code 3",)
+    assert judge([waiting], {"1": "no oven"}).failures == ("Pod default/guest is Pending: no oven",)
+    assert judge([pod("Running")], {}).failures == ("Pod default/guest is Running and not ready",)
+
+
+def test_only_writes_are_counted() -> None:
+    requests = {("a", "get", "pods"): 7, ("a", "create", "pods"): 2, ("b", "patch", "pods/status"): 4}
+
+    assert api_writes(requests, 30.0) == {"total": 6, "perMinute": 12.0, "by": {"b": 4, "a": 2}}

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.roles import RoleThread
+from tests.unit.kubelet.polling import until
+
+
+async def test_a_role_runs_in_a_thread_of_its_own_until_it_is_stopped() -> None:
+    seen: list[str] = []
+
+    async def run() -> int:
+        seen.append(threading.current_thread().name)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            seen.append("drained")
+        return 0
+
+    role = RoleThread("the role", run)
+    role.start()
+    await until(lambda: bool(seen))
+
+    assert await role.stop() is True
+    assert seen == ["the role", "drained"]
+    assert role.failure == ""
+
+
+async def test_why_a_role_ended_is_kept() -> None:
+    async def refuse() -> int:
+        raise ConfigurationError("no oven")
+
+    async def crash() -> int:
+        raise RuntimeError("no gas")
+
+    async def end() -> int:
+        return 2
+
+    failures = []
+    for run in (refuse, crash, end):
+        role = RoleThread("role", run)
+        role.start()
+        await until(lambda role=role: bool(role.failure))  # type: ignore[misc]
+        failures.append(role.failure)
+        await role.stop()
+
+    assert failures == ["no oven [configuration]", "RuntimeError: no gas", "it ended with exit code 2"]
+
+
+async def test_a_role_that_is_blocked_is_left_behind() -> None:
+    blocked, released = threading.Event(), threading.Event()
+
+    async def run() -> int:
+        blocked.set()
+        released.wait(30)
+        return 0
+
+    role = RoleThread("role", run)
+    role.start()
+    await until(blocked.is_set)
+
+    assert await role.stop(0.05) is False
+    released.set()
+    assert await role.stop() is True
+
+
+async def test_a_role_that_was_never_started_is_stopped_at_once() -> None:
+    async def run() -> int:
+        return 0
+
+    assert await RoleThread("role", run).stop(0.01) is False
