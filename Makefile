@@ -38,8 +38,8 @@ test-cluster-long: install ## the scenarios of a real node that take minutes eac
 	$(BIN)/python -m pytest -rs -m long tests/cluster $(if $(REPORT),--junit-xml="$(REPORT)")
 
 .PHONY: demo
-demo: install ## watch a pizza being ordered on a real Kubernetes node
-	$(BIN)/python -m tests.cluster.demo
+demo: install ## watch a pizza being ordered, in a cluster of one process
+	$(BIN)/dra-kit sandbox examples/pizza-driver --story examples/pizza-driver/stories/order-by-claim
 
 .PHONY: bench
 bench: install ## speed and memory against a real API server, budget beside figure (JSON=file)

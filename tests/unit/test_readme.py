@@ -13,9 +13,39 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+def run(*command: str, cwd: Path) -> str:
+    program = str(Path(sys.executable).with_name(command[0]))
+    done = subprocess.run([program, *command[1:]], cwd=cwd, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The folder of somebody who follows it."""
+    (tmp_path / "driver.py").write_text(blocks("python")[0])
+    (tmp_path / "order.yaml").write_text(blocks("yaml")[0])
+    return tmp_path
+
+
+def test_its_order_is_served_in_the_sandbox(own: Path) -> None:
+    output = run("dra-kit", "sandbox", "./driver.py", "-f", "order.yaml", cwd=own)
+    for line in blocks("console")[1].splitlines()[2:]:
+        assert re.sub(r"^ *[0-9.]+ s", "", line).strip() in output
+
+
+def test_its_first_test_passes(own: Path) -> None:
+    (own / "pyproject.toml").write_text('[tool.dra-kit]\ndriver = "driver:driver"\n')
+    (own / "test_driver.py").write_text(blocks("python")[1])
+    assert "1 passed" in run("pytest", "-q", "-p", "no:asyncio", cwd=own)
+
+
 def test_its_driver_is_the_one_that_the_type_checkers_check() -> None:
-    [source] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert source == (ROOT / "tests" / "typing" / "cases" / "design.py").read_text()
+    assert blocks("python")[0] == (ROOT / "tests" / "typing" / "cases" / "design.py").read_text()
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
