@@ -135,7 +135,8 @@ class Admission:
             context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Python 3.13 demands extensions that Go does not
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            # a connection that is kept would outlive a webhook that stops
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
         timeout = aiohttp.ClientTimeout(total=webhook.get("timeoutSeconds") or 10)
         url = config.get("url") or self._service_url(config["service"])
         async with self._session.post(url, json=review, ssl=context or True, timeout=timeout) as answer:

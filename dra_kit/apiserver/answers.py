@@ -103,13 +103,10 @@ def forbidden(group: str, resource: str, name: str, cause: str) -> Refusal:
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
     """422 with one cause for each error; errors that read the same are said once."""
-    said = {str(error): error for error in reversed(errors)}
-    texts = list(dict.fromkeys(map(str, errors)))
-    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    said = {str(error): error for error in errors}
+    listed = next(iter(said)) if len(said) == 1 else f"[{', '.join(said)}]"
     qualified = f"{kind}.{group}" if group else kind
-    causes = [
-        {"reason": error.kind.value, "message": error.body, "field": error.path} for error in map(said.__getitem__, texts)
-    ]
+    causes = [{"reason": error.kind.value, "message": error.body, "field": error.path} for error in said.values()]
     details = _subject(group, kind, name) | {"causes": causes}
     return Refusal(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
 

@@ -156,9 +156,7 @@ class Controllers:
         kind = self._kind(resource)
         if kind is not None:
             api = self._api
-            context = Context(
-                api.gates, kind.storage_api_version, now(), "garbage-collector", api.lookup, api.listed
-            )
+            context = Context(api.gates, kind.storage_api_version, now(), "garbage-collector", api.lookup, api.listed)
             remove(self._api, kind, stored, DeleteOptions(policy="Background"), context)
 
     # -- namespaces

@@ -42,10 +42,11 @@ def deduplicate_owners(obj: Object) -> list[str]:
     if not repeated:
         return []
     metadata["ownerReferences"] = kept
-    return [
+    warning = (
         ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may "
-        f"reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {','.join(repeated)}"
-    ]
+        "reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+    )
+    return [warning + ",".join(repeated)]
 
 
 def fill_for_create(obj: Object, kind: Kind, now: str) -> None:

@@ -71,7 +71,7 @@ def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeE
         return Forbidden(message + _rbac_remedy(call, message), status=code, reason=reason)
     if code in _INVALID:
         return Invalid(message, status=code, reason=reason, causes=_causes(status))
-    if code == 404 and call.name and _missing_name(status) != call.name:
+    if code == 404 and call.name and not _about_object(call, status):
         # an API that is switched off, a proxy, a wrong path: nothing is known of the object
         return Unavailable(
             f"{message}; that is no answer about the object: is this the right server, and does it serve the API?",
@@ -101,10 +101,14 @@ def _rbac_remedy(call: Call, message: str) -> str:
     )
 
 
-def _missing_name(status: Mapping[str, Any]) -> str:
-    """The object that a NotFound is about: its name stands in the details."""
+def _about_object(call: Call, status: Mapping[str, Any]) -> bool:
+    """Whether a NotFound tells something of the object: its name, or that of its namespace, stands in the details."""
     details = status.get("details")
-    return str(details.get("name") or "") if isinstance(details, dict) else ""
+    if not isinstance(details, dict):
+        return False
+    missing = details.get("name")
+    in_namespace = f"/namespaces/{missing}/" in call.path
+    return missing == call.name or (details.get("kind") == "namespaces" and in_namespace)
 
 
 def _causes(status: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from dra_kit.errors import TransientError
 
 T = TypeVar("T")
 
+_CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"
 _UNDOING: Final = 2.0  # seconds that cancelled work gets to undo what it began, when the process ends
 
 
@@ -34,9 +35,9 @@ class Calls:
 
         Args:
             work: what is to be done.
-            failed: makes an answer of an error of the work, or of the TransientError (code ``deadline``) that the
-                deadline passed; called once.
-            late: what is told when the deadline passes; asked then.
+            failed: makes an answer of an error of the work, or of the TransientError that the deadline passed (code
+                ``deadline``) or that the work was cut off; called once.
+            late: what is told when the deadline passes, with the remedy; asked then.
 
         Returns:
             The answer, which is never an exception.
@@ -85,16 +86,12 @@ class _Call(Generic[T]):
                 self.answer.set_result(result)
 
     def cut_short(self, task: asyncio.Task[None]) -> None:
-        self._too_late()
+        if not self.answer.done():
+            self.answer.set_result(self._failed(TransientError(self._late(), code="deadline")))
         task.cancel()
 
     def ended(self) -> None:
         """The task is done, perhaps because it was cancelled, perhaps before it began."""
         self._work.close()
-        self._too_late()
-
-    def _too_late(self) -> None:
         if not self.answer.done():
-            self.answer.set_result(
-                self._failed(TransientError(f"{self._late()}; the kubelet tries again", code="deadline"))
-            )
+            self.answer.set_result(self._failed(TransientError(_CUT_OFF)))

@@ -7,8 +7,8 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from dra_kit.errors import StoreError
 
 _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled up to the last
 _LAST_WAIT: Final = 0.05
+_FLOCK: Final = struct.Struct("hhqqi0q")  # struct flock with 64 bits: type, whence, start, length, process
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class Locks:
                 finally:
                     entry.ours = False
                     if descriptor is not None:
-                        os.close(descriptor)
+                        self._unlock(descriptor, name)
         finally:
             entry.users -= 1
             if not entry.users:
@@ -90,28 +91,41 @@ class Locks:
         """
         if name in self._locks and self._locks[name].ours:
             return False
-        descriptor = self._try_lock(name)
-        if descriptor is not None:
-            os.close(descriptor)
-        return descriptor is None
+        # only asked for: whoever tries to have it in the same moment finds it free
+        with self._told(), ExitStack() as opened:
+            descriptor = self._open()
+            opened.callback(os.close, descriptor)
+            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, name))
+        kind, *_ = _FLOCK.unpack(found)
+        return bool(kind != fcntl.F_UNLCK)
 
     def _try_lock(self, name: str) -> int | None:
-        """A descriptor that holds the lock until it is closed, None when another one holds it."""
-        try:
+        """A descriptor that holds the lock, None when another one holds it."""
+        with self._told(), ExitStack() as on_error:
             descriptor = self._open()
+            on_error.callback(os.close, descriptor)
             try:
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _byte_of(name))
-            except BaseException as error:
-                os.close(descriptor)
-                if isinstance(error, BlockingIOError | PermissionError):  # EAGAIN or EACCES: POSIX allows both
-                    return None
-                raise
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, name))
+            except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: POSIX allows both
+                return None
+            on_error.pop_all()
+            return descriptor
+
+    def _unlock(self, descriptor: int, name: str) -> None:
+        # closing is not enough: a process that the author's code forked meanwhile has the same descriptor
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, name))
+        os.close(descriptor)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise StoreError(
                 f"lock {self._file} cannot be taken: {error}; check that the disk is writable and not full "
                 "(--state-dir)"
             ) from error
-        return descriptor
 
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -122,8 +136,7 @@ class Locks:
             return os.open(self._file, flags, 0o600)
 
 
-def _byte_of(name: str) -> bytes:
-    """``struct flock`` (64 bits) for an exclusive lock on the name's byte; 62 bits keep any two names apart."""
+def _flock(kind: int, name: str) -> bytes:
+    """``struct flock`` for the name's byte; 62 bits keep any two names apart."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    start = int.from_bytes(digest, "little") >> 2
-    return struct.pack("hhqqi0q", fcntl.F_WRLCK, os.SEEK_SET, start, 1, 0)
+    return _FLOCK.pack(kind, os.SEEK_SET, int.from_bytes(digest, "little") >> 2, 1, 0)

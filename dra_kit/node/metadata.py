@@ -7,6 +7,7 @@ again whenever the claim is prepared again.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -104,9 +105,21 @@ class MetadataFiles:
             ) from error
 
     def uids(self) -> set[str]:
-        """UIDs of the claims that have files."""
-        folders = self._directory.iterdir() if self._directory.is_dir() else ()
-        return {unquote(item.name.removeprefix(_PREFIX)) for item in folders if item.name.startswith(_PREFIX)}
+        """UIDs of the claims that have files.
+
+        Raises:
+            StoreError: the directory is there and cannot be read.
+        """
+        try:
+            names = os.listdir(self._directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        except OSError as error:
+            raise StoreError(
+                f"device metadata directory {self._directory} cannot be read: {error}; check its file system "
+                "(--state-dir)"
+            ) from error
+        return {unquote(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)}
 
     def _folder(self, uid: str) -> Path:
         # whatever the UID is, it is one name and neither "." nor ".."

@@ -75,7 +75,4 @@ class Orphans:
     async def _release(self, record: ClaimRecord) -> None:
         with log_context(claim=str(record.reference), claim_uid=record.uid):
             logger.warning("claim is gone and nobody has released it")
-            try:
-                await self._service.release_orphan(record)
-            except DraKitError as error:  # it is still there at the next look
-                logger.warning("orphan not released", extra={"error": str(error), "code": error.code})
+            await self._service.release_orphan(record)  # if that fails it is still there at the next look

@@ -103,7 +103,7 @@ def carry_over(path: Path, database: sqlite3.Connection) -> int:
     """Copy every row that can still be read into a new database; how many."""
     rows = 0
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as damaged:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as damaged:
             for table, columns in TABLES.items():
                 marks = ", ".join("?" * len(columns))
                 insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from dra_kit.author.preparer import Preparer
 from dra_kit.errors import DraKitError, InternalError, PrepareError, TransientError
 from dra_kit.node.calls import Calls
 from dra_kit.node.claims import AllocatedClaim, Getter, fetch
+from dra_kit.node.concurrency import Turns
 from dra_kit.node.effects import EffectEngine
 from dra_kit.node.exclusive import ExclusiveDevices
 from dra_kit.node.files import ClaimFiles
@@ -93,7 +94,7 @@ class ClaimService:
             devices=Locks(locks / "devices.lock"),
             release=self._release,
         )
-        self._shared = Locks(locks / "calls.lock")  # devices, or the driver as a whole: Driver(concurrency=…)
+        self._turns = Turns(driver.concurrency, Locks(locks / "calls.lock"))
         self._preparing: dict[str, int] = {}
         self._ended_epochs: set[str] = set()
 
@@ -124,10 +125,11 @@ class ClaimService:
 
     def _begin_unprepare(self, reference: ClaimReference) -> asyncio.Future[Exception | None]:
         with log_context(claim=str(reference), claim_uid=reference.uid):
+            late = f"not released within {self._deadline:g} s; what holds it up goes on; the kubelet tries again"
             return self._calls.begin(
                 self._unprepare(reference),
                 failed=lambda error: self._told(error, "claim not released"),
-                late=lambda: f"not released within {self._deadline:g} s; what holds it up goes on",
+                late=lambda: late,
             )
 
     def _told(self, error: Exception, message: str) -> DraKitError:
@@ -140,7 +142,7 @@ class ClaimService:
 
     def _late(self) -> str:
         why = self._preparation.lacking() or "what is still running is rolled back when it ends"
-        return f"not prepared within {self._deadline:g} s: {why}"
+        return f"not prepared within {self._deadline:g} s: {why}; the kubelet tries again"
 
     # -- prepare
 
@@ -194,23 +196,10 @@ class ClaimService:
             return record.answer()
         async with (
             self._exclusive.kept_for(claim),
-            self._one_at_a_time((result.pool, result.device) for result in claim.results),
+            self._turns.taken((result.pool, result.device) for result in claim.results),
         ):
             record = await self._prepare_anew(claim, epoch)
         return record.answer()
-
-    @asynccontextmanager
-    async def _one_at_a_time(self, devices: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
-        """What ``Driver(concurrency=…)`` promises: which calls of the author's code may overlap."""
-        names: list[str] = []
-        if self._driver.concurrency == "driver":
-            names = ["driver"]
-        elif self._driver.concurrency == "device":
-            names = sorted({"/".join(device) for device in devices})
-        async with AsyncExitStack() as stack:
-            for name in names:
-                await stack.enter_async_context(self._shared.hold(name))
-            yield
 
     async def _prepare_anew(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
         try:
@@ -269,17 +258,34 @@ class ClaimService:
                     await in_thread(self._files.remove, reference.uid)
 
     async def release_orphan(self, record: ClaimRecord) -> None:
-        """Release a claim that the kubelet will not release; nothing when its record changed in the meantime."""
-        async with self._claims.hold(record.uid):
-            if self._store.claim(record.uid) == record:
+        """Release a claim that the kubelet will not release, if its record has not changed; what fails is told."""
+
+        async def release(claim: ClaimReference) -> None:
+            if self._store.claim(claim.uid) == record:
                 await self._release(record)
                 logger.info("claim released")
+
+        await self._see_to(record.reference, release, "orphan not released")
+
+    async def _see_to(self, claim: ClaimReference, work: Callable[[ClaimReference], Awaitable[None]], no: str) -> None:
+        """Work for a claim that the kubelet has not asked for: what fails is told, what hangs holds up nothing else."""
+
+        async def alone() -> None:
+            async with self._claims.hold(claim.uid):
+                await work(claim)
+
+        with log_context(claim=str(claim), claim_uid=claim.uid):
+            await self._in_time(alone(), no)
+
+    async def _in_time(self, work: Coroutine[Any, Any, None], no: str) -> None:
+        late = f"{no} within {self._deadline:g} s; what holds it up goes on"
+        await self._calls.begin(work, failed=lambda error: self._told(error, no), late=lambda: late)
 
     async def _release(self, record: ClaimRecord) -> None:
         """Undo everything that a record stands for; the record goes last, so that a crash leaves it to be finished."""
         imperative = type(self._driver.preparer).unprepare is not Preparer.unprepare
         if imperative or self._store.effects_of(record.uid):
-            async with self._one_at_a_time((item.pool, item.device) for item in record.devices):
+            async with self._turns.taken((item.pool, item.device) for item in record.devices):
                 await self._store.begin_release(record.uid)
                 reached(Step.RELEASE_BEGUN)
                 await in_thread(self._files.remove, record.uid)
@@ -311,20 +317,22 @@ class ClaimService:
         self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None
     ) -> None:
         """Keep and publish what became known of a device after it was prepared, for every claim that has it."""
-        kept = False
-        # a claim that is being prepared is waited for: its record comes at the end
-        for uid in {record.uid for record in self._store.claims()} | set(self._preparing):
+
+        async def update(uid: str) -> bool:
             async with self._claims.hold(uid):
                 record = self._store.claim(uid)
                 if record is None or record.phase != "prepared" or not record.has(pool, device):
-                    continue
-                kept = True
+                    return False
                 with log_context(claim=str(record.reference), claim_uid=uid):
                     record = updated(record, pool, device, status, metadata)
                     await self._store.put_claim(record, epoch=self._store.epoch(), then=self._write_early)
                     await self._write_files(record)
                     self._prepared(record)
-        if not kept:
+                return True
+
+        # a claim that is being prepared is waited for: its record comes at the end; the others wait for none of that
+        uids = {record.uid for record in self._store.claims()} | set(self._preparing)
+        if not any(await asyncio.gather(*map(update, uids))):
             logger.warning(
                 "facts of a device dropped: no claim is prepared with it", extra={"pool": pool, "device": device}
             )
@@ -354,25 +362,22 @@ class ClaimService:
     async def resume(self) -> None:
         """Finish what the last process left half done, and make missing files again."""
         for known in self._store.claims():
-            with log_context(claim=str(known.reference), claim_uid=known.uid):
-                async with self._claims.hold(known.uid):
-                    try:
-                        await self._resume(known.uid)
-                    except DraKitError as error:  # done when the kubelet asks
-                        logger.warning("claim not resumed", extra={"error": str(error), "code": error.code})
-        await self._effects.undo_unneeded()
+            await self._see_to(known.reference, self._resume, "claim not resumed")  # done when the kubelet asks
+        await self._in_time(self._effects.undo_unneeded(), "effects not undone")
         for reference in {claim for effect in self._store.effects() for claim in effect.claims}:
-            async with self._claims.hold(reference.uid):
-                if self._store.claim(reference.uid) is None:
-                    await self._roll_back(reference)
+            await self._see_to(reference, self._undo_unrecorded, "effects not undone")
 
-    async def _resume(self, uid: str) -> None:
-        record = self._store.claim(uid)
+    async def _resume(self, reference: ClaimReference) -> None:
+        record = self._store.claim(reference.uid)
         if record is not None and record.phase == "releasing":
             await self._release(record)
         elif record is not None and record.boot_id == self._preparation.boot_id:
             await self._write_files(record)
             self._resumed(record)  # the last process may not have come to tell it
+
+    async def _undo_unrecorded(self, reference: ClaimReference) -> None:
+        if self._store.claim(reference.uid) is None:
+            await self._effects.release(reference)
 
     async def mend(self) -> None:
         """Make the files of prepared claims again that somebody has removed or changed."""

@@ -85,8 +85,11 @@ def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:
 
 
 def caseless_subdomain(name: str) -> list[str]:
-    """A DNS subdomain in which upper case counts as lower case; its length is limited elsewhere."""
-    return [] if _matches(_SUBDOMAIN, name.lower()) else [_CASELESS_SUBDOMAIN_RULE]
+    """A DNS subdomain in which upper case counts as lower case."""
+    problems = _length(name, SUBDOMAIN_MAX_LENGTH, "bytes")
+    if not _matches(_SUBDOMAIN, name.lower()):
+        problems.append(_CASELESS_SUBDOMAIN_RULE)
+    return problems
 
 
 def c_identifier(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Opaque JSON objects of drivers: the API server keeps them byte for byte, so that size and equality are those of bytes.
+"""Opaque JSON of drivers: the API server keeps it byte for byte, so that its size and equality are those of bytes.
 
 Source: k8s.io/apimachinery 0.37 ``pkg/runtime`` RawExtension; measured on kube-apiserver 1.37.1.
 """
@@ -26,7 +26,7 @@ class RawObject(dict[str, Any]):
     """
 
     __slots__ = ("text",)
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __init__(self, value: Mapping[str, Any], text: str) -> None:
         super().__init__(value)

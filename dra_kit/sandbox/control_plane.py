@@ -32,6 +32,7 @@ from dra_kit.sandbox.scheduler.scheduler import Scheduler
 VERSION: Final = "1.37"
 """Release of Kubernetes that all parts take as their model."""
 
+_CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
 _FOLLOWED: Final = (
     NODES,
     PODS,
@@ -100,6 +101,7 @@ class ControlPlane:
             self._work.cancel()
             await asyncio.wait([self._work])
         await self._stack.aclose()
+        await asyncio.sleep(_CLOSE_SECONDS)
         if self._work is not None and not self._work.cancelled() and not self._failure_told and error is None:
             self._work.result()
 

@@ -26,6 +26,7 @@ from dra_kit.kubelet.activity import (
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.pods import shown
+from dra_kit.sandbox.recorder import START_ERROR
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.tables import device_table
 from dra_kit.sandbox.workload.report import ContainerReport
@@ -51,7 +52,7 @@ class LiveView(SandboxObserver):
         self._slices: dict[str, str] = {}  # what each slice offers, as it was told
         self._refusals: dict[str, str] = {}  # what was told of each pod, by UID
         self._specs = 0
-        self._printed: dict[str, int] = {}  # lines of output told, by container
+        self._printed: dict[str, int] = {}  # lines of output told, by container; of those whose start was told
         self._detailed = False
         self.namespace = "default"
         """Names of objects in this namespace are told without it."""
@@ -195,7 +196,8 @@ class LiveView(SandboxObserver):
 
     def _container_started(self, activity: ContainerStarted) -> None:
         config, status = activity.config, activity.status
-        if status.exit is not None:
+        self._printed.setdefault(status.id, 0)
+        if status.exit is not None and status.exit.reason == START_ERROR:
             self.entry(f"Pod {self._name(str(config.pod))}, container {config.name} cannot start", fg="red")
             self.detail(status.exit.message)
             return
@@ -224,13 +226,15 @@ class LiveView(SandboxObserver):
 
     def _output(self, report: ContainerReport) -> None:
         key = report.status.id
+        if key not in self._printed:
+            return  # it may write before anybody could tell that it has started
         # a container that prints its environment says nothing new by it
         known = {f"{name}={value}" for name, value in report.environment.items()}
         known |= {line for line in report.output.splitlines() if line.partition("=")[0] in _OF_THE_SHELL}
         text = report.output
         complete = text if report.status.exit is not None or text.endswith("\n") else text.rpartition("\n")[0]
         lines = complete.splitlines()
-        new = lines[self._printed.get(key, 0) :]
+        new = lines[self._printed[key] :]
         self._printed[key] = len(lines)
         told = [line for line in new if line not in known]
         if told:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS
@@ -12,6 +12,9 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.pods import Object, key_of
 from dra_kit.sandbox.report import pod_report
 from dra_kit.sandbox.scheduler.decision import Decision
+
+START_ERROR: Final = "StartError"
+"""Reason of a container that never ran; a quick one may have ended by the time its start is told."""
 
 
 class PodRecorder(SandboxObserver):
@@ -53,7 +56,7 @@ class PodRecorder(SandboxObserver):
                 self._problems.pop(pod.uid, None)
             case ClaimsPrepared(pod=pod, error=error):
                 self._problems[pod.uid] = error
-            case ContainerStarted(config=config, status=status) if status.exit is not None:
+            case ContainerStarted(config=config, status=status) if status.exit and status.exit.reason == START_ERROR:
                 self._problems[config.pod.uid] = f"container {config.name} cannot start: {status.exit.message}"
             case _:
                 pass

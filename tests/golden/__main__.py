@@ -1,6 +1,7 @@
 """Replays golden files: ``python -m tests.golden FILE...``.
 
-Exit status: 0 all agree or are unsupported, 1 some differ, 2 a file cannot be read or is of no known kind.
+Exit status: 0 all agree, are unsupported or listed in ``exceptions.toml``; 1 some differ, or are listed and agree; 2 a
+file cannot be read or is of no known kind.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.golden.files import Unreadable, cases, kind_of, read, stem
+from tests.golden.files import Unreadable, cases, kind_of, read, title
 from tests.golden.report import Agreement
 
 
@@ -29,8 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             lines = read(path)
             kind = kind_of(path, lines[0])
-            name = f"{kind.NAME}/{stem(path)}" if kind.NAME == "api" else kind.NAME  # these are many files
-            agreements.setdefault(name, Agreement()).add(str(path), cases(kind, lines))
+            agreements.setdefault(title(kind, path), Agreement()).add(str(path), cases(kind, lines))
         except Unreadable as error:
             unreadable = True
             print(f"error: {path}: {error}", file=sys.stderr)
@@ -39,14 +39,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps({name: agreement.as_json() for name, agreement in agreements.items()}, indent=2))
     else:
         for name, agreement in agreements.items():
-            unsupported = f", {agreement.unsupported} unsupported" if agreement.unsupported else ""
-            words = f", {len(agreement.in_other_words)} in other words" if agreement.in_other_words else ""
-            print(f"{name}: {agreement.agree}/{agreement.total} agree{words}{unsupported}")
+            print(f"{name}: {agreement}")
             for difference in agreement.differences[: options.show]:
                 print(difference)
     if unreadable:
         return 2
-    return 1 if any(agreement.differences for agreement in agreements.values()) else 0
+    return 1 if any(agreement.failed for agreement in agreements.values()) else 0
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ class Fitting:
     def _fits(self, expected: str, got: str) -> bool:
         if "<" not in expected:
             return expected == got
-        pattern, names, position = "", [], 0
+        names: list[str] = []
+        pattern, position = "", 0
         for match in _MARK.finditer(expected):
             pattern += re.escape(expected[position : match.start()])
             name = match[1]

@@ -8,10 +8,10 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.golden import allocator, allocator_traces, api, cel, cel_compile, cel_derived, config, quantity
+from tests.golden import allocator, allocator_traces, api, cel, cel_compile, cel_derived, config, quantity, scenarios
 from tests.golden.kind import Case, Kind, Line
 
-KINDS: tuple[Kind, ...] = (config, quantity, allocator, allocator_traces, cel, cel_derived, cel_compile, api)
+KINDS: tuple[Kind, ...] = (config, quantity, allocator, allocator_traces, cel, cel_derived, cel_compile, api, scenarios)
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -48,6 +48,11 @@ def read(path: Path) -> list[Line]:
 def stem(path: Path) -> str:
     """The name of a file without its suffixes."""
     return path.name.split(".", 1)[0]
+
+
+def title(kind: Kind, path: Path) -> str:
+    """What reports call a file: its kind, and which one of it where there are many."""
+    return kind.NAME if kind.NAME == stem(path) or kind is not api else f"{kind.NAME}/{stem(path)}"
 
 
 def kind_of(path: Path, first: Line) -> Kind:

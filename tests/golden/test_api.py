@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden import api
-from tests.golden.files import cases, read
+from tests.golden.files import read
 
 DATA = Path(__file__).parents[1] / "data" / "golden" / "api"
 
@@ -17,11 +17,12 @@ DIFFERENT = {
     "C/method/slice/FOO-collection": "the same",
 }
 
+FILES = sorted(path.name.split(".")[0] for path in DATA.glob("[ABC]-*"))
+NOT_RUN = {"B-authz"}  # it needs a server that does not let everybody do everything
 
-@pytest.mark.parametrize("name", ["B-deletion", "B-sequences", "C-machinery", "C-watches"])
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in NOT_RUN])
 def test_answers_are_those_of_a_real_api_server(name: str) -> None:
-    found = list(cases(api, read(DATA / f"{name}.jsonl.gz")))
-    assert found
     lines = read(DATA / f"{name}.jsonl.gz")
 
     different = {case.id for case in api.replay(lines) if case.observe() != case.expected}

@@ -98,9 +98,7 @@ def _admin_access(spec: v1.ResourceClaimSpec, obj: Object, context: Context) -> 
     return _unless_allowed(wanted, obj["metadata"]["namespace"], context)
 
 
-def _admin_results(
-    claim: v1.ResourceClaim, before: v1.ResourceClaimStatus, context: Context
-) -> Iterable[FieldError]:
+def _admin_results(claim: v1.ResourceClaim, before: v1.ResourceClaimStatus, context: Context) -> Iterable[FieldError]:
     if claim.status.allocation is None or before.allocation is not None:
         return ()
     wanted = [

@@ -25,7 +25,7 @@ class SliceStrategy(ResourceStrategy):
     kind = "ResourceSlice"
 
     @override
-    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
+    def admit_valid(self, obj: Object, context: Context) -> None:
         """Devices that count against resources of nodes need nodes that know of it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return

@@ -71,6 +71,9 @@ class Strategy:
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
         """Admission plugins: may change the object or raise a refusal."""
 
+    def admit_valid(self, obj: Object, context: Context) -> None:
+        """Admission plugins that look at what is valid and may raise a refusal."""
+
     def prepare_for_create(self, obj: Object, context: Context) -> None:
         """Removes what clients may not set, such as status, and what is gated off."""
 

@@ -60,4 +60,4 @@ class ResourceStrategy(Strategy):
     @override
     def said(self, errors: list[FieldError], context: Context) -> list[FieldError]:
         """Hand-written rules come first; the declarative ones say the paths of the request's version."""
-        return [error_in(error, context.api_version) for error in in_order(errors)]
+        return in_order(error_in(error, context.api_version) for error in errors)

@@ -120,6 +120,7 @@ async def create_object(
     context.warnings += kind.strategy.warnings(obj, None, context)
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
+    kind.strategy.admit_valid(obj, context)
     context.warnings += await api.admission.review(write, "CREATE", obj, None)
     name = obj["metadata"]["name"]
     key = kind.key(request.target.namespace, name)
@@ -217,6 +218,7 @@ async def change(
     obj = api.pruned(kind, obj)
     if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    kind.strategy.admit_valid(obj, context)
     context.warnings += await api.admission.review(write, "UPDATE", obj, old)
     return _store(write, stored, obj, context)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, invalid, not_found, required
+from dra_kit.resource.fielderror import FieldError, declarative, invalid, not_found, required
 from dra_kit.resource.validation.formats import key_path
 from dra_kit.values.quantity import Quantity
 
@@ -47,10 +47,10 @@ def _validate_mapping(
     errors += _positive(multiplier, f"{path}.capacityMultiplier")
     errors += _positive(mapping.device_multiplier, f"{path}.deviceMultiplier")
     if key is None and mapping.device_multiplier is None:
-        errors.append(invalid(path, "", f"must specify one of: {_MAPPING_MEMBERS}"))
+        errors += declarative([invalid(path, "", f"must specify one of: {_MAPPING_MEMBERS}")])
     elif key is not None and mapping.device_multiplier is not None:
         shown = "{capacityKey, deviceMultiplier}"
-        errors.append(invalid(path, shown, f"must specify exactly one of: {_MAPPING_MEMBERS}"))
+        errors += declarative([invalid(path, shown, f"must specify exactly one of: {_MAPPING_MEMBERS}")])
     return errors
 
 

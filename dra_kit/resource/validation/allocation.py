@@ -40,7 +40,7 @@ def validate_allocation(
     entries, where = allocation.devices.config, f"{path}.devices.config"
     errors += over_limit(entries, CONFIGS_MAX, where)
     for below, entry in limited(entries, CONFIGS_MAX, where):
-        errors += _validate_source(entry.source, f"{below}.source")
+        errors += declarative(_validate_source(entry.source, f"{below}.source"))
         errors += validate_references(entry.requests, known, f"{below}.requests")
         errors += validate_opaque(entry.opaque, below)
     if allocation.node_selector is not None:
@@ -54,13 +54,12 @@ def _validate_source(source: str, path: str) -> list[FieldError]:
     return [] if source in _SOURCES else [unsupported(path, source, _SOURCES)]
 
 
-def _validate_result(
-    result: v1.DeviceRequestAllocationResult, known: frozenset[str], path: str
-) -> list[FieldError]:
+def _validate_result(result: v1.DeviceRequestAllocationResult, known: frozenset[str], path: str) -> list[FieldError]:
     errors = validate_reference(result.request, known, f"{path}.request")
     errors += device_name(result.device, f"{path}.device")
     errors += declared_driver_name(result.driver, f"{path}.driver")
-    errors += declared_pool_name(result.pool, f"{path}.pool")
+    where = f"{path}.pool"
+    errors += declared_pool_name(result.pool, where) if result.pool else declarative([required(where)])
     errors += declarative(validate_tolerations(result.tolerations, f"{path}.tolerations"))
     errors += validate_binding(result, path)
     if result.share_id is not None:

@@ -90,6 +90,9 @@ def _validate_attribute(attribute: v1.DeviceAttribute, path: str) -> list[FieldE
     elif len(present) > 1:
         detail = f"must specify exactly one of: {_MEMBERS}"
         errors += declarative([invalid(path, f"{{{', '.join(present)}}}", detail)])
+    elif sum(getattr(attribute, name) is not None for name in (*_SCALARS, *_LISTS)) > 1:
+        # an empty list beside a value: only the hand-written rule counts it
+        errors.append(invalid(path, _go_attribute(attribute), "exactly one value must be specified"))
     return errors
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from dra_kit.resource import names, v1
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid
-from dra_kit.resource.validation.lists import limited, over_limit
+from dra_kit.resource.fielderror import FieldError, invalid
+from dra_kit.resource.validation.lists import limited, over_limit, repeated_names
 
 BINDING_CONDITIONS_MAX: Final = 4
 """Entries of ``bindingConditions``, and of ``bindingFailureConditions``."""
@@ -17,10 +17,10 @@ def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path:
     conditions, failures = holder.binding_conditions, holder.binding_failure_conditions
     errors = _validate_list(conditions, f"{path}.bindingConditions")
     errors += _validate_list(failures, f"{path}.bindingFailureConditions")
-    for where, condition in limited(failures, BINDING_CONDITIONS_MAX, f"{path}.bindingFailureConditions"):
+    for i, condition in enumerate(failures):
         if condition in conditions:
             detail = "bindingFailureConditions must not overlap with bindingConditions"
-            errors.append(invalid(where, condition, detail))
+            errors.append(invalid(f"{path}.bindingFailureConditions[{i}]", condition, detail))
     present = {"bindingConditions": conditions, "bindingFailureConditions": failures}
     if bool(conditions) != bool(failures):
         missing, other = sorted(present, key=lambda name: len(present[name]))
@@ -31,9 +31,8 @@ def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path:
 
 
 def _validate_list(conditions: tuple[str, ...], path: str) -> list[FieldError]:
+    """Repetitions are told even of a list that is too long."""
     errors = over_limit(conditions, BINDING_CONDITIONS_MAX, path)
-    for i, (where, condition) in enumerate(limited(conditions, BINDING_CONDITIONS_MAX, path)):
+    for where, condition in limited(conditions, BINDING_CONDITIONS_MAX, path):
         errors += [invalid(where, condition, text) for text in names.label_key(condition)]
-        if condition in conditions[:i]:
-            errors.append(duplicate(where, condition))
-    return errors
+    return errors + repeated_names(conditions, path)

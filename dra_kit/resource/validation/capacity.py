@@ -75,7 +75,8 @@ def _validate_values(
             errors.append(invalid(f"{where}[{i}]", value, detail))
         key = value if fractional else value.value
         if key in seen:
-            errors.append(duplicate(f"{where}[{i}]", str(key)))
+            shown = f"{value.as_decimal:f}" if fractional else str(value.value)
+            errors.append(duplicate(f"{where}[{i}]", shown))
         seen.add(key)
     if policy.default not in values:
         errors.append(invalid(where, policy.default, "default value is not valid according to the requestPolicy"))
@@ -104,32 +105,36 @@ def _validate_range(
             errors.append(invalid(f"{where}.max", bounds.max, f"max is larger than capacity value: {capacity}"))
         if default > bounds.max:
             errors.append(invalid(f"{where}.default", default, f"default is more than max: {bounds.max}"))
+    limits = {"default": default, "min": bounds.min} | ({} if bounds.max is None else {"max": bounds.max})
+    amounts = limits | ({} if bounds.step is None else {"step": bounds.step})
+    in_thousandths = fractional and any(amount.as_decimal % 1 for amount in amounts.values())
+    if in_thousandths:
+        detail = "value cannot be represented as a milli value"
+        unfit = {name: amount for name, amount in amounts.items() if not _has_thousandths(amount)}
+        if unfit:
+            return errors + [invalid(f"{where}.{name}", amount, detail) for name, amount in unfit.items()]
     if bounds.step is not None:
-        lowest, highest = bounds.min, bounds.max
-        limits = {"default": default, "min": lowest} | ({} if highest is None else {"max": highest})
-        errors += _validate_step(bounds.step, limits, capacity, where, fractional=fractional)
+        errors += _validate_step(bounds.step, limits, capacity, where, in_thousandths=in_thousandths)
     return errors
 
 
 def _validate_step(
-    step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str, *, fractional: bool
+    step: Quantity, limits: Mapping[str, Quantity], capacity: Quantity, path: str, *, in_thousandths: bool
 ) -> list[FieldError]:
     """``limits`` are the policy's default, min and, where there is one, max."""
     if step.sign <= 0:
         return [invalid(f"{path}.step", step, "must be greater than zero")]
-    amounts = [*limits.values(), step]
-    in_thousandths = fractional and any(amount.as_decimal % 1 for amount in amounts)
-    errors = []
-    for name, bound in {**limits, "step": step}.items():
-        if problem := _beyond_int64(bound, in_thousandths=in_thousandths):
-            errors.append(invalid(f"{path}.{name}", bound, problem))
-    if errors:
-        return errors
-    measure = _thousandths if in_thousandths else _whole
     lowest = limits["min"]
-    if measure(lowest) + measure(step) > measure(capacity):
+    errors, beyond = [], []
+    if lowest + step > capacity:
         detail = f"one step {lowest + step} is larger than capacity value: {capacity}"
         errors.append(invalid(f"{path}.step", step, detail))
+    for name, bound in ({} if in_thousandths else {**limits, "step": step}).items():
+        if problem := _beyond_int64(bound):
+            beyond.append(invalid(f"{path}.{name}", bound, problem))
+    if beyond:
+        return errors + beyond
+    measure = _thousandths if in_thousandths else _whole
     detail = f"value is not a multiple of a given step ({step}) from ({lowest})"
     uneven = (bound for bound in limits.values() if (measure(bound) - measure(lowest)) % measure(step))
     return errors + [invalid(f"{path}.step", bound, detail) for bound in uneven]
@@ -144,10 +149,13 @@ def _thousandths(quantity: Quantity) -> int:
     return quantity.milli_value
 
 
-def _beyond_int64(quantity: Quantity, *, in_thousandths: bool) -> str:
+def _has_thousandths(quantity: Quantity) -> bool:
+    """Whether an amount is a whole number of thousandths, in 64 bits."""
+    amount = quantity.as_decimal * 1000
+    return not amount % 1 and abs(amount) <= _INT64_MAX
+
+
+def _beyond_int64(quantity: Quantity) -> str:
     if quantity.sign < 0:
         return "must be greater than or equal to 0"
-    if in_thousandths and (quantity.as_decimal * 1000) % 1:
-        return "value cannot be represented as a milli value"
-    limit = _INT64_MAX // 1000 if in_thousandths else _INT64_MAX
-    return f"must not be larger than {_INT64_MAX}" if quantity.as_decimal > limit else ""
+    return f"must not be larger than {_INT64_MAX}" if quantity.as_decimal > _INT64_MAX else ""

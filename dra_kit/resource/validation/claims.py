@@ -74,9 +74,9 @@ def _validate_constraint(
     errors = validate_references(constraint.requests, known, f"{path}.requests")
     match, distinct = constraint.match_attribute, constraint.distinct_attribute
     if match is not None:
-        errors += full_name(match, f"{path}.matchAttribute")
+        errors += declarative(full_name(match, f"{path}.matchAttribute"))
     if distinct is not None:  # also beside matchAttribute, which is the one that counts then
-        errors += full_name(distinct, f"{path}.distinctAttribute")
+        errors += declarative(full_name(distinct, f"{path}.distinctAttribute"))
     if match is None and distinct is None:
         without = required(path, _WITHOUT_ATTRIBUTE) if distinct_attributes else required(f"{path}.matchAttribute")
         errors.append(without)

@@ -45,11 +45,13 @@ def validate_class(
 
 def _validate_extended_resource(name: str, path: str) -> list[FieldError]:
     """A resource name with a domain that is not Kubernetes' own, short enough for a quota on it."""
+    problems = []
     if "/" not in name:
-        return [invalid(path, name, "a name must be a domain-prefixed path, such as 'example.com/my-prop'")]
-    if _NATIVE_DOMAIN in name:
-        return [invalid(path, name, f'must not have "{_NATIVE_DOMAIN}" domain')]
+        problems.append("a name must be a domain-prefixed path, such as 'example.com/my-prop'")
+    elif _NATIVE_DOMAIN in name:
+        problems.append(f'must not have "{_NATIVE_DOMAIN}" domain')
     if name.startswith(_REQUESTS_PREFIX):
-        return [invalid(path, name, f'must not have "{_REQUESTS_PREFIX}" prefix')]
+        problems.append(f'must not have "{_REQUESTS_PREFIX}" prefix')
     # a quota's name for it, which begins with that prefix, must be fine
-    return [invalid(path, name, text) for text in names.label_key(f"{_REQUESTS_PREFIX}{name}")]
+    problems += names.label_key(f"{_REQUESTS_PREFIX}{name}")
+    return [invalid(path, name, text) for text in problems]

@@ -16,9 +16,7 @@ _MESSAGE_MAX_LENGTH: Final = 32 * 1024
 
 def validate_conditions(conditions: Sequence[v1.Condition], path: str) -> list[FieldError]:
     """At most eight conditions, one of each type."""
-    if len(conditions) > CONDITIONS_MAX:
-        return [too_many(path, len(conditions), CONDITIONS_MAX)]
-    errors = []
+    errors = [too_many(path, len(conditions), CONDITIONS_MAX)] if len(conditions) > CONDITIONS_MAX else []
     seen: set[str] = set()
     for i, condition in enumerate(conditions):
         where = f"{path}[{i}]"
@@ -32,7 +30,7 @@ def validate_conditions(conditions: Sequence[v1.Condition], path: str) -> list[F
 def _validate_condition(condition: v1.Condition, path: str) -> list[FieldError]:
     errors = []
     if not condition.type:
-        errors.append(required(f"{path}.type"))
+        errors.append(required(f"{path}.type", "is required"))
     else:
         errors += [invalid(f"{path}.type", condition.type, text) for text in names.label_key(condition.type)]
     if not condition.status:

@@ -56,9 +56,9 @@ def _validate_set_name(name: str, path: str) -> list[FieldError]:
 def _validate_counters(counters: Mapping[str, v1.Counter], path: str) -> list[FieldError]:
     if not counters:
         return declarative([required(path)])
-    if len(counters) > COUNTERS_MAX:
-        return declarative([too_many(path, len(counters), COUNTERS_MAX)])
-    return declarative(invalid(path, name, text) for name in counters for text in names.dns_label(name))
+    errors = [too_many(path, len(counters), COUNTERS_MAX)] if len(counters) > COUNTERS_MAX else []
+    errors += [invalid(path, name, text) for name in counters for text in names.dns_label(name)]
+    return declarative(errors)
 
 
 def _validate_groups(groups: Sequence[str], path: str) -> list[FieldError]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, invalid, required
+from dra_kit.resource.fielderror import FieldError, invalid, required, too_many
 from dra_kit.resource.validation.allocatable import validate_node_allocatable
 from dra_kit.resource.validation.attributes import has_list, validate_attributes, validate_counts
 from dra_kit.resource.validation.binding import validate_binding
 from dra_kit.resource.validation.capacity import validate_capacities
 from dra_kit.resource.validation.counters import validate_consumption
 from dra_kit.resource.validation.formats import device_name
-from dra_kit.resource.validation.lists import limited, over_limit
 from dra_kit.resource.validation.nodes import validate_node_name, validate_node_selector
 from dra_kit.resource.validation.tolerations import validate_taint
 
@@ -67,9 +66,11 @@ def _validate_taints(
 ) -> list[FieldError]:
     if taints == unchanged:
         return []
-    errors = over_limit(taints, TAINTS_MAX, path)
-    for where, taint in limited(taints, TAINTS_MAX, path):
-        errors += validate_taint(taint, where)
+    errors = [too_many(path, len(taints), TAINTS_MAX)] if len(taints) > TAINTS_MAX else []
+    for i, taint in enumerate(taints):
+        found = validate_taint(taint, f"{path}[{i}]")
+        # of a list that is too long the declarative rules look at the items all the same
+        errors += [error for error in found if error.declarative] if len(taints) > TAINTS_MAX else found
     return errors
 
 

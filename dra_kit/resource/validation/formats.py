@@ -39,20 +39,18 @@ def pool_name(name: str, path: str) -> list[FieldError]:
     return errors
 
 
-def declared_driver_name(name: str, path: str, max_length: int = DRIVER_NAME_MAX_LENGTH) -> list[FieldError]:
+def declared_driver_name(name: str, path: str, max_length: int | None = DRIVER_NAME_MAX_LENGTH) -> list[FieldError]:
     """As :func:`driver_name` where the API server has the rule in its types: in configuration and allocations."""
     if not name:
         return declarative([required(path)])
     errors = []
-    if names.byte_length(name) > max_length:
+    if max_length is not None and names.byte_length(name) > max_length:
         errors.append(too_long(path, name, max_length, unit="characters"))
     return declarative(errors + [invalid(path, name, text) for text in names.caseless_subdomain(name)])
 
 
 def declared_pool_name(name: str, path: str) -> list[FieldError]:
     """As :func:`pool_name` where the API server has the rule in its types: in allocations."""
-    if not name:
-        return declarative([required(path)])
     errors = []
     if names.byte_length(name) > POOL_NAME_MAX_LENGTH:
         errors.append(too_long(path, name, POOL_NAME_MAX_LENGTH))

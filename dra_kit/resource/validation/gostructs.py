@@ -22,7 +22,7 @@ def go_struct(model: BaseModel) -> GoStruct:
 
 
 def go_template_spec(spec: v1.ResourceClaimTemplateSpec) -> GoStruct:
-    """The spec of a template: the fields of its metadata, which are written in JSON's way, beside those of the struct."""
+    """The spec of a template: the fields of its metadata, written as in JSON, beside those of the struct."""
     return GoStruct({**spec.metadata.to_json(), "Spec": go_struct(spec.spec)})
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid, unsupported
+from dra_kit.resource.fielderror import FieldError, invalid, unsupported
+from dra_kit.resource.validation.lists import repeated_names
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
@@ -18,9 +19,6 @@ def validate_skipped_operations(operations: Sequence[str], path: str) -> list[Fi
     if PREPARE in operations and UNPREPARE not in operations and "*" not in operations:
         detail = f"{PREPARE} cannot be skipped unless {UNPREPARE} is also skipped"
         errors.append(invalid(path, operations, detail))
-    for i, operation in enumerate(operations):
-        if operation not in _OPERATIONS:
-            errors.append(unsupported(f"{path}[{i}]", operation, _OPERATIONS))
-        if operation in operations[:i]:
-            errors.append(duplicate(f"{path}[{i}]", operation))
-    return errors
+    errors += repeated_names(operations, path)
+    unknown = (i for i, operation in enumerate(operations) if operation not in _OPERATIONS)
+    return errors + [unsupported(f"{path}[{i}]", operations[i], _OPERATIONS) for i in unknown]

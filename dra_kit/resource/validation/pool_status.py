@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dra_kit.resource import names, v1alpha3
+from dra_kit.resource import v1alpha3
 from dra_kit.resource.fielderror import FieldError, declarative, invalid
 from dra_kit.resource.validation.formats import declared_driver_name, declared_pool_name, full_name
 
@@ -15,7 +15,7 @@ _IMMUTABLE: Final = "field is immutable"
 def validate_pool_status_request(request: v1alpha3.ResourcePoolStatusRequest) -> list[FieldError]:
     """All rules of the API server (Kubernetes 1.37) for a new request; unlike elsewhere a driver may have 253 bytes."""
     spec = request.spec
-    errors = declared_driver_name(spec.driver, "spec.driver", names.SUBDOMAIN_MAX_LENGTH)
+    errors = declared_driver_name(spec.driver, "spec.driver", max_length=None)
     if spec.pool_name is not None:
         errors += declared_pool_name(spec.pool_name, "spec.poolName")
     if spec.limit is not None and spec.limit < 1:

@@ -7,10 +7,10 @@ from typing import Final
 
 from dra_kit import cel
 from dra_kit.resource import names, v1
-from dra_kit.resource.fielderror import FieldError, declarative, duplicate, forbidden, invalid, required, unsupported
+from dra_kit.resource.fielderror import FieldError, declarative, forbidden, invalid, required, unsupported
 from dra_kit.resource.validation.expressions import expression_cost, validate_expression, validate_selectors
 from dra_kit.resource.validation.formats import full_name
-from dra_kit.resource.validation.lists import limited, over_limit, repeated
+from dra_kit.resource.validation.lists import limited, over_limit, repeated, repeated_names
 from dra_kit.resource.validation.tolerations import validate_tolerations
 
 REQUESTS_MAX: Final = 32
@@ -69,21 +69,29 @@ def _validate_request(
     request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: cel.Environment
 ) -> list[FieldError]:
     errors = _request_name(request.name, f"{path}.name")
-    if request.first_available:
-        where = f"{path}.firstAvailable"
-        too_long = over_limit(request.first_available, ALTERNATIVES_MAX, where)
-        errors += too_long or repeated(request.first_available, lambda alternative: alternative.name, where)
-        for below, alternative in limited(request.first_available, ALTERNATIVES_MAX, where):
-            errors += _request_name(alternative.name, f"{below}.name")
-            targets = {request.name, f"{request.name}/{alternative.name}"}
-            errors += _validate_body(alternative, _attributes_of(constraints, targets), below, declarations)
+    content = _validate_alternatives(request, constraints, f"{path}.firstAvailable", declarations)
     if request.exactly is not None:
         attributes = _attributes_of(constraints, {request.name})
-        errors += _validate_body(request.exactly, attributes, f"{path}.exactly", declarations)
+        content += _validate_body(request.exactly, attributes, f"{path}.exactly", declarations)
     if not request.first_available and request.exactly is None:
-        errors.append(required(path, _ONE_OF))
-    elif request.first_available and request.exactly is not None:
-        errors.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
+        return [*errors, required(path, _ONE_OF)]
+    if request.first_available and request.exactly is not None:
+        # hand-written rules look no further then
+        content = [error for error in content if error.declarative]
+        content.append(invalid(path, None, f"{_ONE_OF}, but multiple fields are set"))
+    return errors + content
+
+
+def _validate_alternatives(
+    request: v1.DeviceRequest, constraints: Sequence[v1.DeviceConstraint], path: str, declarations: cel.Environment
+) -> list[FieldError]:
+    alternatives = request.first_available
+    errors = over_limit(alternatives, ALTERNATIVES_MAX, path)
+    errors = errors or repeated(alternatives, lambda alternative: alternative.name, path)
+    for where, alternative in limited(alternatives, ALTERNATIVES_MAX, path):
+        errors += _request_name(alternative.name, f"{where}.name")
+        targets = {request.name, f"{request.name}/{alternative.name}"}
+        errors += _validate_body(alternative, _attributes_of(constraints, targets), where, declarations)
     return errors
 
 
@@ -107,16 +115,23 @@ def _validate_body(
     declarations: cel.Environment,
 ) -> list[FieldError]:
     """What ``exactly`` and each of ``firstAvailable`` have in common."""
-    name = body.device_class_name
-    where = f"{path}.deviceClassName"
-    unit: names.Unit = "characters" if isinstance(body, v1.ExactDeviceRequest) else "bytes"
-    errors = [invalid(where, name, text) for text in names.dns_subdomain(name, unit=unit)] if name else []
-    if not name:
-        errors += declarative([required(where)])
+    errors = _validate_class_name(body, f"{path}.deviceClassName")
     errors += validate_selectors(body.selectors, f"{path}.selectors", declarations)
     errors += _validate_mode(body.allocation_mode, body.count, path)
     errors += validate_tolerations(body.tolerations, f"{path}.tolerations")
     return errors + _validate_derived(body.derived_attributes, constrained, f"{path}.derivedAttributes", declarations)
+
+
+def _validate_class_name(body: v1.ExactDeviceRequest | v1.DeviceSubRequest, path: str) -> list[FieldError]:
+    """Of a subrequest the rule is a declarative one."""
+    name = body.device_class_name
+    if isinstance(body, v1.ExactDeviceRequest):
+        if not name:
+            return [required(path)]
+        return [invalid(path, name, text) for text in names.dns_subdomain(name, unit="characters")]
+    if not name:
+        return declarative([required(path)])
+    return declarative(invalid(path, name, text) for text in names.dns_subdomain(name))
 
 
 def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
@@ -127,6 +142,8 @@ def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
         case "ExactCount":
             if count <= 0:
                 return [invalid(f"{path}.count", count, "must be greater than zero")]
+        case "":
+            return [unsupported(f"{path}.allocationMode", mode, _MODES)]
         case _:
             return declarative([unsupported(f"{path}.allocationMode", mode, _MODES)])
     return []
@@ -135,20 +152,19 @@ def _validate_mode(mode: str, count: int, path: str) -> list[FieldError]:
 def _validate_derived(
     attributes: Sequence[v1.DerivedAttribute], constrained: frozenset[str], path: str, declarations: cel.Environment
 ) -> list[FieldError]:
-    """Derived attributes of a request; those of a list that is too long are looked at all the same."""
-    errors = over_limit(attributes, DERIVED_ATTRIBUTES_MAX, path)
-    seen: set[str] = set()
+    """Derived attributes of a request; hand-written rules look at those of a list that is too long, too."""
+    errors = []
     for i, attribute in enumerate(attributes):
         where = f"{path}[{i}]"
         name, expression = attribute.name, attribute.expression
-        errors += full_name(name, f"{where}.name") if name else [required(f"{where}.name")]
+        errors += declarative(full_name(name, f"{where}.name") if name else [required(f"{where}.name")])
         if name and name not in constrained:
             errors.append(invalid(f"{where}.name", name, _NOT_REFERENCED))
         if expression:
             errors += validate_expression(expression, f"{where}.expression", declarations, derived=True)
         else:
             errors += declarative([required(f"{where}.expression")])
-        if name in seen:
-            errors.append(duplicate(where, name))
-        seen.add(name)
-    return errors
+    errors += repeated_names([attribute.name for attribute in attributes], path)
+    if len(attributes) > DERIVED_ATTRIBUTES_MAX:
+        errors = [error for error in errors if not error.declarative]
+    return errors + over_limit(attributes, DERIVED_ATTRIBUTES_MAX, path)

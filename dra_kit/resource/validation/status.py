@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from dra_kit.resource import names, v1
 from dra_kit.resource.fielderror import FieldError, GoStruct, declarative, duplicate, invalid, quote, too_long, too_many
@@ -16,7 +16,6 @@ from dra_kit.resource.validation.opaque import validate_object
 IPS_MAX: Final = 16
 INTERFACE_NAME_MAX_LENGTH: Final = 256
 HARDWARE_ADDRESS_MAX_LENGTH: Final = 128
-
 
 
 def validate_device_statuses(
@@ -50,9 +49,10 @@ def validate_device_statuses(
 
 def _written(status: v1.AllocatedDeviceStatus) -> GoStruct:
     """An entry as the API server writes it: ``conditions`` also where there are none."""
-    written = {"driver": "", "pool": "", "device": "", **status.to_json()}
+    written: dict[str, Any] = {"driver": "", "pool": "", "device": "", **status.to_json()}
     identity = {name: written.pop(name) for name in ("driver", "pool", "device", "shareID") if name in written}
-    return GoStruct({**identity, "conditions": written.pop("conditions", None), **written})
+    conditions = written.pop("conditions", None)
+    return GoStruct(identity | {"conditions": conditions} | written)
 
 
 def _validate_status(status: v1.AllocatedDeviceStatus, path: str) -> list[FieldError]:

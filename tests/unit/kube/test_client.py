@@ -199,6 +199,27 @@ async def test_a_404_that_is_not_about_the_object_is_no_news_of_it(refusal: Hand
             await client.get(RESOURCE_CLAIMS, "lunch", "default")
 
 
+@pytest.mark.parametrize("verb", ["create", "apply"])
+async def test_in_a_missing_namespace_there_is_no_object(verb: str) -> None:
+    about = {"name": "lunchtime", "kind": "namespaces"}
+    text = 'namespaces "lunchtime" not found'
+    refusal = {"kind": "Status", "code": 404, "reason": "NotFound", "message": text, "details": about}
+    async with served(answer(refusal, 404)) as wire, wire.client() as client:
+        with pytest.raises(NotFound, match='namespaces "lunchtime" not found'):
+            if verb == "create":
+                await client.create(RESOURCE_CLAIMS, {"metadata": {"name": "lunch"}}, "lunchtime")
+            else:
+                await client.patch(RESOURCE_CLAIMS, "lunch", {}, "lunchtime", content_type=APPLY, field_manager="cook")
+
+
+async def test_another_missing_namespace_is_no_news_of_the_object() -> None:
+    about = {"name": "supper", "kind": "namespaces"}
+    refusal = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found", "details": about}
+    async with served(answer(refusal, 404)) as wire, wire.client() as client:
+        with pytest.raises(Unavailable, match="no answer about the object"):
+            await client.get(RESOURCE_CLAIMS, "lunch", "lunchtime")
+
+
 async def test_a_lacking_rbac_rule_is_spelt_out() -> None:
     text = (
         'resourceclaims.resource.k8s.io "lunch" is forbidden: User "oven" cannot patch resource '

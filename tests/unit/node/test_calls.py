@@ -8,6 +8,10 @@ from dra_kit.errors import PermanentError
 from dra_kit.node.calls import Calls
 
 LONG = 3600.0
+CUT_OFF = (
+    "prepare-transient: cut off, because the driver's process ends or its code has cancelled itself; "
+    "the kubelet tries again"
+)
 
 
 def told(error: Exception) -> str:
@@ -15,7 +19,7 @@ def told(error: Exception) -> str:
 
 
 def late() -> str:
-    return "the oven is cold"
+    return "the oven is cold; wait"
 
 
 async def test_the_result_is_the_answer() -> None:
@@ -43,7 +47,7 @@ async def test_the_deadline_is_an_answer_and_cancels_the_work() -> None:
         return "never"
 
     answer = await Calls(0.01).begin(work(), failed=told, late=late)
-    assert answer == "deadline: the oven is cold; the kubelet tries again"
+    assert answer == "deadline: the oven is cold; wait"
     await asyncio.wait_for(undone.wait(), 60)
 
 
@@ -69,7 +73,7 @@ async def test_what_work_comes_to_after_its_deadline_is_discarded() -> None:
     await undoing.wait()
     go_on.set()
     await calls.drain(60)
-    assert [told(error) for error in errors] == ["deadline: the oven is cold; the kubelet tries again"]
+    assert [told(error) for error in errors] == ["deadline: the oven is cold; wait"]
 
 
 async def test_whoever_gives_up_waiting_does_not_end_the_work() -> None:
@@ -98,7 +102,7 @@ async def test_work_that_is_cancelled_before_it_begins_is_answered() -> None:
     answer = calls.begin(work(), failed=told, late=late)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
-    assert await asyncio.wait_for(answer, 60) == "deadline: the oven is cold; the kubelet tries again"
+    assert await asyncio.wait_for(answer, 60) == CUT_OFF
 
 
 async def test_draining_waits_for_work_and_then_cancels_it() -> None:
@@ -113,7 +117,11 @@ async def test_draining_waits_for_work_and_then_cancels_it() -> None:
     calls = Calls(LONG)
     answers = [calls.begin(work, failed=told, late=late) for work in (quick(), endless())]
     await calls.drain(0.05)
-    assert [await asyncio.wait_for(answer, 60) for answer in answers] == [
-        "done",
-        "deadline: the oven is cold; the kubelet tries again",
-    ]
+    assert [await asyncio.wait_for(answer, 60) for answer in answers] == ["done", CUT_OFF]
+
+
+async def test_code_that_cancels_itself_is_answered() -> None:
+    async def work() -> str:
+        raise asyncio.CancelledError
+
+    assert await asyncio.wait_for(Calls(LONG).begin(work(), failed=told, late=late), 60) == CUT_OFF

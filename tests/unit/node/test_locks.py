@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,21 @@ from dra_kit.node.locks import Locks
 
 async def main():
     async with Locks(Path(sys.argv[1])).hold(sys.argv[2]):
-        print("held", flush=True)
+        print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
 
 asyncio.run(main())
+"""
+
+LOOKER = """
+import sys
+from pathlib import Path
+from dra_kit.node.locks import Locks
+
+locks = Locks(Path(sys.argv[1]))
+print("ready", flush=True)
+while True:
+    locks.held_elsewhere("a")
 """
 
 
@@ -34,18 +46,24 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "locks" / "names.lock"
 
 
-@contextmanager
-def other_process(file: Path, name: str) -> Iterator[subprocess.Popen[str]]:
+def other_process(file: Path, name: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """Another process that holds the lock until its stdin is closed."""
+    return python(HOLDER, str(file), name)
+
+
+@contextmanager
+def python(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process, once it has said that it is ready."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(file), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        assert process.stdout.readline() == "held\n"
+        assert process.stdout.readline() == "ready\n"
         yield process
     finally:
+        process.kill()
         process.stdin.close()
         process.stdout.close()
         process.wait(60)
@@ -128,6 +146,34 @@ async def test_a_child_that_outlives_its_holder_keeps_no_lock(file: Path) -> Non
         child = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=subprocess.PIPE)
     assert not Locks(file).held_elsewhere("a")
     await asyncio.wait_for(child.communicate(b"\n"), 60)
+
+
+async def test_a_descriptor_that_a_forked_process_has_too_keeps_no_lock(file: Path) -> None:
+    locks = Locks(file)
+    async with locks.hold("a"):
+        [held] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _target(item) == file]
+        forked = os.dup(held)  # fork(2) shares descriptors just so
+    try:
+        assert not locks.held_elsewhere("a")
+        async with locks.try_hold("a") as free:
+            assert free
+    finally:
+        os.close(forked)
+
+
+def _target(link: Path) -> Path | None:
+    try:
+        return link.readlink()
+    except OSError:
+        return None  # closed meanwhile
+
+
+async def test_looking_whether_a_lock_is_held_takes_it_from_nobody(file: Path) -> None:
+    with python(LOOKER, str(file)):
+        locks = Locks(file)
+        for _ in range(3000):
+            async with locks.try_hold("a") as held:
+                assert held
 
 
 async def test_a_directory_removed_under_us_is_made_again(file: Path) -> None:

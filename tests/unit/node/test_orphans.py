@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+import dra_kit as dra
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import DRIVER, Node
+
+
+class HangingRelease(dra.Preparer):
+    """Its release of ``a-slow`` blocks in a thread until it is let go."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.refuses = False
+
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared(env={"A": "1"})
+
+    def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+        if self.refuses:
+            raise dra.TransientError("in use")
+        if claim.name == "a-slow":
+            self.go_on.wait()
 
 
 def forget(node: Node, name: str) -> None:
@@ -53,6 +73,34 @@ async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -
         await node.prepare(lunch)
     forget(node, "lunch")
     async with node.running(driver(), orphan_patience=0.1):
+        await released(node, keep=[])
+
+
+async def test_an_orphan_whose_release_hangs_holds_up_no_other(node: Node) -> None:
+    preparer = HangingRelease()
+    slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
+    async with node.running(driver(preparer), deadline=0.5, orphan_patience=0.1):
+        await node.prepare(slow, quick)
+        forget(node, "a-slow")
+        forget(node, "quick")
+        await eventually(lambda: node.records() == ["a-slow"])
+        preparer.go_on.set()
+        await released(node, keep=[])
+
+
+async def test_a_release_that_hangs_at_a_start_holds_up_no_other(node: Node) -> None:
+    preparer = HangingRelease()
+    preparer.refuses = True
+    slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
+    async with node.running(driver(preparer)):
+        await node.prepare(slow, quick)
+        await node.unprepare_error(slow)
+        await node.unprepare_error(quick)
+    preparer.refuses = False
+    async with node.running(driver(preparer), deadline=0.5):
+        await eventually(lambda: node.records() == ["a-slow"])
+        preparer.go_on.set()
+        await node.unprepare(slow)
         await released(node, keep=[])
 
 

@@ -20,6 +20,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.kubelet.kubelet import Kubelet
+from dra_kit.node.metadata import MetadataFiles
 from tests.support.api import eventually
 from tests.support.probes import ask
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
@@ -268,6 +269,19 @@ async def test_leftovers_that_cannot_be_removed_do_not_keep_it_from_serving(
         await node.prepare(lunch)
         await node.unprepare(lunch)
         assert node.records() == []
+
+
+async def test_a_directory_of_metadata_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root may read everything
+    try:
+        with pytest.raises(StoreError, match=r"device metadata directory .* cannot be read: .*--state-dir"):
+            MetadataFiles(tmp_path, DRIVER).uids()
+    finally:
+        os.seteuid(user)
+        tmp_path.chmod(0o700)
 
 
 async def test_a_cdi_directory_that_cannot_be_written_is_told_at_once(node: Node) -> None:

@@ -61,17 +61,20 @@ async def test_claims_of_a_damaged_database_are_served_and_released(
     assert len(aside(node)) == 1
 
 
-async def test_what_can_be_read_is_carried_over(node: Node) -> None:
+@pytest.mark.parametrize("directory", ["state", "a#b?c=%41"])
+async def test_what_can_be_read_is_carried_over(node: Node, directory: str) -> None:
+    state = node.root / directory
     claims = [node.claim(f"lunch-{index}", [f"pizza-{index}"]) for index in range(3)]
-    async with node.running(driver()):
+    async with node.running(driver(), state_dir=state):
         await node.prepare(*claims)
-    data = bytearray(database(node).read_bytes())
+    [path] = state.glob("*.sqlite")
+    data = bytearray(path.read_bytes())
     header_of_the_free_list = slice(32, 40)
     data[header_of_the_free_list] = b"\x00\x00\x00\x7f\x00\x00\x00\x05"  # quick_check refuses it, rows are readable
-    database(node).write_bytes(data)
-    async with node.running(driver()):
-        assert node.records() == ["lunch-0", "lunch-1", "lunch-2"]
-    assert len(aside(node)) == 1
+    path.write_bytes(data)
+    async with node.running(driver(), state_dir=state):
+        assert [item["name"] for item in node.state(state_dir=state)["claims"]] == ["lunch-0", "lunch-1", "lunch-2"]
+    assert len(list(state.glob("*.damaged-*[0-9]"))) == 1
 
 
 async def test_a_sound_database_is_left_alone(node: Node) -> None:

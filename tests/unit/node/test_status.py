@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,33 @@ async def test_facts_told_while_the_claim_is_being_prepared_are_kept(node: Node)
     async with node.running(driver(Doing(prepare), oven)):
         await node.prepare(lunch)
         await eventually(lambda: [item["conditions"][0]["status"] for item in statuses(node)] == ["True"])
+
+
+async def test_facts_do_not_wait_for_claims_that_hang(node: Node) -> None:
+    oven, go_on = Oven(), threading.Event()
+    entered: list[str] = []
+    lunch, *slow = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("lunch", "slow-1", "slow-2", "slow-3")))
+
+    def hang(claim: dra.Claim) -> dra.Prepared:
+        entered.append(claim.name)
+        if claim.name != "lunch":
+            go_on.wait()
+        return dra.Prepared()
+
+    def told() -> list[str]:
+        [found] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
+        return [item["conditions"][0]["status"] for item in found["status"].get("devices", [])]
+
+    async with node.running(driver(Doing(lambda claim, device: asyncio.to_thread(hang, claim)), oven)):
+        await node.prepare(lunch)
+        hanging = asyncio.create_task(node.prepare(*slow))
+        await eventually(lambda: len(entered) == 4)
+        assert oven.context is not None
+        oven.context.update("pizza-0", status=ready("True"))
+        oven.context.update("pizza-0", status=ready("False"))
+        await eventually(lambda: told() == ["False"])
+        go_on.set()
+        await hanging
 
 
 async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:

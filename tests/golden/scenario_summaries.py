@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import time
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, TypeAlias
@@ -24,11 +25,21 @@ _WITHOUT_ACTION = {"resource_claim", "device-taint-eviction-controller"}
 
 
 class Watcher:
-    """Follows what scenarios look at, and notes each state of each object."""
+    """Follows what scenarios look at, and notes each state of each object.
+
+    Attributes:
+        last_change: when the last change came, on the monotonic clock.
+    """
 
     def __init__(self, client: Client) -> None:
         self._informers = {item: Informer(client, item) for item in (PODS, RESOURCE_CLAIMS, DEVICE_TAINT_RULES, EVENTS)}
         self._states: list[tuple[str, str]] = []
+        self.last_change = time.monotonic()
+
+    async def synced(self) -> None:
+        """Wait until all that there is is known."""
+        for informer in self._informers.values():
+            await informer.synced.wait()
 
     @property
     def objects(self) -> Objects:
@@ -58,6 +69,7 @@ class Watcher:
                 self._note(change)
 
     def _note(self, change: Change) -> None:
+        self.last_change = time.monotonic()
         kind = {"Pod": "pod", "ResourceClaim": "claim", "DeviceTaintRule": "rule"}.get(change.object["kind"])
         if kind is None:
             return

@@ -1,0 +1,59 @@
+"""Explanations of pods for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from dra_kit.cli.explanation_text import Page, tell_claim
+from dra_kit.cli.pod_explanation import PodExplanation
+from dra_kit.explain.summary import counted
+
+_REASONS: Final = 6
+
+_VERDICTS: Final = {
+    "ended": "has ended",
+    "runs": "runs on {node}",
+    "scheduled": "is scheduled to {node}",
+    "not-prepared": "has its devices on {node}, and the kubelet cannot prepare them",
+    "fits": "can run on {where}",
+    "waits": "waits for a claim",
+    "does-not-fit": "cannot be scheduled",
+    "error": "cannot be scheduled: kube-scheduler gives up",
+}
+
+
+def tell_pod(page: Page, explanation: PodExplanation) -> None:
+    """A pod: its claims first, the verdict last."""
+    for claim in explanation.claims:
+        origin = f" (from {claim.origin})" if claim.origin else ""
+        page.line(f"claim {claim.entry or 'of extended resources'}{origin}", bold=True)
+        if claim.explanation is not None:
+            tell_claim(page, claim.explanation)
+        elif claim.problem:
+            page.bad(claim.problem)
+        page.line()
+    if explanation.resources:
+        page.line(f"provided by devices, not by a device plugin: {', '.join(explanation.resources)}")
+    rejections = explanation.rejections or {}
+    if rejections:
+        nodes = counted(len(rejections), "node")
+        page.line(f"{nodes} not for this pod, whatever its devices: {_reasons(rejections.values())}", bold=True)
+    where = ", ".join(explanation.fitting[:3])
+    if len(explanation.fitting) > 3:
+        where += f" and {len(explanation.fitting) - 3} more nodes"
+    verdict = _VERDICTS[explanation.outcome].format(node=explanation.node, where=where)
+    text = f"pod {explanation.name} {verdict}"
+    page.good(text) if explanation.good else page.bad(text)
+    for problem in explanation.problems:
+        page.line(problem, indent=2)
+    if not explanation.good:
+        for event in explanation.events:
+            page.line(f"event {event}", indent=2)
+
+
+def _reasons(rejections: Iterable[tuple[str, ...]]) -> str:
+    counts = Counter(reason for reasons in rejections for reason in reasons)
+    told = [f"{reason} ({counted(number, 'node')})" for reason, number in counts.most_common(_REASONS)]
+    return "; ".join(told) + ("; …" if len(counts) > _REASONS else "")

@@ -1,0 +1,33 @@
+"""Tells where two plays of a world part, for people."""
+
+from __future__ import annotations
+
+import json
+
+from tests.golden.kind import Line
+
+
+def describe(real: list[Line], ours: list[Line]) -> str:
+    """The requests so far, and the objects that only one of the two has, of the first phase that differs."""
+    lines = []
+    for number, (theirs, mine) in enumerate(zip(real, ours, strict=False)):
+        for request in theirs["do"]:
+            lines.append(f"  {number} {request["method"]} {request['path']} {_short(request.get('body'))}")
+        if theirs["answers"] != mine["answers"]:
+            return "\n".join([*lines, f"  answers: real {theirs['answers']}, ours {mine['answers']}"])
+        if theirs["settled"] != mine["settled"]:
+            return "\n".join([*lines, *_parted(theirs["settled"], mine["settled"])])
+    return "\n".join([*lines, "  no difference"])
+
+
+def _parted(real: Line, ours: Line) -> list[str]:
+    lines = []
+    for key in sorted({*real, *ours}):
+        theirs, mine = real.get(key, []), ours.get(key, [])
+        lines += [f"  {key} real: {_short(item)}" for item in theirs if item not in mine]
+        lines += [f"  {key} ours: {_short(item)}" for item in mine if item not in theirs]
+    return lines
+
+
+def _short(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

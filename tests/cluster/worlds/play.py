@@ -1,0 +1,148 @@
+"""Plays a world on the sandbox and on a real control plane, and tells where they differ."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dra_kit.errors import NotFound
+from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    EVENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from dra_kit.sandbox.control_plane import ControlPlane
+from tests.golden.kind import Line
+from tests.golden.scenario_player import Player, eventually, playing
+
+# in this order: what uses others goes before them
+_SWEPT = (PODS, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_TAINT_RULES, DEVICE_CLASSES, RESOURCE_SLICES, NODES,
+          EVENTS)  # fmt: skip
+_CALM_SECONDS = 0.4
+_PAUSE_SECONDS = 0.1
+_REAL_PAUSE_SECONDS = 0.15
+_BEAT_SECONDS = 5.0
+_DEADLINE_SECONDS = 13.0  # a pod whose attempts failed is tried again after ten seconds at most
+
+
+class RealPlane:
+    """A control plane of Kubernetes without nodes, emptied before each world.
+
+    Args:
+        url: where it is asked without credentials, as by ``kubectl proxy``.
+        client: of the same server.
+    """
+
+    def __init__(self, url: str, client: Client) -> None:
+        self._url = url
+        self._client = client
+
+    async def play(self, world: Line, expected: list[Line]) -> list[Line]:
+        """What becomes of a world: its phases with answers, objects and traces, to the first that is not as expected.
+
+        Args:
+            world: a scenario without answers.
+            expected: the phases as the sandbox played them.
+        """
+        await self._sweep()
+        heartbeats = asyncio.create_task(self._beat())
+        try:
+            async with playing(self._url, self._client) as player:
+                phases: list[Line] = []
+                for number, phase in enumerate(world["phases"]):
+                    phases.append(await _phase(player, number, phase, expected[number]["settled"]))
+                    if not same(phases[-1], expected[number]):
+                        break
+        finally:
+            heartbeats.cancel()
+            await asyncio.wait([heartbeats])
+        return phases
+
+    async def _beat(self) -> None:
+        """What a kubelet does for its node: without it the node lifecycle controller would taint the node."""
+        while True:
+            for node in (await self._client.list(NODES)).items:
+                now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": now}
+                await _or_gone(
+                    self._client.patch(
+                        NODES, node["metadata"]["name"], {"status": {"conditions": [ready]}},
+                        subresource="status", content_type=STRATEGIC_MERGE_PATCH,
+                    )
+                )  # fmt: skip
+            await asyncio.sleep(_BEAT_SECONDS)
+
+    async def _sweep(self) -> None:
+        for resource in _SWEPT:
+            for item in (await self._client.list(resource)).items:
+                metadata = item["metadata"]
+                name, namespace = metadata["name"], metadata.get("namespace")
+                if metadata.get("finalizers"):
+                    unheld = {"metadata": {"finalizers": None}}
+                    await _or_gone(self._client.patch(resource, name, unheld, namespace))
+                await _or_gone(self._client.delete(resource, name, namespace, grace_period_seconds=0))
+
+
+async def _or_gone(request: Awaitable[object]) -> None:
+    try:
+        await request
+    except NotFound:
+        pass  # a controller was faster
+
+
+async def _phase(player: Player, number: int, phase: Line, expected: Line) -> Line:
+    answers = await player.send(number, phase, pause=_REAL_PAUSE_SECONDS)
+    await eventually(lambda: player.settled() == expected, _DEADLINE_SECONDS)
+    await player.calm(_CALM_SECONDS)
+    return _played(phase, answers, player)
+
+
+async def play_on_sandbox(world: Line) -> list[Line]:
+    """What becomes of a world in the sandbox: its phases with answers, objects and traces."""
+    async with ControlPlane() as control_plane:
+        client = await control_plane.connect("worlds")
+        async with playing(control_plane.server.url, client) as player:
+            phases = []
+            for number, phase in enumerate(world["phases"]):
+                answers = await player.send(number, phase, pause=_PAUSE_SECONDS)
+                await player.calm(_CALM_SECONDS)
+                phases.append(_played(phase, answers, player))
+    return phases
+
+
+def _played(phase: Line, answers: list[int], player: Player) -> Line:
+    return phase | {"answers": answers, "settled": player.settled(), "trace": player.traces()}
+
+
+def same(one: Line, other: Line) -> bool:
+    """Whether a phase ended in the same way; by which steps is not compared."""
+    return all(one[key] == other[key] for key in ("answers", "settled"))
+
+
+@asynccontextmanager
+async def real_plane(kubectl: Path, kubeconfig: Path) -> AsyncIterator[RealPlane]:
+    """A real control plane behind ``kubectl proxy``."""
+    process = await asyncio.create_subprocess_exec(
+        kubectl, "--kubeconfig", kubeconfig, "proxy", "--port=0", stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        line = (await process.stdout.readline()).decode()
+        url = f"http://{line.rsplit(maxsplit=1)[-1]}"
+        async with Client(Credentials(Connection(url)), user_agent="worlds") as client:
+            yield RealPlane(url, client)
+    finally:
+        process.terminate()
+        await process.wait()

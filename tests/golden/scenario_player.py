@@ -1,0 +1,121 @@
+"""Plays the phases of a scenario on any API server, and tells what became of the objects."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from dra_kit.kube.client import Client
+from tests.golden.kind import Line
+from tests.golden.scenario_summaries import Object, Watcher, in_order, settled
+
+KEYS = ("pods", "claims", "rules", "events")
+_REFERENCE = re.compile(r"\$\{(\d+)_(\d+)\.([^}]*)\}")
+
+
+class Player:
+    """One scenario on one server; the server is empty when it begins.
+
+    Args:
+        url: of the API server.
+        session: to send requests with.
+        watcher: follows the server's objects.
+    """
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, watcher: Watcher) -> None:
+        self._url = url
+        self._session = session
+        self._watcher = watcher
+        self._answers: dict[tuple[int, int], Object] = {}
+
+    async def send(self, number: int, phase: Line, *, pause: float = 0) -> list[int]:
+        """Send the requests of a phase; returns the HTTP statuses.
+
+        Args:
+            number: of the phase.
+            phase: with its requests.
+            pause: seconds before each request but the first, so that others see what the one before did.
+        """
+        self._watcher.begin_phase()
+        statuses = []
+        for step, request in enumerate(phase["do"]):
+            await asyncio.sleep(pause if step else 0)
+            statuses.append(await self._request(request, (number, step)))
+        return statuses
+
+    async def _request(self, request: Object, place: tuple[int, int]) -> int:
+        body = request.get("body")
+        patch = "application/merge-patch+json" if request["method"] == "PATCH" else "application/json"
+        async with self._session.request(
+            request["method"],
+            self._url + self._resolved(request["path"]),
+            # compact, as recorded: white space in opaque parameters counts
+            data=None if body is None else self._resolved(json.dumps(body, separators=(",", ":"))),
+            headers={"Content-Type": request.get("contentType", patch)},
+        ) as answer:
+            self._answers[place] = await answer.json()
+            return answer.status
+
+    def _resolved(self, text: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            found: Any = self._answers[int(match[1]), int(match[2])]
+            for part in match[3].split("."):
+                found = found[int(part) if isinstance(found, list) else part]
+            return str(found)
+
+        return _REFERENCE.sub(value, text)
+
+    def settled(self) -> dict[str, list[Object]]:
+        """How the objects stand now; kinds of which there is no object are left out."""
+        found = {key: comparable(items) for key, items in settled(self._watcher.objects).items()}
+        return {key: items for key, items in found.items() if items}
+
+    def traces(self) -> dict[str, list[str]]:
+        """The distinct states of each object since the phase began."""
+        return self._watcher.traces()
+
+    async def calm(self, seconds: float) -> None:
+        """Wait until no object changed for a while, from now on."""
+        begin = time.monotonic()
+        while (quiet := time.monotonic() - max(begin, self._watcher.last_change)) < seconds:
+            await asyncio.sleep(seconds - quiet + 0.005)
+
+
+def comparable(items: list[Object]) -> list[Object]:
+    """Without who wrote which field, which is not told by everybody, and numbers of shares; in one order."""
+    kept = [{key: value for key, value in item.items() if key != "managers"} for item in items]
+    renamed: list[Object] = json.loads(re.sub(r"<share:\d+>", "<share>", json.dumps(kept)))
+    return in_order(renamed)
+
+
+async def eventually(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition holds, but not for ever."""
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def playing(url: str, client: Client) -> AsyncIterator[Player]:
+    """A player for a server whose objects are followed meanwhile.
+
+    Args:
+        url: of the API server; whoever asks there is an administrator.
+        client: of the same server.
+    """
+    watcher = Watcher(client)
+    async with aiohttp.ClientSession(headers={"User-Agent": "oracle/1"}) as session, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(watcher.follow(resource)) for resource in watcher.objects]
+        await watcher.synced()
+        try:
+            yield Player(url, session, watcher)
+        finally:
+            for task in tasks:
+                task.cancel()

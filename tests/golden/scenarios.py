@@ -1,0 +1,87 @@
+"""What kube-scheduler and kube-controller-manager 1.37.1 made of objects, and what those of the sandbox make of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from dra_kit.sandbox.control_plane import ControlPlane
+from tests.golden.kind import Case, Line
+from tests.golden.scenario_player import KEYS, Player, comparable, eventually, playing
+
+NAME = "scenarios"
+
+_DEADLINE_SECONDS = 30.0
+_CALM_SECONDS = 0.05
+_QUIET_SECONDS = 0.25  # where the recording waited to see that nothing happens
+
+
+def recognises(line: Line) -> bool:
+    return {"id", "gates", "phases"} <= line.keys()
+
+
+def replay(lines: Iterable[Line]) -> Iterator[Case]:
+    """Each scenario on a control plane of its own; it ends with the first phase that differs."""
+    for line in lines:
+        expected = _expected(line)
+        yield Case(line["id"], expected, partial(_observe, expected))
+
+
+def _expected(line: Line) -> Line:
+    phases = []
+    for phase in line["phases"]:
+        stands = {key: comparable(items) for key, items in phase["settled"].items() if key in KEYS and items}
+        phases.append(phase | {"settled": stands})
+    return line | {"phases": phases}
+
+
+def _observe(expected: Line) -> Line:
+    return asyncio.run(_Replay(expected).run())
+
+
+class _Replay:
+    def __init__(self, expected: Line) -> None:
+        self._expected = expected
+        self._former: dict[str, str] = {}
+
+    async def run(self) -> Line:
+        """The scenario with what became of our objects."""
+        async with ControlPlane(alpha=self._expected["gates"] == "alpha") as control_plane:
+            client = await control_plane.connect("test")
+            async with playing(control_plane.server.url, client) as player:
+                phases: list[Line] = []
+                for number, phase in enumerate(self._expected["phases"]):
+                    phases.append(await self._phase(player, number, phase))
+                    if phases[-1] != phase:
+                        break
+        return self._expected | {"phases": phases}
+
+    async def _phase(self, player: Player, number: int, phase: Line) -> Line:
+        """A phase with our answers; where the recorded one is "nothing happens", it must stay so for a moment."""
+        answers = await player.send(number, phase)
+        if answers == phase["answers"]:
+            await eventually(lambda: player.settled() == phase["settled"], _DEADLINE_SECONDS)
+            await asyncio.sleep(_QUIET_SECONDS if phase["until"].startswith("quiet") else _CALM_SECONDS)
+        trace = self._fitted(player.traces(), phase["trace"])
+        self._former |= {name: states[-1] for name, states in phase["trace"].items()}
+        return phase | {"answers": answers, "settled": player.settled(), "trace": trace}
+
+    def _fitted(self, traces: Mapping[str, list[str]], expected: Mapping[str, list[str]]) -> dict[str, Any]:
+        """For each recorded object the recorded states if ours are the same, else ours."""
+        fitted = {}
+        for name, states in expected.items():
+            # the state that it had before may be seen again
+            former = self._former.get(name)
+            got, wanted = (items[items[:1] == [former] :] for items in (traces.get(name, []), states))
+            fitted[name] = states if _is_subsequence(got, wanted) else traces.get(name, [])
+        return fitted
+
+
+def _is_subsequence(got: list[str], expected: list[str]) -> bool:
+    """Steps may be merged; their order may not change, and the last one must be the same."""
+    if expected and got[-1:] != expected[-1:]:
+        return False
+    rest = iter(expected)
+    return all(state in rest for state in got)
