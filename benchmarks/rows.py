@@ -13,25 +13,11 @@ from dataclasses import dataclass
 
 from benchmarks.calls import Caller
 from benchmarks.requests import counting_proxy
+from benchmarks.table import Row
 from benchmarks.world import DRIVER, World, cpu_seconds, memory_mib, state, timed
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kubelet.kubelet import Kubelet
 from dra_kit.resource.reference import ClaimReference
-
-
-@dataclass(frozen=True)
-class Row:
-    """One figure and what it must not exceed; ``rival`` is already scaled to this machine."""
-
-    name: str
-    figure: float
-    unit: str
-    budget: float | None
-    rival: float | None = None
-
-    @property
-    def within(self) -> bool:
-        return self.budget is None or self.figure <= self.budget
 
 
 @dataclass(frozen=True)

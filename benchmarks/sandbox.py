@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.table import Row, show, write
+
 BUDGET_FIRST_POD = 3.0  # seconds from exec to the first pod that runs
 NODES = 10
 PODS = 100
@@ -131,32 +133,30 @@ async def poll(condition: Any) -> None:
         await asyncio.sleep(0.02)
 
 
-def figures() -> dict[str, float]:
-    """All figures, by name; seconds and MiB."""
+def measure() -> list[Row]:
     with tempfile.TemporaryDirectory() as text:
         directory = Path(text)
         first = min(first_pod(directory) for _ in range(3))
         many = asyncio.run(many_pods(directory))
-    return {
-        "exec to first pod served (s)": first,
-        f"start with {NODES} nodes (s)": many["start"],
-        f"{PODS} pods on {NODES} nodes until all run (s)": many["served"],
-        "the same until all are gone (s)": many["gone"],
-        "memory of it (MiB)": many["memory"],
-        "CPU of it (s)": many["cpu"],
-    }
+    return [
+        Row("sandbox: exec to first pod served", first, "s", BUDGET_FIRST_POD),
+        Row(f"sandbox: start with {NODES} nodes", many["start"], "s", None),
+        Row(f"sandbox: {PODS} pods on {NODES} nodes, all running", many["served"], "s", None),
+        Row(f"sandbox: {PODS} pods on {NODES} nodes, all gone", many["gone"], "s", None),
+        Row("sandbox: memory of it", many["memory"], "MiB", None),
+        Row("sandbox: CPU of it", many["cpu"], "s", None),
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sandbox", description=__doc__)
     parser.add_argument("--json", type=Path, help="write the figures there too")
     options = parser.parse_args()
-    table = figures()
-    for name, value in table.items():
-        print(f"{name:44} {value:10.2f}")
+    table = measure()
+    show(table)
     if options.json:
-        options.json.write_text(json.dumps(table, indent=2))
-    return 0 if table["exec to first pod served (s)"] <= BUDGET_FIRST_POD else 1
+        write(table, options.json)
+    return 0 if all(row.within for row in table) else 1
 
 
 if __name__ == "__main__":

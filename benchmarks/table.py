@@ -1,0 +1,43 @@
+"""Figures beside their budgets: what each part of the benchmarks gives, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure and what it must not exceed; ``rival`` is already scaled to this machine."""
+
+    name: str
+    figure: float
+    unit: str
+    budget: float | None
+    rival: float | None = None
+
+    @property
+    def within(self) -> bool:
+        return self.budget is None or self.figure <= self.budget
+
+
+def show(table: Sequence[Row]) -> None:
+    print(f"{'what':52} {'ours':>10} {'budget':>10} {'rival':>10}")
+    for row in table:
+        figure, budget, rival = (
+            "" if value is None else f"{value:,.2f}".rstrip("0").rstrip(".")
+            for value in (row.figure, row.budget, row.rival)
+        )
+        mark = "" if row.within else "  OVER BUDGET"
+        print(f"{row.name:52} {figure:>10} {budget:>10} {rival:>10} {row.unit}{mark}")
+
+
+def write(table: Sequence[Row], path: Path) -> None:
+    path.write_text(json.dumps([asdict(row) | {"within": row.within} for row in table], indent=2) + "\n")
+
+
+def read(path: Path) -> list[Row]:
+    found = json.loads(path.read_text())
+    return [Row(item["name"], item["figure"], item["unit"], item["budget"], item["rival"]) for item in found]
