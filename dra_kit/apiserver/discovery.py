@@ -103,7 +103,8 @@ def resource_list(registry: Registry, name: str, version: str) -> Object | None:
         return None
     resources.sort(key=lambda resource: resource["name"])
     api_version = f"{name}/{version}" if name else version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}
+    typed = {"kind": "APIResourceList", "apiVersion": "v1"} if name else {"kind": "APIResourceList"}
+    return {**typed, "groupVersion": api_version, "resources": resources}
 
 
 def _served(registry: Registry, name: str, version: str) -> Iterator[Kind]:

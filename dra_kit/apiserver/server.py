@@ -60,6 +60,7 @@ class ApiServer:
         self._endpoint = Endpoint(self.api)
         self._tls = tls
         self._ca: bytes | None = None
+        self._ssl: ssl.SSLContext | None = None
         self._runner: web.ServerRunner | None = None
         seeds.fill(self.api)
         seeds.follow_definitions(self.api)
@@ -112,6 +113,19 @@ class ApiServer:
     async def __aenter__(self) -> Self:
         if self._with_controllers:
             self._controllers = Controllers(self.api)
+        await self.listen()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._controllers is not None:
+            self._controllers.close()
+        await self.stop_listening()
+        await self.api.admission.close()
+
+    async def listen(self) -> None:
+        """Takes requests, after :meth:`stop_listening` again: where it was, and with all objects that it had."""
+        if self._runner is not None:
+            return
         runner = web.ServerRunner(
             web.Server(self._endpoint, request_factory=_request, handler_cancellation=True, access_log=None),
             shutdown_timeout=0.1,
@@ -121,25 +135,23 @@ class ApiServer:
         await site.start()
         self._runner = runner
         self.port = runner.addresses[0][1]
-        return self
 
-    async def __aexit__(self, *exc: object) -> None:
-        if self._controllers is not None:
-            self._controllers.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
-        await self.api.admission.close()
+    async def stop_listening(self) -> None:
+        """Is away, as an API server that has ended: connections break, and new ones are refused."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
 
     def _ssl_context(self) -> ssl.SSLContext | None:
-        if not self._tls:
-            return None
+        if not self._tls or self._ssl is not None:
+            return self._ssl
         import trustme
 
         authority = trustme.CA()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert(self.host, "localhost").configure_cert(context)
         self._ca = authority.cert_pem.bytes()
+        self._ssl = context
         return context
 
 

@@ -31,6 +31,8 @@ def table(
         with_columns: whether the columns are described.
     """
     moment = datetime.now(UTC)
+    # kinds without columns of their own: null for no rows
+    empty: list[Object] | None = None if kind.columns[-1].type == "date" else []
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version}",
@@ -39,7 +41,8 @@ def table(
         "rows": [
             {"cells": [_cell(column, stored, moment) for column in kind.columns]} | _subject(wire, version, include)
             for stored, wire in rows
-        ],
+        ]
+        or empty,
     }
 
 

@@ -11,8 +11,11 @@ from dra_kit.errors import ConfigurationError, DraKitError
 
 COMMANDS = {
     "controller": "run the controller role: Events on the life of claims",
+    "explain": "tell why a claim or pod gets devices, or why not",
+    "lint": "check manifests: structure, limits, CEL, and common mistakes",
     "node": "run the node role: serve the kubelet, publish devices",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
+    "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
     "webhook": "run the webhook role: check opaque configuration",
 }
 

@@ -123,7 +123,7 @@ class _PodExplainer:
             [
                 (each["spec"]["nodeName"], each)
                 for each in self._cluster.documents("Pod")
-                if each["spec"].get("nodeName") and "uid" in each["metadata"]
+                if each["spec"].get("nodeName")
             ],
         )
         extended = extended_claim(
@@ -135,7 +135,7 @@ class _PodExplainer:
             model = model_of_claim(
                 {**extended.document, "metadata": {**extended.document["metadata"], "name": "extended-resources"}}
             )
-            claims.append(PodClaimExplanation("", "", self._explainer.explain(model), "extended resources"))
+            claims.append(PodClaimExplanation("", "", self._explainer.explain(model)))
         provided = extended.resources if extended is not None else frozenset[str]()
         rejections = {name: why for name, load in loads.items() if (why := self._rejection(load, provided, claims))}
         known = [claim.explanation for claim in claims if claim.explanation is not None]
@@ -230,8 +230,11 @@ class _PodExplainer:
                 yield outcome.node.name
 
     def _events(self) -> Iterator[str]:
-        """Warnings on the pod, the last of each reason."""
+        """Warnings on the pod, the last of each reason; what the scheduler says is in a condition, too."""
         last: dict[str, str] = {}
+        for condition in (self._pod.get("status") or {}).get("conditions") or ():
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+                last["FailedScheduling"] = f"FailedScheduling: {condition.get('message', '')}"
         for event in self._cluster.documents("Event"):
             regarding: Mapping[str, Any] = event.get("regarding") or {}
             key = regarding.get("kind"), regarding.get("namespace"), regarding.get("name")

@@ -48,9 +48,9 @@ def tell_pod(page: Page, explanation: PodExplanation) -> None:
     page.good(text) if explanation.good else page.bad(text)
     for problem in explanation.problems:
         page.line(problem, indent=2)
-    if not explanation.good:
+    if not explanation.good or explanation.outcome == "fits":
         for event in explanation.events:
-            page.line(f"event {event}", indent=2)
+            page.line(f"reported: {event}", indent=2)
 
 
 def _reasons(rejections: Iterable[tuple[str, ...]]) -> str:

@@ -18,9 +18,6 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from dra_kit.author.driver import Driver
     from dra_kit.sandbox.session import Session
     from dra_kit.sandbox.story import Story
 
@@ -150,7 +147,7 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Ses
     from dra_kit.process.target import load_drivers
     from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
     from dra_kit.sandbox.detached import announce, is_detached
-    from dra_kit.sandbox.drivers import SandboxDriver, device_classes
+    from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings
     from dra_kit.sandbox.live import LiveView
     from dra_kit.sandbox.session import Session, Task
 
@@ -158,13 +155,13 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Ses
     nodes = options["nodes"]
     # the first one was loaded to know its options
     drivers = (ctx.meta["driver"],) if nodes == 1 else tuple(load_drivers(target, nodes))
-    given = ctx.meta.get("driver_settings", {})
+    values = {**project_settings(target, drivers[0]), **ctx.meta.get("driver_settings", {})}
 
     def ready(sandbox: Sandbox) -> None:
         announce(sandbox.driver, sandbox.kubeconfig)
 
     return Session(
-        SandboxDriver(drivers, lambda node: _settings(drivers[0], given, node), device_classes(target)),
+        SandboxDriver(drivers, lambda placed: author_settings(drivers[0], placed), device_classes(target), values),
         SandboxSettings(
             nodes=nodes,
             alpha=options["alpha"],
@@ -195,22 +192,6 @@ def _stories(paths: Sequence[Path]) -> tuple[Story, ...]:
             raise ConfigurationError(f"--story {folder}: neither it nor a folder in it has an {EXPECT_FILE}")
         found += several
     return tuple(map(load_story, found))
-
-
-def _settings(driver: Driver[Any, Any], given: Mapping[str, object], node: str) -> BaseModel | None:
-    return author_settings(driver, {name: _on(node, value) for name, value in given.items()})
-
-
-def _on(node: str, value: Any) -> object:
-    """A setting with the node's name in it, where it asks for that."""
-    match value:
-        case str():
-            return value.replace("{node}", node)
-        case list():
-            return [_on(node, item) for item in value]
-        case dict():
-            return {name: _on(node, item) for name, item in value.items()}
-    return value
 
 
 async def _run(session: Session) -> int:

@@ -103,22 +103,25 @@ class Agent:
             stopping=self.supervisor.stopping.is_set,
         )
         effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=Locks(locks / "effects.lock"))
+        claims = Locks(locks / "claims.lock")
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
         self._status = StatusWriter(self._client, name)
+        files = ClaimFiles(cdi, metadata)
         preparation = Preparation(driver, inventory, effects, boot_id, started, metadata)
         self._service = ClaimService(
             driver,
             api=self._client,
             store=self._store,
-            files=ClaimFiles(cdi, metadata),
+            files=files,
             preparation=preparation,
             effects=effects,
             failed=self._prepare_failed,
             prepared=self._prepared,
             resumed=self._status.resume,
             released=self._status.forget,
+            claims=claims,
             locks=locks,
             deadline=settings.deadline,
         )
@@ -147,7 +150,8 @@ class Agent:
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
-        self.supervisor.add(Mending((settings.cdi_dir, metadata_dir), self._service), after=startup)
+        mending = Mending((settings.cdi_dir, metadata_dir), self._store, files, claims, boot_id=boot_id)
+        self.supervisor.add(mending, after=startup)
         self.supervisor.add(
             Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
         )
@@ -165,7 +169,7 @@ class Agent:
             supported_versions=plugin.supported_versions,
             socket=registration_socket(kubelet_dir, name, pod_uid),
         )
-        return KubeletConnection(plugin, registration, self._service)
+        return KubeletConnection(plugin, registration, self._service, self._settings.drain)
 
     async def run(self) -> int:
         """Run until SIGTERM or :meth:`stop`; the exit code."""

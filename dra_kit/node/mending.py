@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import DraKitError
-from dra_kit.node.service import ClaimService
+from dra_kit.node.files import ClaimFiles
+from dra_kit.node.locks import Locks
+from dra_kit.node.records import ClaimRecord
+from dra_kit.node.store import Store
+from dra_kit.node.waiting import in_thread
+from dra_kit.process.logging import log_context
 
 logger = logging.getLogger(__name__)
 
@@ -18,18 +23,26 @@ LOOK_EVERY: Final = 5.0
 
 
 class Mending:
-    """A part of the node process.
+    """A part of the node process: makes the files of prepared claims again that somebody has removed or changed.
 
     Args:
         directories: where the files of claims are.
-        service: makes them again.
+        store: the records.
+        files: what the records stand for.
+        claims: the locks of all claims.
+        boot_id: of this boot; what was prepared before it is prepared again when the kubelet asks.
     """
 
     name = "mending"
 
-    def __init__(self, directories: Sequence[Path], service: ClaimService) -> None:
+    def __init__(
+        self, directories: Sequence[Path], store: Store, files: ClaimFiles, claims: Locks, *, boot_id: str
+    ) -> None:
         self._directories = tuple(directories)
-        self._service = service
+        self._store = store
+        self._files = files
+        self._claims = claims
+        self._boot_id = boot_id
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; what the last process left is finished."""
@@ -37,13 +50,37 @@ class Mending:
         seen: list[tuple[int, int] | None] = []
         while True:
             found = [_state(item) for item in self._directories]
-            if found != seen:
-                try:
-                    await self._service.mend()
-                    seen = found
-                except DraKitError as error:  # tried again at the next look
-                    logger.error("files of claims not made again", extra={"error": str(error), "code": error.code})
+            if found != seen and await self._mend_all():
+                seen = found
             await asyncio.sleep(LOOK_EVERY)
+
+    async def _mend_all(self) -> bool:
+        """Whether all went well; else it is tried again at the next look."""
+        failures: list[DraKitError] = []
+        try:
+            missing = [record for record in self._store.claims() if not self._files.intact(record)]
+        except DraKitError as error:  # the state cannot be read now
+            missing, failures = [], [error]
+        for record in missing:
+            try:
+                with log_context(claim=str(record.reference), claim_uid=record.uid):
+                    await self._mend(record)
+            except DraKitError as error:
+                failures.append(error)
+        for text, code in {str(error): error.code for error in failures}.items():
+            logger.error("files of claims not made again", extra={"error": text, "code": code})
+        return not failures
+
+    async def _mend(self, known: ClaimRecord) -> None:
+        async with self._claims.try_hold(known.uid) as alone:  # else its owner sees to them
+            record = self._store.claim(known.uid) if alone else None
+            if record is None or record.phase != "prepared" or record.boot_id != self._boot_id:
+                return
+            if self._files.intact(record):
+                return
+            if record.spec is not None and record.uid not in self._files.uids():
+                logger.warning("files were removed by somebody else, they are made again")
+            await in_thread(self._files.write, record)
 
 
 def _state(directory: Path) -> tuple[int, int] | None:

@@ -7,7 +7,6 @@ again whenever the claim is prepared again.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -111,7 +110,7 @@ class MetadataFiles:
             StoreError: the directory is there and cannot be read.
         """
         try:
-            names = os.listdir(self._directory)
+            names = [item.name for item in self._directory.iterdir()]
         except (FileNotFoundError, NotADirectoryError):
             return set()
         except OSError as error:

@@ -23,8 +23,6 @@ from dra_kit.plugin.server import PluginServer
 
 logger = logging.getLogger(__name__)
 
-DRAIN: Final = 8.0
-"""Seconds that calls of the kubelet may take to end when the process stops."""
 KUBELET_WAIT: Final = 10.0
 """Seconds in which a kubelet that watches the registration socket has answered; it needs about one."""
 NODE_WAIT: Final = 5.0
@@ -32,11 +30,21 @@ NODE_WAIT: Final = 5.0
 
 
 class KubeletConnection:
-    """Both sockets: the service first, then the registration that points to it; stopped in reverse."""
+    """Both sockets: the service first, then the registration that points to it; stopped in reverse.
+
+    Args:
+        plugin: the service.
+        registration: points to it.
+        service: does what the kubelet asks for.
+        drain: seconds that calls of the kubelet may take to end when the process stops.
+    """
 
     name = "kubelet"
 
-    def __init__(self, plugin: PluginServer, registration: RegistrationServer, service: ClaimService) -> None:
+    def __init__(
+        self, plugin: PluginServer, registration: RegistrationServer, service: ClaimService, drain: float
+    ) -> None:
+        self._drain = drain
         self._plugin = plugin
         self._registration = registration
         self._service = service
@@ -63,8 +71,8 @@ class KubeletConnection:
             reached(Step.DRAINING)
             await asyncio.to_thread(self._registration.stop, 0.5)
             reached(Step.UNREGISTERED)
-            await self._plugin.stop(DRAIN)
-            await self._service.drain(DRAIN)
+            await self._plugin.stop(self._drain)
+            await self._service.drain(self._drain)
             reached(Step.DRAINED)
 
 

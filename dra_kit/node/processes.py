@@ -27,7 +27,7 @@ class Processes:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._own: Path | None = None
+        self._own: tuple[Path, int] | None = None  # with the descriptor that holds the lock
 
     @contextmanager
     def present(self) -> Iterator[None]:
@@ -37,30 +37,30 @@ class Processes:
             StoreError: when its file cannot be made.
         """
         path = self._directory / f"{secrets.token_hex(8)}{_SUFFIX}"
-        try:
-            self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-            while (file := _locked(path, os.O_CREAT)) is None:
-                pass  # another process has taken it for a leftover before it was locked, and is about to remove it
-        except OSError as error:
-            raise _store_error(path, error) from error
-        self._own = path
+        self._own = path, _made(path)
         try:
             yield
         finally:
+            _remove(*self._own)
             self._own = None
-            _remove(path, file)
 
     def sweep(self) -> tuple[int, int]:
-        """Remove the files of processes that were killed.
+        """Remove the files of processes that were killed; the one of this process is made again if somebody removed it.
 
         Returns:
             How many files were removed, and how many other processes are there.
 
         Raises:
-            StoreError: when a file cannot be opened.
+            StoreError: when a file cannot be opened, or that of this process not be made.
         """
+        own = None
+        if self._own is not None:
+            own, held = self._own
+            if not os.path.lexists(own):  # the directory was removed
+                self._own = own, _made(own)
+                os.close(held)
         removed = others = 0
-        for path in set(self._directory.glob(f"*{_SUFFIX}")) - {self._own}:
+        for path in set(self._directory.glob(f"*{_SUFFIX}")) - {own}:
             try:
                 file = _locked(path, 0)
             except FileNotFoundError:
@@ -73,6 +73,17 @@ class Processes:
                 _remove(path, file)
                 removed += 1
         return removed, others
+
+
+def _made(path: Path) -> int:
+    """The descriptor of a new file that is locked."""
+    try:
+        path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        while (file := _locked(path, os.O_CREAT)) is None:
+            pass  # another process has taken it for a leftover before it was locked, and is about to remove it
+    except OSError as error:
+        raise _store_error(path, error) from error
+    return file
 
 
 def _locked(path: Path, flags: int) -> int | None:

@@ -53,7 +53,8 @@ class ClaimService:
         prepared: told of each claim that was prepared anew, for its status.
         resumed: told of each claim that an earlier process prepared, for the same.
         released: told of the UID of each claim that was released.
-        locks: directory of locks that hold across processes.
+        claims: the locks of all claims, by UID.
+        locks: directory of further locks that hold across processes.
         deadline: seconds after which the kubelet is answered, whatever still runs.
     """
 
@@ -70,6 +71,7 @@ class ClaimService:
         prepared: Prepared,
         resumed: Prepared,
         released: Released,
+        claims: Locks,
         locks: Path,
         deadline: float,
     ) -> None:
@@ -85,12 +87,12 @@ class ClaimService:
         self._released = released
         self._deadline = deadline
         self._calls = Calls(deadline)
-        self._claims = Locks(locks / "claims.lock")
+        self._claims = claims
         self._exclusive = ExclusiveDevices(
             driver.name,
             api=api,
             store=store,
-            claims=self._claims,
+            claims=claims,
             devices=Locks(locks / "devices.lock"),
             release=self._release,
         )
@@ -378,20 +380,6 @@ class ClaimService:
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
         if self._store.claim(reference.uid) is None:
             await self._effects.release(reference)
-
-    async def mend(self) -> None:
-        """Make the files of prepared claims again that somebody has removed or changed."""
-        for known in self._store.claims():
-            if self._files.intact(known):
-                continue
-            async with self._claims.try_hold(known.uid) as alone:  # else its owner sees to them
-                record = self._store.claim(known.uid) if alone else None
-                if record is None or record.phase != "prepared" or record.boot_id != self._preparation.boot_id:
-                    continue
-                with log_context(claim=str(record.reference), claim_uid=record.uid):
-                    if record.spec is not None and record.uid not in self._files.uids():
-                        logger.warning("files were removed by somebody else, they are made again")
-                    await self._write_files(record)
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then give up on it."""

@@ -80,9 +80,14 @@ def _request_to_v1(request: Object) -> Object:
     """What describes the devices goes below ``exactly``, if there is anything."""
     exactly = {key: value for key, value in request.items() if key not in _OUTSIDE_EXACTLY}
     converted: Object = {key: request[key] for key in ("name", "firstAvailable") if key in request}
-    if any(value not in ("", None, [], 0) for value in exactly.values()):
+    if any(map(_is_set, exactly.values())):
         converted["exactly"] = exactly
     return converted
+
+
+def _is_set(value: Any) -> bool:
+    """Whether a field of a v1beta1 request counts as set: an empty list and ``adminAccess: false`` do."""
+    return isinstance(value, bool | list | dict) or bool(value)
 
 
 def _request_from_v1(request: Object) -> Object:

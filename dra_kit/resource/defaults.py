@@ -24,7 +24,7 @@ def fill_in_defaults(obj: Object, kind: str, api_version: str, now: str) -> None
         api_version: its version.
         now: the time, which is when a taint without one was added (``metav1.Time``).
     """
-    spec = obj.get("spec") or {}
+    spec = {} if obj.get("spec") is None else obj["spec"]
     match kind:
         case "ResourceSlice":
             for device in spec.get("devices") or ():
@@ -40,8 +40,7 @@ def fill_in_defaults(obj: Object, kind: str, api_version: str, now: str) -> None
             if spec.get("taint") is not None:
                 _fill(spec["taint"], "timeAdded", now)
         case "ResourcePoolStatusRequest":
-            if obj.get("spec") is not None:
-                _fill(spec, "limit", _POOL_LIMIT)
+            _fill(spec, "limit", _POOL_LIMIT)
 
 
 def _requests(spec: Object, api_version: str) -> None:

@@ -70,7 +70,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, gates: FeatureGates) -
 
     Args:
         obj: slice, claim, template, class, taint rule or pool status request in v1; it is not changed.
-        old: what it replaces.
+        old: what it replaces, as it is stored: without empty lists and maps.
         gates: of the API server.
     """
     for needed, paths in _FIELDS:
@@ -85,7 +85,7 @@ def drop_disabled_fields(obj: Object, old: Object | None, gates: FeatureGates) -
 
 def _uses(value: Any, way: Sequence[str]) -> bool:
     if not way:
-        return value not in (None, [], {})
+        return value is not None and value != []  # an empty struct counts
     return any(_uses(item, way[1:]) for _, item in _entries(value, way[0]))
 
 

@@ -53,6 +53,7 @@ class NodeProcess:
         environment: further variables.
         watched: the directory in which changes of files count.
         boot_id: the file that tells one boot from another.
+        further: fields of ``NodeSettings`` that no flag gives.
     """
 
     def __init__(
@@ -64,13 +65,20 @@ class NodeProcess:
         pod_uid: str,
         watched: Path,
         boot_id: Path,
+        further: Mapping[str, float] | None = None,
     ) -> None:
         directory.mkdir()
         self.pod_uid = pod_uid
         self._directory = directory
         self._process = ForkServerProcess(
             target=_run,
-            args=(directory, [*arguments, "--pod-uid", pod_uid], dict(environment), watched, boot_id),
+            args=(
+                directory,
+                [*arguments, "--pod-uid", pod_uid],
+                dict(environment),
+                watched,
+                {"boot_id": boot_id, **(further or {})},
+            ),
             daemon=True,
         )
 
@@ -158,14 +166,18 @@ class _Killer:
 
 
 def _run(
-    directory: Path, arguments: Sequence[str], environment: Mapping[str, str], watched: Path, boot_id: Path
+    directory: Path,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    watched: Path,
+    further: Mapping[str, Any],
 ) -> None:
     log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.environ.update(environment)
-    # no flag: nobody but a test has another kernel than the one that runs
-    vars(dra_kit.cli.node)["NodeSettings"] = partial(settings.NodeSettings, boot_id=boot_id)
+    # no flags: nobody but a test has another kernel than the one that runs, or another kubelet's patience
+    vars(dra_kit.cli.node)["NodeSettings"] = partial(settings.NodeSettings, **further)
     killer = _Killer(directory, watched)
     steps.listen(killer.step)
     sys.addaudithook(killer.audit)

@@ -52,7 +52,7 @@ def stem(path: Path) -> str:
 
 def title(kind: Kind, path: Path) -> str:
     """What reports call a file: its kind, and which one of it where there are many."""
-    return kind.NAME if kind.NAME == stem(path) or kind is not api else f"{kind.NAME}/{stem(path)}"
+    return f"{kind.NAME}/{stem(path)}" if kind in {api, scenarios} else kind.NAME
 
 
 def kind_of(path: Path, first: Line) -> Kind:

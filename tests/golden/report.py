@@ -85,6 +85,10 @@ class Agreement:
             else:
                 self.differences.append(Difference(file, case.id, case.expected, got))
 
+    def told(self, title: str) -> list[str | int]:
+        """What the test run tells at its end of a file: its title, and cases that agree, in all, excused, not run."""
+        return [title, self.agree, self.total, len(self.excused), self.unsupported]
+
     def as_json(self) -> dict[str, Any]:
         counts = {"agree": self.agree, "unsupported": self.unsupported, "total": self.total}
         counts["in_other_words"] = len(self.in_other_words)

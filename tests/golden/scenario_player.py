@@ -84,7 +84,10 @@ class Player:
     async def calm(self, seconds: float) -> None:
         """Wait until no object changed for a while, from now on."""
         begin = time.monotonic()
-        while (quiet := time.monotonic() - max(begin, self._watcher.last_change)) < seconds:
+        while True:
+            quiet = time.monotonic() - max(begin, self._watcher.last_change)
+            if quiet >= seconds:
+                return
             await asyncio.sleep(seconds - quiet + 0.005)
 
 
@@ -98,7 +101,9 @@ def comparable(items: list[Object]) -> list[Object]:
 async def eventually(condition: Callable[[], bool], seconds: float) -> None:
     """Wait until a condition holds, but not for ever."""
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while True:
+        if condition() or time.monotonic() > end:
+            return
         await asyncio.sleep(0.02)
 
 

@@ -34,6 +34,7 @@ class Watcher:
     def __init__(self, client: Client) -> None:
         self._informers = {item: Informer(client, item) for item in (PODS, RESOURCE_CLAIMS, DEVICE_TAINT_RULES, EVENTS)}
         self._states: list[tuple[str, str]] = []
+        self._seen: set[str] = set()
         self.last_change = time.monotonic()
 
     async def synced(self) -> None:
@@ -43,8 +44,10 @@ class Watcher:
 
     @property
     def objects(self) -> Objects:
-        """All objects that are watched."""
-        return {resource: informer.objects for resource, informer in self._informers.items()}
+        """All objects that are watched; of events those about objects that were seen, others are told late."""
+        found = {resource: informer.objects for resource, informer in self._informers.items()}
+        events = {key: item for key, item in found[EVENTS].items() if item["regarding"].get("uid") in self._seen}
+        return found | {EVENTS: events}
 
     def begin_phase(self) -> None:
         """Note states from here on."""
@@ -70,6 +73,7 @@ class Watcher:
 
     def _note(self, change: Change) -> None:
         self.last_change = time.monotonic()
+        self._seen.add(change.object["metadata"]["uid"])
         kind = {"Pod": "pod", "ResourceClaim": "claim", "DeviceTaintRule": "rule"}.get(change.object["kind"])
         if kind is None:
             return
@@ -93,7 +97,7 @@ def settled(objects: Objects) -> dict[str, list[Object]]:
         "events": _events(objects[EVENTS]),
     }
     text = json.dumps(found)
-    for old, new in (names | uids).items():
+    for old, new in (_names_of_gone(objects) | names | uids).items():
         text = text.replace(old, new)
     text = _SHARE.sub("<share>", text)
     result: dict[str, list[Object]] = json.loads(text)
@@ -113,6 +117,16 @@ def _generated_names(objects: Objects) -> dict[str, str]:
     claims = _sorted(objects[RESOURCE_CLAIMS])
     names = [item["metadata"]["name"] for item in claims if "generateName" in item["metadata"]]
     return {name: f"<name:{number}>" for number, name in enumerate(names)}
+
+
+def _names_of_gone(objects: Objects) -> dict[str, str]:
+    """Names of claims that were made for pods and are gone, which the pods still tell."""
+    told = set[str]()
+    for pod in objects[PODS].values():
+        status = pod.get("status") or {}
+        made = [*(status.get("resourceClaimStatuses") or ()), status.get("extendedResourceClaimStatus") or {}]
+        told |= {item["resourceClaimName"] for item in made if item.get("resourceClaimName")}
+    return dict.fromkeys(told - {name for _, name in objects[RESOURCE_CLAIMS]}, "<gone>")
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""What kube-scheduler and kube-controller-manager 1.37.1 made of objects, and what those of the sandbox make of them."""
+"""What kube-scheduler and kube-controller-manager 1.37.1 made of objects, and what the sandbox makes of them."""
 
 from __future__ import annotations
 

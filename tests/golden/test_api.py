@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from tests.golden import api
-from tests.golden.files import read
+from tests.golden.files import cases, read, title
+from tests.golden.report import Agreement
 
 DATA = Path(__file__).parents[1] / "data" / "golden" / "api"
+FILES = {path.name.split(".")[0]: path for path in sorted(DATA.glob("[ABC]-*"))}
 
-DIFFERENT = {
-    "C/discovery/aggregated-v2-no-peer/api": "subresources that need a kubelet or a proxy are not served",
-    "C/method/configmap/FOO-collection": "the HTTP library refuses methods that HTTP does not know, before we see them",
-    "C/method/slice/FOO-collection": "the same",
-}
-
-FILES = sorted(path.name.split(".")[0] for path in DATA.glob("[ABC]-*"))
-NOT_RUN = {"B-authz"}  # it needs a server that does not let everybody do everything
+RecordProperty: TypeAlias = Callable[[str, object], None]
 
 
-@pytest.mark.parametrize("name", [name for name in FILES if name not in NOT_RUN])
-def test_answers_are_those_of_a_real_api_server(name: str) -> None:
-    lines = read(DATA / f"{name}.jsonl.gz")
+@pytest.mark.parametrize("name", FILES)
+def test_answers_are_those_of_a_real_api_server(name: str, record_property: RecordProperty) -> None:
+    agreement = Agreement()
 
-    different = {case.id for case in api.replay(lines) if case.observe() != case.expected}
+    agreement.add(name, cases(api, read(FILES[name])))
 
-    assert different == {line["id"] for line in lines} & set(DIFFERENT)
+    record_property("golden", agreement.told(title(api, FILES[name])))
+    assert agreement.total > 0
+    assert [difference.id for difference in agreement.differences] == []
+    assert agreement.stale == []

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,17 @@ def write_lines(path: Path, lines: list[dict[str, object]]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", [kind.NAME for kind in KINDS if kind.NAME != "api"])
-def test_full_agreement_with_kubernetes(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("kind", [kind.NAME for kind in KINDS if kind.NAME not in {"api", "scenarios"}])
+def test_full_agreement_with_kubernetes(
+    kind: str, capsys: pytest.CaptureFixture[str], record_property: Callable[[str, object], None]
+) -> None:
     files = sorted(DATA.glob(f"{kind}.jsonl*"))
     assert files, f"no data for {kind}"
 
     status = main([*map(str, files), "--json"])
 
     outcome = json.loads(capsys.readouterr().out)[kind]
+    record_property("golden", [kind, outcome["agree"], outcome["total"], 0, 0])
     assert outcome["differences"] == []
     assert outcome["agree"] == outcome["total"] >= 40
     assert status == 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import secrets
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import override
 
+from dra_kit.apiserver.kinds.columns import count, labels, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.strategy import (
     Context,
@@ -176,33 +177,6 @@ class ServiceStrategy(StatusStrategy):
                 obj["spec"][name] = old["spec"][name]
 
 
-def _path(path: str) -> Any:
-    names = path.split(".")
-
-    def read(obj: Object) -> Any:
-        value: Any = obj
-        for name in names:
-            value = value.get(name) if isinstance(value, dict) else None
-        return value
-
-    return read
-
-
-def _text(path: str) -> Any:
-    read = _path(path)
-    return lambda obj: str(read(obj) or "")
-
-
-def _count(path: str) -> Any:
-    read = _path(path)
-    return lambda obj: len(read(obj) or ())
-
-
-def _number(path: str) -> Any:
-    read = _path(path)
-    return lambda obj: read(obj) or 0
-
-
 def _rbac(plural: str, kind: str, *, namespaced: bool, columns: tuple[Column, ...]) -> Kind:
     return Kind("rbac.authorization.k8s.io", plural, kind, namespaced, {"v1": f"rbac/v1.{kind}"},
                 PathSegmentNamed(), create_on_update=True, columns=columns, deletion_status=True)  # fmt: skip
@@ -213,46 +187,59 @@ def _config_count(obj: Object) -> int:
 
 
 CREATED: Final = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
+
+
+def _external(service: Object) -> str:
+    spec = service["spec"]
+    if spec.get("type") == "ExternalName":
+        return str(spec.get("externalName", ""))
+    if spec.get("externalIPs"):
+        return ",".join(spec["externalIPs"])
+    return "<pending>" if spec.get("type") == "LoadBalancer" else "<none>"
+
+
+def _subjects(kind: str) -> Column:
+    def cell(binding: Object) -> str:
+        return ", ".join(
+            f"{item['namespace']}/{item['name']}" if kind == "ServiceAccount" else item["name"]
+            for item in binding.get("subjects") or ()
+            if item["kind"] == kind
+        )
+
+    return Column(f"{kind}s", cell, priority=1)
+
+
 _ROLE: Final = Column("Role", lambda obj: f"{obj['roleRef'].get('kind', '')}/{obj['roleRef'].get('name', '')}")
+_BINDING: Final = (NAME, _ROLE, AGE, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount"))
 
 KINDS: Final = (
     Kind("", "namespaces", "Namespace", False, {"v1": "core/v1.Namespace"}, NamespaceStrategy(), status=True,
          short_names=("ns",), fields=readers("status.phase"),
-         columns=(NAME, Column("Status", _text("status.phase")), AGE)),
+         columns=(NAME, Column("Status", text("status.phase")), AGE)),
     Kind("", "configmaps", "ConfigMap", True, {"v1": "core/v1.ConfigMap"}, ConfigMapStrategy(), short_names=("cm",),
          deletion_status=True,
          columns=(NAME, Column("Data", _config_count), AGE)),
     Kind("", "secrets", "Secret", True, {"v1": "core/v1.Secret"}, SecretStrategy(), fields=readers("type"),
          deletion_status=True,
-         columns=(NAME, Column("Type", _text("type")), Column("Data", _count("data"), type="integer"), AGE)),
+         columns=(NAME, Column("Type", text("type")), Column("Data", count("data")), AGE)),
     Kind("", "serviceaccounts", "ServiceAccount", True, {"v1": "core/v1.ServiceAccount"}, short_names=("sa",),
          columns=(NAME, AGE)),
     Kind("", "services", "Service", True, {"v1": "core/v1.Service"}, ServiceStrategy(), short_names=("svc",),
          categories=("all",), status=True, create_on_update=True, fields=readers("spec.clusterIP", "spec.type"),
-         columns=(NAME, Column("Type", _text("spec.type")), Column("Cluster-IP", _text("spec.clusterIP")),
+         columns=(NAME, Column("Type", text("spec.type")), Column("Cluster-IP", text("spec.clusterIP")),
+                  Column("External-IP", _external),
                   Column("Port(s)", lambda obj: ",".join(
-                      f"{port.get('port')}/{port.get('protocol')}" for port in obj["spec"].get("ports") or ())), AGE)),
+                      f"{port.get('port')}/{port.get('protocol')}" for port in obj["spec"].get("ports") or ())),
+                  AGE, Column("Selector", labels("spec.selector"), priority=1))),
     Kind("coordination.k8s.io", "leases", "Lease", True, {"v1": "coordination/v1.Lease"}, LeaseStrategy(),
          unconditional_update=False, create_on_update=True, deletion_status=True,
-         columns=(NAME, Column("Holder", _text("spec.holderIdentity")), AGE)),
-    Kind("apps", "deployments", "Deployment", True, {"v1": "apps/v1.Deployment"}, StatusStrategy(),
-         short_names=("deploy",), categories=("all",), status=True, generation=True, deletion_status=True,
-         columns=(NAME,
-                  Column("Ready", lambda obj: f"{(obj.get('status') or {}).get('readyReplicas', 0)}/"
-                                              f"{(obj.get('spec') or {}).get('replicas', 0)}"),
-                  Column("Up-to-date", _number("status.updatedReplicas"), type="integer"),
-                  Column("Available", _number("status.availableReplicas"), type="integer"), AGE)),
-    Kind("apps", "daemonsets", "DaemonSet", True, {"v1": "apps/v1.DaemonSet"}, StatusStrategy(), short_names=("ds",),
-         categories=("all",), status=True, generation=True, deletion_status=True,
-         columns=(NAME, *(Column(name, _number(f"status.{path}"), type="integer") for name, path in (
-             ("Desired", "desiredNumberScheduled"), ("Current", "currentNumberScheduled"), ("Ready", "numberReady"),
-             ("Up-to-date", "updatedNumberScheduled"), ("Available", "numberAvailable"))), AGE)),
+         columns=(NAME, Column("Holder", text("spec.holderIdentity")), AGE)),
     _rbac("roles", "Role", namespaced=True, columns=(NAME, CREATED)),
     _rbac("clusterroles", "ClusterRole", namespaced=False, columns=(NAME, CREATED)),
-    _rbac("rolebindings", "RoleBinding", namespaced=True, columns=(NAME, _ROLE, AGE)),
-    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False, columns=(NAME, _ROLE, AGE)),
+    _rbac("rolebindings", "RoleBinding", namespaced=True, columns=_BINDING),
+    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False, columns=_BINDING),
     Kind("admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False,
          {"v1": "admissionregistration/v1.ValidatingWebhookConfiguration"}, generation=True,
          categories=("api-extensions",), deletion_status=True,
-         columns=(NAME, Column("Webhooks", _count("webhooks"), type="integer"), AGE)),
+         columns=(NAME, Column("Webhooks", count("webhooks"), type="integer"), AGE)),
 )  # fmt: skip

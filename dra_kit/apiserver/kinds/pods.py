@@ -26,6 +26,15 @@ def containers(pod: Object, *fields: str) -> Iterator[Object]:
         yield from pod["spec"].get(field) or ()
 
 
+def default_pull_policies(pod: Object) -> None:
+    """``imagePullPolicy`` of a pod's or a template's containers, by the image's tag."""
+    for container in containers(pod):
+        if not container.get("imagePullPolicy"):
+            tag = container.get("image", "").rpartition("/")[2]
+            latest = (":" not in tag and "@" not in tag) or tag.endswith(":latest")
+            container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
+
+
 class PodStrategy(Strategy):
     """Defaults of the API and of its admission plugins, the first status, and what may change later."""
 
@@ -37,11 +46,9 @@ class PodStrategy(Strategy):
         """``imagePullPolicy`` by the image's tag, and requests from limits."""
         if "spec" not in obj:
             return
+        obj["spec"].setdefault("enableServiceLinks", True)
+        default_pull_policies(obj)
         for container in containers(obj):
-            if not container.get("imagePullPolicy"):
-                tag = container.get("image", "").rpartition("/")[2]
-                latest = (":" not in tag and "@" not in tag) or tag.endswith(":latest")
-                container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
             resources = container.get("resources") or {}
             if limits := resources.get("limits"):
                 resources["requests"] = {**limits, **(resources.get("requests") or {})}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from dra_kit.allocator.nodes import Node, node_matches
 from dra_kit.apiserver.answers import forbidden
 from dra_kit.apiserver.kinds.strategy import Context, Object
 from dra_kit.apiserver.kinds.versioned import GROUP, ResourceStrategy
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote
 from dra_kit.resource.validation import validate_slice
+
+if TYPE_CHECKING:
+    from dra_kit.allocator.nodes import Node
 
 _ALLOCATABLE: Final = "DRANodeAllocatableResources"
 _FRACTIONAL: Final = "DRAFractionalCapacityRange"
@@ -29,6 +31,8 @@ class SliceStrategy(ResourceStrategy):
         """Devices that count against resources of nodes need nodes that know of it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
+        from dra_kit.allocator.nodes import Node  # the allocator is much code for a gate that is seldom on
+
         spec = _slice(obj).spec
         nodes = [Node.of(node) for node in context.listed("nodes")]
         for device in spec.devices:
@@ -68,6 +72,8 @@ def _slice(obj: Object) -> v1.ResourceSlice:
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
     """Why a device may not be published for the nodes of a scope; a scope that means no node is fine unless named."""
+    from dra_kit.allocator.nodes import node_matches
+
     selector = scope.node_selector
     try:
         meant = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]

@@ -32,6 +32,9 @@ DOCUMENTS: Final = (
             "events.k8s.io/v1",
             "policy/v1",
             "rbac.authorization.k8s.io/v1",
+            "networking.k8s.io/v1",
+            "scheduling.k8s.io/v1",
+            "node.k8s.io/v1",
             "admissionregistration.k8s.io/v1",
             "apiextensions.k8s.io/v1",
             "authentication.k8s.io/v1",
@@ -41,15 +44,20 @@ DOCUMENTS: Final = (
 )
 KINDS: Final = (
     *(f"core/v1.{kind}" for kind in (
-        "Node", "Namespace", "Pod", "Event", "ServiceAccount", "ConfigMap", "Secret", "Service", "Binding")),
+        "Node", "Namespace", "Pod", "Event", "ServiceAccount", "ConfigMap", "Secret", "Service", "Binding",
+        "ResourceQuota")),
     *(f"resource/{version}.{kind}" for version in ("v1", "v1beta2", "v1beta1") for kind in (
         "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass")),
     *(f"resource/{version}.DeviceTaintRule" for version in ("v1", "v1beta2", "v1alpha3")),
     "resource/v1alpha3.ResourcePoolStatusRequest",
-    *(f"apps/v1.{kind}" for kind in ("Deployment", "DaemonSet")),
-    "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction",
+    *(f"apps/v1.{kind}" for kind in (
+        "Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
+    "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction", "policy/v1.PodDisruptionBudget",
+    "networking/v1.NetworkPolicy", "scheduling/v1.PriorityClass", "node/v1.RuntimeClass",
     *(f"rbac/v1.{kind}" for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
-    "admissionregistration/v1.ValidatingWebhookConfiguration",
+    *(f"admissionregistration/v1.{kind}" for kind in (
+        "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding")),
     "apiextensions/v1.CustomResourceDefinition",
     "authentication/v1.TokenReview", "authentication/v1.SelfSubjectReview",
     *(f"authorization/v1.{kind}" for kind in (

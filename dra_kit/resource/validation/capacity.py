@@ -87,34 +87,37 @@ def _validate_range(
     default: Quantity | None, bounds: v1.CapacityRequestPolicyRange, capacity: Quantity, path: str, *, fractional: bool
 ) -> list[FieldError]:
     where = f"{path}.validRange"
-    errors = []
-    if default is None:
-        errors.append(required(f"{path}.default", "required when validRange is defined"))
-    if bounds.min is None:
-        errors.append(required(f"{where}.min", "required when validRange is defined"))
     if default is None or bounds.min is None:
-        return errors
-    if default < bounds.min:
-        errors.append(invalid(f"{where}.default", default, f"default is less than min: {bounds.min}"))
-    if bounds.min > capacity:
-        errors.append(invalid(f"{where}.min", bounds.min, f"min is larger than capacity value: {capacity}"))
-    if bounds.max is not None:
-        if bounds.min > bounds.max:
-            errors.append(invalid(f"{where}.max", bounds.min, f"min is larger than max: {bounds.max}"))
-        if bounds.max > capacity:
-            errors.append(invalid(f"{where}.max", bounds.max, f"max is larger than capacity value: {capacity}"))
-        if default > bounds.max:
-            errors.append(invalid(f"{where}.default", default, f"default is more than max: {bounds.max}"))
+        given = {f"{path}.default": default, f"{where}.min": bounds.min}
+        return [required(name, "required when validRange is defined") for name, value in given.items() if value is None]
+    errors = _validate_bounds(default, bounds.min, bounds.max, capacity, where)
     limits = {"default": default, "min": bounds.min} | ({} if bounds.max is None else {"max": bounds.max})
     amounts = limits | ({} if bounds.step is None else {"step": bounds.step})
     in_thousandths = fractional and any(amount.as_decimal % 1 for amount in amounts.values())
-    if in_thousandths:
+    unfit = {name: amount for name, amount in amounts.items() if in_thousandths and not _has_thousandths(amount)}
+    if unfit:
         detail = "value cannot be represented as a milli value"
-        unfit = {name: amount for name, amount in amounts.items() if not _has_thousandths(amount)}
-        if unfit:
-            return errors + [invalid(f"{where}.{name}", amount, detail) for name, amount in unfit.items()]
+        return errors + [invalid(f"{where}.{name}", amount, detail) for name, amount in unfit.items()]
     if bounds.step is not None:
         errors += _validate_step(bounds.step, limits, capacity, where, in_thousandths=in_thousandths)
+    return errors
+
+
+def _validate_bounds(
+    default: Quantity, lowest: Quantity, highest: Quantity | None, capacity: Quantity, path: str
+) -> list[FieldError]:
+    errors = []
+    if default < lowest:
+        errors.append(invalid(f"{path}.default", default, f"default is less than min: {lowest}"))
+    if lowest > capacity:
+        errors.append(invalid(f"{path}.min", lowest, f"min is larger than capacity value: {capacity}"))
+    if highest is not None:
+        if lowest > highest:
+            errors.append(invalid(f"{path}.max", lowest, f"min is larger than max: {highest}"))
+        if highest > capacity:
+            errors.append(invalid(f"{path}.max", highest, f"max is larger than capacity value: {capacity}"))
+        if default > highest:
+            errors.append(invalid(f"{path}.default", default, f"default is more than max: {highest}"))
     return errors
 
 

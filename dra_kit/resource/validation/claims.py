@@ -65,7 +65,7 @@ def validate_references(references: tuple[str, ...], known: frozenset[str], path
     errors = over_limit(references, REFERENCES_MAX, path)
     for where, reference in limited(references, REFERENCES_MAX, path):
         errors += validate_reference(reference, known, where)
-    return errors + (repeated_names(references, path) if len(references) <= REFERENCES_MAX else [])
+    return errors + (declarative(repeated_names(references, path)) if len(references) <= REFERENCES_MAX else [])
 
 
 def _validate_constraint(

@@ -47,8 +47,8 @@ def validate_device(
         errors += validate_capacities(
             device.capacity, f"{path}.capacity", allow_multiple_allocations=shareable, fractional=fractional_ranges
         )
-    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints)
     errors += validate_consumption(device.consumes_counters, f"{path}.consumesCounters")
+    errors += _validate_taints(device.taints, f"{path}.taints", None if old is None else old.taints)
     errors += validate_binding(device, path)
     errors += _validate_nodes(device, path, per_device_node_selection=per_device_node_selection)
     resources = device.node_allocatable_resources

@@ -43,10 +43,10 @@ def declared_driver_name(name: str, path: str, max_length: int | None = DRIVER_N
     """As :func:`driver_name` where the API server has the rule in its types: in configuration and allocations."""
     if not name:
         return declarative([required(path)])
-    errors = []
+    errors = [invalid(path, name, text) for text in names.caseless_subdomain(name)]
     if max_length is not None and names.byte_length(name) > max_length:
         errors.append(too_long(path, name, max_length, unit="characters"))
-    return declarative(errors + [invalid(path, name, text) for text in names.caseless_subdomain(name)])
+    return declarative(errors)
 
 
 def declared_pool_name(name: str, path: str) -> list[FieldError]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dra_kit.resource.fielderror import FieldError, invalid, unsupported
+from dra_kit.resource.fielderror import FieldError, declarative, invalid, unsupported
 from dra_kit.resource.validation.lists import repeated_names
 
 PREPARE: Final = "NodePrepareResources"
@@ -19,6 +19,7 @@ def validate_skipped_operations(operations: Sequence[str], path: str) -> list[Fi
     if PREPARE in operations and UNPREPARE not in operations and "*" not in operations:
         detail = f"{PREPARE} cannot be skipped unless {UNPREPARE} is also skipped"
         errors.append(invalid(path, operations, detail))
-    errors += repeated_names(operations, path)
+    declared = repeated_names(operations, path)
     unknown = (i for i, operation in enumerate(operations) if operation not in _OPERATIONS)
-    return errors + [unsupported(f"{path}[{i}]", operations[i], _OPERATIONS) for i in unknown]
+    declared += [unsupported(f"{path}[{i}]", operations[i], _OPERATIONS) for i in unknown]
+    return errors + declarative(declared)

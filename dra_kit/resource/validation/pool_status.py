@@ -23,7 +23,8 @@ def validate_pool_status_request(request: v1alpha3.ResourcePoolStatusRequest) ->
     elif spec.limit is not None and spec.limit > LIMIT_MAX:
         errors += declarative([invalid("spec.limit", spec.limit, f"must be less than or equal to {LIMIT_MAX}")])
     if spec.default_partition_type_attribute is not None:
-        errors += full_name(spec.default_partition_type_attribute, "spec.defaultPartitionTypeAttribute")
+        attribute = spec.default_partition_type_attribute
+        errors += declarative(full_name(attribute, "spec.defaultPartitionTypeAttribute"))
     return errors
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, too_many
+from dra_kit.resource.fielderror import FieldError, declarative, duplicate, invalid, required, too_many
 from dra_kit.resource.validation.attributes import validate_partition_type
 from dra_kit.resource.validation.counters import validate_counter_sets
 from dra_kit.resource.validation.devices import uses_advanced_features, validate_device
@@ -128,10 +128,11 @@ def _validate_partition_type(spec: v1.ResourceSliceSpec) -> list[FieldError]:
     name = spec.partition_type_attribute
     if name is None:
         return []
-    errors = full_name(name, "spec.partitionTypeAttribute")
+    malformed = declarative(full_name(name, "spec.partitionTypeAttribute"))
+    errors = list(malformed)
     if not any(device.consumes_counters for device in spec.devices):
         detail = "may only be set on a slice which declares devices that consume counters"
         errors.append(invalid("spec.partitionTypeAttribute", name, detail))
-    for i, device in enumerate(spec.devices if name else ()):
+    for i, device in enumerate(() if malformed else spec.devices):
         errors += validate_partition_type(device, name, spec.driver, f"spec.devices[{i}].attributes")
     return errors

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-from dra_kit.apiserver import run_in_thread
-from tests.cluster.find import NotFound, find
+from tests.unit.apiserver.programs import User, at_a_terminal, program
 
 Kubectl: TypeAlias = Callable[..., str]
 
@@ -36,39 +31,15 @@ spec:
 """
 
 
-@cache
-def binary() -> str:
-    """The kubectl of a control plane, else the one of this machine."""
-    try:
-        found = find()
-    except NotFound as error:
-        if path := shutil.which("kubectl"):
-            return path
-        pytest.skip(f"kubectl is not tested: there is none in PATH, and {error}")
-    if found.assets is not None:
-        return str(found.assets / "kubectl")
-    assert found.tool is not None
-    unpacked = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=100)
-    return str(Path(unpacked.stdout.strip()) / "kubectl")
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    with at_a_terminal(tmp_path) as somebody:
+        yield somebody
 
 
 @pytest.fixture
-def kubectl(tmp_path: Path) -> Iterator[Kubectl]:
-    program = binary()
-    with run_in_thread(tls=True) as server:
-        config = tmp_path / "kubeconfig"
-        config.write_text(json.dumps(server.kubeconfig()))
-        environment = {"KUBECONFIG": str(config), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-
-        def run(*arguments: str, stdin: str = "") -> str:
-            done = subprocess.run(
-                [program, *arguments], input=stdin, env=environment, capture_output=True, text=True, timeout=100,
-                check=False,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-
-        yield run
+def kubectl(user: User) -> Kubectl:
+    return user.kubectl
 
 
 def test_apply_creates_then_leaves_alone_then_changes(kubectl: Kubectl) -> None:
@@ -137,10 +108,9 @@ def test_create_sends_what_kubectl_encodes(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
 
 
-async def test_watch_prints_changes_as_they_happen(kubectl: Kubectl, tmp_path: Path) -> None:
-    environment = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+async def test_watch_prints_changes_as_they_happen(kubectl: Kubectl, user: User) -> None:
     process = await asyncio.create_subprocess_exec(
-        binary(), "get", "pods", "-w", "--no-headers", env=environment, stdout=asyncio.subprocess.PIPE
+        program("kubectl"), "get", "pods", "-w", "--no-headers", env=user.environment, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

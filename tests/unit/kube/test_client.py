@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -199,17 +200,23 @@ async def test_a_404_that_is_not_about_the_object_is_no_news_of_it(refusal: Hand
             await client.get(RESOURCE_CLAIMS, "lunch", "default")
 
 
-@pytest.mark.parametrize("verb", ["create", "apply"])
-async def test_in_a_missing_namespace_there_is_no_object(verb: str) -> None:
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda client: client.create(RESOURCE_CLAIMS, {"metadata": {"name": "lunch"}}, "lunchtime"),
+        lambda client: client.patch(
+            RESOURCE_CLAIMS, "lunch", {}, "lunchtime", content_type=APPLY, field_manager="cook"
+        ),
+    ],
+    ids=["create", "apply"],
+)
+async def test_in_a_missing_namespace_there_is_no_object(write: Callable[[Client], Awaitable[object]]) -> None:
     about = {"name": "lunchtime", "kind": "namespaces"}
     text = 'namespaces "lunchtime" not found'
     refusal = {"kind": "Status", "code": 404, "reason": "NotFound", "message": text, "details": about}
     async with served(answer(refusal, 404)) as wire, wire.client() as client:
         with pytest.raises(NotFound, match='namespaces "lunchtime" not found'):
-            if verb == "create":
-                await client.create(RESOURCE_CLAIMS, {"metadata": {"name": "lunch"}}, "lunchtime")
-            else:
-                await client.patch(RESOURCE_CLAIMS, "lunch", {}, "lunchtime", content_type=APPLY, field_manager="cook")
+            await write(client)
 
 
 async def test_another_missing_namespace_is_no_news_of_the_object() -> None:

@@ -200,18 +200,40 @@ async def test_a_cdi_directory_removed_under_us_is_made_again_before_anybody_ask
     monkeypatch.setattr("dra_kit.node.mending.LOOK_EVERY", 0.05)
     waiter = Waiter()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+
+    def told() -> list[str]:
+        found = [item for item in caplog.records if "files were removed by somebody else" in item.getMessage()]
+        return [item.levelname for item in found]
+
     async with node.running(driver(waiter)):
         answers = await node.prepare(lunch, dinner)
         contents = {path.name: path.read_bytes() for path in node.specs()}
         shutil.rmtree(node.cdi)
         await eventually(lambda: {path.name: path.read_bytes() for path in node.specs()} == contents)
-        # a claim without a file is told of before the file is there; and a look that comes between may tell once more
-        told = [item for item in caplog.records if "files were removed by somebody else" in item.getMessage()]
-        assert {getattr(item, "levelname", "") for item in told} == {"WARNING"}
+        await eventually(lambda: told() == ["WARNING", "WARNING"])
         assert await node.prepare(lunch, dinner) == answers
         assert len(waiter.calls) == 2
         await node.unprepare(lunch)
         assert len(node.specs()) == 1
+
+
+async def test_a_file_that_cannot_be_made_again_now_holds_up_no_other(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dra_kit.node.mending.LOOK_EVERY", 0.05)
+    claims = [node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("breakfast", "lunch"))]
+    async with node.running(driver()):
+        await node.prepare(*claims)
+        first, second = node.specs()
+        contents = first.read_bytes(), second.read_bytes()
+        first.unlink()
+        first.mkdir()
+        second.unlink()
+        await eventually(second.exists)
+        await eventually(lambda: any("files of claims not made again" in item.getMessage() for item in caplog.records))
+        first.rmdir()
+        await eventually(first.exists)
+        assert (first.read_bytes(), second.read_bytes()) == contents
 
 
 async def test_a_cdi_file_removed_under_us_is_written_again_when_the_kubelet_asks(node: Node) -> None:

@@ -30,13 +30,14 @@ asyncio.run(main())
 """
 
 LOOKER = """
+import select
 import sys
 from pathlib import Path
 from dra_kit.node.locks import Locks
 
 locks = Locks(Path(sys.argv[1]))
 print("ready", flush=True)
-while True:
+while not select.select([sys.stdin], [], [], 0)[0]:  # until whoever started it is gone
     locks.held_elsewhere("a")
 """
 

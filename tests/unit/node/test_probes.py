@@ -207,4 +207,6 @@ async def test_a_process_that_drains_is_alive_and_not_ready(node: Node) -> None:
         await told.lacking("the process is stopping\n")
         assert live(agent) == (200, "ok\n")
         go_on.set()
-        assert (await preparing)[lunch.uid].error == ""
+        # the answer may find no kubelet any more: it hangs up once the registration socket is gone
+        await asyncio.gather(preparing, return_exceptions=True)
+        await eventually(lambda: node.records() == ["lunch"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,6 +61,18 @@ def test_one_that_was_killed_is_told_once(tmp_path: Path) -> None:
         killed.wait(60)
         assert processes.sweep() == (1, 1)
         assert processes.sweep() == (0, 1)
+
+
+def test_whoever_is_there_is_seen_again_after_the_directory_was_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "processes"
+    processes = Processes(directory)
+    with processes.present():
+        shutil.rmtree(directory)
+        assert processes.sweep() == (0, 0)
+        assert Processes(directory).sweep() == (0, 1)
+        assert processes.sweep() == (0, 0)
+    assert Processes(directory).sweep() == (0, 0)
+    assert list(directory.iterdir()) == []
 
 
 def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -203,12 +203,16 @@ async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(nod
         assert preparer.calls == ["a pizza-0", "b pizza-1"]
 
 
-async def test_another_allocation_of_the_same_claim_releases_the_old_one(node: Node) -> None:
+@pytest.mark.parametrize("released", [False, True])
+async def test_another_allocation_of_the_same_claim_releases_the_old_one(node: Node, released: bool) -> None:
+    """Two pods named the claim, one after the other; the kubelet has told of the end of the first, or has not."""
     baker = Baker()
     baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
     lunch = node.claim(devices=["pizza-0"])
     async with node.running(kitchen(baker)):
         await node.prepare(lunch)
+        if released:
+            await node.unprepare(lunch)
         node.claim(devices=["pizza-1"])
         [device] = await node.prepare(lunch)
         assert device.device_name == "pizza-1"
@@ -228,6 +232,27 @@ async def test_other_fields_of_the_claim_are_no_other_allocation(node: Node) -> 
         )
         await node.prepare(lunch)
         assert waiter.calls == ["lunch pizza-0"]
+
+
+async def test_a_release_between_two_attempts_to_prepare(node: Node) -> None:
+    """The first attempt has failed, so there is nothing to release, and nothing that stands in the way of the next."""
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        for _ in range(2):
+            Heat.hardware.fail = cannot_apply
+            assert "no gas" in await node.error(lunch)
+            await node.unprepare(lunch)
+            assert node.is_clean()
+        Heat.hardware.fail = lambda what, temperature: None
+        await node.prepare(lunch)
+        assert Heat.hardware.on == {"oven": 200}
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+def cannot_apply(what: str, temperature: int) -> None:
+    if what == "apply":
+        raise dra.TransientError("no gas")
 
 
 async def test_another_config_of_the_same_claim_is_another_allocation(node: Node) -> None:

@@ -27,17 +27,3 @@ def _expand(value: Any) -> Any:
     if isinstance(value, list):
         return [_expand(item) for item in value]
     return value
-
-
-def drop_gated_fields(body: dict[str, Any]) -> None:
-    """What a Kubernetes 1.37 API server with default gates removes from a slice before it validates it."""
-    spec = body.get("spec") or {}
-    spec.pop("partitionTypeAttribute", None)
-    spec.pop("skipNodeOperations", None)
-    for device in filter(None, spec.get("devices") or []):
-        device.pop("nodeAllocatableResources", None)
-        for consumption in device.get("consumesCounters") or []:
-            consumption.pop("compatibilityGroups", None)
-        for attribute in filter(None, (device.get("attributes") or {}).values()):
-            for name in ("ints", "bools", "strings", "versions"):
-                attribute.pop(name, None)

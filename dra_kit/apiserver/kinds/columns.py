@@ -1,0 +1,91 @@
+"""Cells of tables that several kinds have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dra_kit.apiserver.kinds.kind import Column
+from dra_kit.apiserver.kinds.strategy import Object
+
+NONE: Final = "<none>"
+
+
+def at(path: str) -> Callable[[Object], Any]:
+    """The value at a path, None where there is none."""
+    names = path.split(".")
+
+    def read(obj: Object) -> Any:
+        value: Any = obj
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    return read
+
+
+def text(path: str) -> Callable[[Object], str]:
+    """The value at a path as text, empty where there is none."""
+    read = at(path)
+
+    def cell(obj: Object) -> str:
+        value = read(obj)
+        return "" if value is None else str(value)
+
+    return cell
+
+
+def count(path: str) -> Callable[[Object], int]:
+    """How many items are at a path."""
+    read = at(path)
+    return lambda obj: len(read(obj) or ())
+
+
+def number(path: str) -> Callable[[Object], int]:
+    """The number at a path, 0 where there is none."""
+    read = at(path)
+    return lambda obj: read(obj) or 0
+
+
+def selector(path: str) -> Callable[[Object], str]:
+    """A LabelSelector at a path as kubectl writes it."""
+    read = at(path)
+
+    def cell(obj: Object) -> str:
+        wanted = read(obj) or {}
+        parts = [f"{key}={value}" for key, value in (wanted.get("matchLabels") or {}).items()]
+        parts += [_requirement(item) for item in wanted.get("matchExpressions") or ()]
+        return ",".join(sorted(parts)) or NONE
+
+    return cell
+
+
+def _requirement(item: Object) -> str:
+    match item["operator"]:
+        case "Exists":
+            return str(item["key"])
+        case "DoesNotExist":
+            return f"!{item['key']}"
+        case operator:
+            return f"{item['key']} {operator.lower()} ({','.join(sorted(item.get('values') or ()))})"
+
+
+def labels(path: str) -> Callable[[Object], str]:
+    """A map of labels at a path."""
+    read = at(path)
+    return lambda obj: ",".join(f"{key}={value}" for key, value in sorted((read(obj) or {}).items())) or NONE
+
+
+def _containers(field: str) -> Callable[[Object], str]:
+    read = at("spec.template.spec.containers")
+    return lambda obj: ",".join(item.get(field, "") for item in read(obj) or ())
+
+
+TEMPLATE: Final = (
+    Column("Containers", _containers("name"), priority=1),
+    Column("Images", _containers("image"), priority=1),
+)
+"""What ``-o wide`` tells of a pod template."""
+
+SELECTOR: Final = Column("Selector", selector("spec.selector"), priority=1)
+"""The selector of a workload, which only ``-o wide`` shows."""

@@ -1,0 +1,92 @@
+"""Kinds that charts and manifests of drivers bring along: they are kept and shown, and nothing here acts on them.
+
+No admission policy is evaluated, no network closed, no quota counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from typing_extensions import override
+
+from dra_kit.apiserver.kinds.columns import number, selector, text
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
+
+
+class NetworkPolicyStrategy(Strategy):
+    """Its types follow from what it has rules for."""
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """Ingress always, egress where there are rules for it."""
+        spec = obj.get("spec")
+        if spec is not None and not spec.get("policyTypes"):
+            spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
+
+
+def _policies(plural: str, kind: str, columns: tuple[Column, ...], **more: Any) -> Kind:
+    return Kind("admissionregistration.k8s.io", plural, kind, False, {"v1": f"admissionregistration/v1.{kind}"},
+                categories=("api-extensions",), generation=True, deletion_status=True, columns=columns,
+                **more)  # fmt: skip
+
+
+def _limit(path: str) -> Callable[[Object], str]:
+    read = text(path)
+    return lambda obj: read(obj) or "N/A"
+
+
+def _parameters(obj: Object) -> str:
+    reference = obj["spec"].get("paramRef")
+    if not reference:
+        return "<unset>"
+    where = f"{reference['namespace']}/" if reference.get("namespace") else "*/"
+    return where + reference["name"] if reference.get("name") else selector("spec.paramRef.selector")(obj)
+
+
+def _parameter_kind(obj: Object) -> str:
+    kind = obj["spec"].get("paramKind")
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else "<unset>"
+
+
+def _quota(prefix: str) -> Callable[[Object], str]:
+    """``resource: used/hard`` of limits, or of everything else."""
+
+    def read(obj: Object) -> str:
+        status = obj.get("status") or {}
+        used = status.get("used") or {}
+        parts = [f"{name}: {used.get(name, '0')}/{hard}" for name, hard in sorted((status.get("hard") or {}).items())
+                 if name.startswith("limits.") == (prefix == "limits.")]  # fmt: skip
+        return ", ".join(parts)
+
+    return read
+
+
+KINDS: Final = (
+    _policies("validatingadmissionpolicies", "ValidatingAdmissionPolicy", (
+        NAME, Column("Validations", lambda obj: len(obj["spec"].get("validations") or ()), type="integer"),
+        Column("ParamKind", _parameter_kind), AGE), status=True, strategy=StatusStrategy()),
+    _policies("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", (
+        NAME, Column("PolicyName", text("spec.policyName")), Column("ParamRef", _parameters), AGE)),
+    _policies("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", (
+        NAME, Column("Webhooks", lambda obj: len(obj.get("webhooks") or ()), type="integer"), AGE)),
+    Kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", True, {"v1": "networking/v1.NetworkPolicy"},
+         NetworkPolicyStrategy(), short_names=("netpol",), generation=True, deletion_status=True,
+         columns=(NAME, Column("Pod-Selector", selector("spec.podSelector")), AGE)),
+    Kind("scheduling.k8s.io", "priorityclasses", "PriorityClass", False, {"v1": "scheduling/v1.PriorityClass"},
+         short_names=("pc",), generation=True, deletion_status=True,
+         columns=(NAME, Column("Value", number("value"), type="integer"),
+                  Column("Global-Default", lambda obj: bool(obj.get("globalDefault")), type="boolean"), AGE,
+                  Column("PreemptionPolicy", text("preemptionPolicy")))),
+    Kind("policy", "poddisruptionbudgets", "PodDisruptionBudget", True, {"v1": "policy/v1.PodDisruptionBudget"},
+         StatusStrategy(), short_names=("pdb",), status=True, generation=True, deletion_status=True,
+         columns=(NAME, Column("Min Available", _limit("spec.minAvailable")),
+                  Column("Max Unavailable", _limit("spec.maxUnavailable")),
+                  Column("Allowed Disruptions", number("status.disruptionsAllowed"), type="integer"), AGE)),
+    Kind("", "resourcequotas", "ResourceQuota", True, {"v1": "core/v1.ResourceQuota"}, StatusStrategy(),
+         short_names=("quota",), status=True,
+         columns=(NAME, Column("Request", _quota("requests.")), Column("Limit", _quota("limits.")), AGE)),
+    Kind("node.k8s.io", "runtimeclasses", "RuntimeClass", False, {"v1": "node/v1.RuntimeClass"}, deletion_status=True,
+         columns=(NAME, Column("Handler", text("handler")), AGE)),
+)  # fmt: skip

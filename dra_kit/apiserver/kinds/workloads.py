@@ -1,0 +1,106 @@
+"""apps: workloads are kept and shown, and nothing here makes pods of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typing_extensions import override
+
+from dra_kit.apiserver.kinds.columns import NONE, SELECTOR, TEMPLATE, labels, number
+from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
+from dra_kit.apiserver.kinds.pods import default_pull_policies
+from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy
+
+_TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+
+
+class WorkloadStrategy(StatusStrategy):
+    """A workload with a pod template."""
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """The template's ``imagePullPolicy``."""
+        template = (obj.get("spec") or {}).get("template") or {}
+        if "spec" in template:
+            default_pull_policies(template)
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    """A StatefulSet."""
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """A rolling update begins with the last pod, and takes one at a time."""
+        super().default(obj, context)
+        strategy = (obj.get("spec") or {}).get("updateStrategy") or {}
+        if strategy.get("type") == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("partition", 0)
+            rolling.setdefault("maxUnavailable", 1)
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    """A DaemonSet, which counts the changes of its template in an annotation."""
+
+    @override
+    def prepare_for_create(self, obj: Object, context: Context) -> None:
+        """The first template."""
+        super().prepare_for_create(obj, context)
+        _annotate(obj, 1)
+
+    @override
+    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
+        """Another template is the next one."""
+        super().prepare_for_update(obj, old, context)
+        former = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, 1))
+        _annotate(obj, former + (obj["spec"].get("template") != old["spec"].get("template")))
+
+
+def _annotate(obj: Object, generation: int) -> None:
+    obj["metadata"].setdefault("annotations", {})[_TEMPLATE_GENERATION] = str(generation)
+
+
+def _ready(obj: Object) -> str:
+    return f"{number('status.readyReplicas')(obj)}/{number('spec.replicas')(obj)}"
+
+
+def _controller(obj: Object) -> str:
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            group = owner["apiVersion"].rpartition("/")[0]
+            kind = owner["kind"].lower()
+            return f"{kind}.{group}/{owner['name']}" if group else f"{kind}/{owner['name']}"
+    return NONE
+
+
+def _workload(
+    plural: str, kind: str, short_name: str, *columns: Column, strategy: StatusStrategy | None = None
+) -> Kind:
+    return Kind("apps", plural, kind, True, {"v1": f"apps/v1.{kind}"}, strategy or WorkloadStrategy(),
+                short_names=(short_name,), categories=("all",), status=True, generation=True, deletion_status=True,
+                columns=(NAME, *columns))  # fmt: skip
+
+
+def _counted(name: str, path: str) -> Column:
+    return Column(name, number(path), type="integer")
+
+
+KINDS: Final = (
+    _workload("deployments", "Deployment", "deploy", Column("Ready", _ready),
+              Column("Up-to-date", number("status.updatedReplicas")),
+              Column("Available", number("status.availableReplicas")), AGE, *TEMPLATE, SELECTOR),
+    _workload("daemonsets", "DaemonSet", "ds", *(_counted(name, f"status.{path}") for name, path in (
+                  ("Desired", "desiredNumberScheduled"), ("Current", "currentNumberScheduled"),
+                  ("Ready", "numberReady"), ("Up-to-date", "updatedNumberScheduled"),
+                  ("Available", "numberAvailable"))),
+              Column("Node Selector", labels("spec.template.spec.nodeSelector")), AGE, *TEMPLATE, SELECTOR,
+              strategy=DaemonSetStrategy()),
+    _workload("replicasets", "ReplicaSet", "rs", _counted("Desired", "spec.replicas"),
+              _counted("Current", "status.replicas"), _counted("Ready", "status.readyReplicas"), AGE, *TEMPLATE,
+              SELECTOR),
+    _workload("statefulsets", "StatefulSet", "sts", Column("Ready", _ready), AGE, *TEMPLATE,
+              strategy=StatefulSetStrategy()),
+    Kind("apps", "controllerrevisions", "ControllerRevision", True, {"v1": "apps/v1.ControllerRevision"},
+         deletion_status=True,
+         columns=(NAME, Column("Controller", _controller), Column("Revision", number("revision")), AGE)),
+)  # fmt: skip

@@ -1,0 +1,194 @@
+"""``dra-kit explain``."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import gc
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from dra_kit.cli.options import path
+from dra_kit.cli.source_options import source_options
+from dra_kit.errors import NotFound
+
+if TYPE_CHECKING:
+    from dra_kit.explain.cluster import Cluster, Document
+    from dra_kit.explain.snapshot import Objects
+
+NOT_GOOD: Final = 3
+"""Exit code of an explanation whose answer is no."""
+
+_KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node")
+_NAMES: Final = 8
+
+Subject = tuple[Literal["claim", "pod"], str, str]
+"""Kind, namespace and name of what is to be explained."""
+
+
+@click.command
+@click.argument("kind", type=click.Choice(["claim", "pod"]), required=False)
+@click.argument("name", required=False)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=path(exists=True, dir_okay=False),
+    help="explain the pods of this manifest, else its claims and templates, as if applied; may be repeated",
+)
+@click.option("--from", "saved", type=path(exists=True), help="look at these saved objects instead of a cluster")
+@source_options
+@click.option("--alpha", is_flag=True, help="the cluster's alpha features of resource.k8s.io are on")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--all", "everything", is_flag=True, help="tell of all nodes and devices, however many")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    kind: Literal["claim", "pod"] | None,
+    name: str | None,
+    files: tuple[Path, ...],
+    **options: Any,
+) -> None:
+    """Tell why a claim or a pod gets devices, or why not, and what would have to change.
+
+    Reading suffices: what may not be read is told, with the right that is missing. With --from, the objects of
+    'dra-kit snapshot' are looked at, or those of a folder with what kubectl get -o yaml wrote.
+
+    Exit code 0: it has devices or can get them; 3: it cannot; 1 and 2: no explanation could be given.
+
+    \b
+      dra-kit explain claim lunch
+      dra-kit explain pod guest -n kitchen
+      dra-kit explain -f order.yaml
+      dra-kit explain claim lunch --from cluster.tar.gz -o json
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    if (kind is None) != (name is None) or (kind is None) != bool(files):
+        raise click.UsageError("Say what to explain: 'claim NAME', 'pod NAME', or '-f FILE'.")
+    # what is read is kept until the end: there is nothing to collect, and looking for it takes as long as all the rest
+    gc.disable()
+    try:
+        good = _explain(kind, name, files, options)
+    finally:
+        gc.enable()
+    ctx.exit(0 if good else NOT_GOOD)
+
+
+def _explain(
+    kind: Literal["claim", "pod"] | None, name: str | None, files: Sequence[Path], options: Mapping[str, Any]
+) -> bool:
+    objects, namespace = _objects(options, _KINDS_OF_CLAIM if kind == "claim" else None)
+    if kind is not None and name is not None:
+        subjects: Sequence[Subject] = [(kind, namespace, name)]
+    else:
+        objects, subjects = _with_manifests(objects, files, namespace)
+    return _tell(objects.cluster(), subjects, as_json=options["output"] == "json", everything=options["everything"])
+
+
+def _objects(options: Mapping[str, Any], kinds: Sequence[str] | None) -> tuple[Objects, str]:
+    """What is known of the cluster, and the namespace that is meant where none is named."""
+    if options["saved"] is not None:
+        from dra_kit.cli.given_objects import load
+
+        objects = load(options["saved"])
+        return replace(objects, alpha=objects.alpha or options["alpha"]), options["namespace"] or "default"
+    from dra_kit.cli.live_objects import Source, read_live
+    from dra_kit.explain.snapshot import KINDS
+
+    source = Source(options["kubeconfig"], options["context"], options["namespace"])
+    return asyncio.run(read_live(source, kinds or KINDS, alpha=options["alpha"]))
+
+
+def _with_manifests(objects: Objects, files: Sequence[Path], namespace: str) -> tuple[Objects, Sequence[Subject]]:
+    """The objects together with those of manifests, and what of these is to be explained."""
+    from dra_kit.cli.given_objects import read_manifests
+
+    given = read_manifests(files, namespace)
+    subjects = [_subject("pod", pod) for pod in given.get("Pod", ())]
+    if not subjects:
+        templates = [_claim_of(template) for template in given.get("ResourceClaimTemplate", ())]
+        given.setdefault("ResourceClaim", []).extend(templates)
+        subjects = [_subject("claim", claim) for claim in given["ResourceClaim"]]
+    if not subjects:
+        raise click.UsageError("-f: there is neither a Pod nor a ResourceClaim nor a ResourceClaimTemplate to explain.")
+    return objects.with_(given), subjects
+
+
+def _subject(kind: Literal["claim", "pod"], document: Document) -> Subject:
+    metadata = document["metadata"]
+    return kind, metadata["namespace"], metadata["name"]
+
+
+def _claim_of(template: Document) -> Document:
+    """A claim as it would be made from a template, by the template's name."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": template["metadata"]["name"], "namespace": template["metadata"]["namespace"]},
+        "spec": template["spec"]["spec"],
+    }
+
+
+def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, everything: bool) -> bool:
+    from dra_kit.cli.explanation_text import Page, tell_claim, tell_gaps
+    from dra_kit.cli.pod_explanation import explain_pod, pod_document
+    from dra_kit.cli.pod_text import tell_pod
+    from dra_kit.explain.claims import Explainer
+    from dra_kit.explain.document import claim_document, gap_documents
+
+    explainer = Explainer(cluster)
+    page = Page(colour=sys.stdout.isatty(), everything=everything)
+    documents: list[dict[str, Any]] = []
+    good = True
+    for kind, namespace, name in subjects:
+        page.line()
+        if kind == "pod":
+            pod = explain_pod(explainer, _pod(cluster, namespace, name))
+            good = good and pod.good
+            documents.append(pod_document(pod)) if as_json else tell_pod(page, pod)
+        else:
+            claim = cluster.claims.get((namespace, name))
+            if claim is None:
+                raise _missing(cluster, "ResourceClaim", namespace, name)
+            explanation = explainer.explain(claim)
+            good = good and explanation.good
+            documents.append(claim_document(explanation)) if as_json else tell_claim(page, explanation)
+    if as_json:
+        gaps = gap_documents(cluster.gaps)
+        whole = {"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps}
+        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+    else:
+        tell_gaps(page, cluster.gaps)
+        click.echo(str(page))
+    return good
+
+
+def _pod(cluster: Cluster, namespace: str, name: str) -> Document:
+    pod = cluster.find("Pod", namespace, name)
+    if pod is None:
+        raise _missing(cluster, "Pod", namespace, name)
+    return pod
+
+
+def _missing(cluster: Cluster, kind: str, namespace: str, name: str) -> NotFound:
+    gap = cluster.gap(kind)
+    if gap is not None:
+        return NotFound(f"{kind} {namespace}/{name} could not be read: {gap.text}")
+    names = [item["metadata"].get("name", "") for item in cluster.documents(kind)
+             if item["metadata"].get("namespace") == namespace]  # fmt: skip
+    similar = difflib.get_close_matches(name, names, n=1)
+    elsewhere = [item["metadata"]["namespace"] for item in cluster.documents(kind) if item["metadata"]["name"] == name]
+    if similar:
+        hint = f"did you mean {similar[0]}?"
+    elif elsewhere:
+        hint = f"there is one in namespace {elsewhere[0]}: add -n {elsewhere[0]}"
+    else:
+        hint = f"the namespace has {', '.join(sorted(names)[:_NAMES]) or 'none'}; -n names another"
+    return NotFound(f"there is no {kind} {namespace}/{name}; {hint}", status=404)

@@ -1,0 +1,108 @@
+"""The devices that a driver finds on this machine, without a cluster and without a node role."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from typing_extensions import override
+
+from dra_kit.author.calling import call
+from dra_kit.author.context import Context, NodeInfo, PreparedClaim
+from dra_kit.author.device import Device
+from dra_kit.author.driver import Driver
+from dra_kit.author.inventory import Inventory
+from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.errors import ConfigurationError
+from dra_kit.node.discovery import Discovery
+from dra_kit.node.inventory import CurrentInventory
+
+_NODE: Final = "this-node"
+_POLL_SECONDS: Final = 0.02
+
+
+def first_inventory(driver: Driver[Any, Any], settings: Any, timeout: float) -> Inventory[Device]:
+    """The first complete inventory of a driver's provider.
+
+    Args:
+        driver: the driver; its provider is started as the node role starts it.
+        settings: the author's settings.
+        timeout: seconds that the provider gets.
+
+    Raises:
+        ConfigurationError: the provider fails, or yields nothing in time.
+    """
+    with tempfile.TemporaryDirectory(prefix="dra-kit-") as folder:
+        context = _OnceContext(driver.name, Path(folder), settings)
+        return asyncio.run(_first(driver, context, timeout))
+
+
+async def _first(driver: Driver[Any, Any], context: Context[Any], timeout: float) -> Inventory[Device]:
+    provider = type(driver.provider).__name__
+    current = CurrentInventory()
+    discovery = asyncio.ensure_future(_started(driver, context, current))
+    try:
+        async with asyncio.timeout(timeout):
+            while current.latest is None:
+                if discovery.done():
+                    await discovery
+                if current.problem:
+                    raise ConfigurationError(f"{provider}.discover failed: {current.problem}; correct it")
+                await asyncio.sleep(_POLL_SECONDS)
+    except TimeoutError:
+        raise ConfigurationError(
+            f"{provider} has found no devices in {timeout:g} s; give it more time with --timeout, or check without it"
+        ) from None
+    finally:
+        discovery.cancel()
+        with contextlib.suppress(asyncio.CancelledError, ConfigurationError):
+            await discovery
+    return current.latest
+
+
+async def _started(driver: Driver[Any, Any], context: Context[Any], current: CurrentInventory) -> None:
+    try:
+        await call(driver.provider.startup, context)
+    except Exception as error:  # the author's code may raise anything
+        text = f"{type(driver.provider).__name__}.startup raised {type(error).__name__}: {error}; correct it"
+        raise ConfigurationError(text) from error
+    await Discovery(driver, _NODE, current).run(asyncio.Event())
+
+
+class _OnceContext(Context[Any]):
+    """For a provider that is asked once, on a machine that is no node."""
+
+    def __init__(self, driver: str, state_dir: Path, settings: Any) -> None:
+        self.driver = driver
+        self.node = NodeInfo(_NODE)
+        self.state_dir = state_dir
+        self.settings = settings
+
+    @property
+    @override
+    def stopping(self) -> bool:
+        return False
+
+    @override
+    def rescan(self) -> None:
+        """One inventory is enough."""
+
+    @override
+    def prepared(self) -> Mapping[str, PreparedClaim]:
+        """Nothing is prepared where there are no claims."""
+        return {}
+
+    @override
+    def update(
+        self,
+        device: str,
+        *,
+        pool: str | None = None,
+        status: DeviceStatus | None = None,
+        metadata: DeviceMetadata | None = None,
+    ) -> None:
+        """Nobody can be told."""

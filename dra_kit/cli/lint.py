@@ -1,0 +1,216 @@
+"""``dra-kit lint``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from pydantic import ValidationError
+
+from dra_kit.cli.driver_settings import author_settings, settings_options
+from dra_kit.cli.options import RoleCommand, path
+from dra_kit.errors import ConfigurationError
+from dra_kit.process.target import load_driver
+
+if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
+    from dra_kit.lint.documents import SourceFile
+    from dra_kit.lint.surroundings import Surroundings
+    from dra_kit.resource import v1
+
+_OPTION: Final = "--driver"
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_STDIN: Final = "-"
+
+
+class LintCommand(RoleCommand):
+    """Takes the driver by an option: files are what a check is about."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Load the driver first, so that its settings are known when the options are read."""
+        target = None if ctx.resilient_parsing else _driver_of(args)
+        if target is not None:
+            own = click.Command.get_params(self, ctx)
+            ctx.meta["driver"] = driver = load_driver(target)
+            ctx.meta["driver_options"] = settings_options(driver, own)
+        return click.Command.parse_args(self, ctx, args)
+
+
+def _driver_of(args: Sequence[str]) -> str | None:
+    found = None
+    for word, following in pairwise([*args, None]):
+        if word is None or word == "--":
+            break
+        flag, equals, value = word.partition("=")
+        if flag == _OPTION:
+            found = value if equals else following
+    return found
+
+
+@click.command(cls=LintCommand)
+@click.argument("files", nargs=-1, required=True, type=path(exists=True, allow_dash=True))
+@click.option("--driver", "target", metavar="TARGET", help="check names, types and opaque configuration against it")
+@click.option(
+    "--from",
+    "saved",
+    type=path(exists=True),
+    metavar="PATH",
+    help="saved ResourceSlices and DeviceClasses to check against: folder, file, or what dra-kit snapshot wrote",
+)
+@click.option(
+    "--format",
+    "style",
+    default="text",
+    show_default=True,
+    type=click.Choice(["text", "github", "json"]),
+    help="for people, as annotations of GitHub Actions, or for programs",
+)
+@click.option("--strict", is_flag=True, help="let warnings fail the check, too")
+@click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
+@click.option(
+    "--timeout",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0.1),
+    help="seconds that the driver gets to find its devices",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    files: tuple[Path, ...],
+    target: str | None,
+    saved: Path | None,
+    style: str,
+    *,
+    strict: bool,
+    alpha: bool,
+    timeout: float,
+) -> None:
+    """Check manifests: claims, templates, classes, slices, taint rules, and the pods that use them.
+
+    FILES are files or folders with YAML or JSON; - is standard input. Needs no cluster. With --driver TARGET
+    (module:attr, ./file.py or a folder with a pyproject.toml) selectors are checked against the devices that the
+    driver finds on this machine, with --from against those that "dra-kit snapshot" or "kubectl get
+    resourceslices,deviceclasses -o yaml" saved.
+
+    Exit code 0: no errors; 1: errors, or with --strict warnings; 2: the check could not be made.
+    """
+    from dra_kit.lint import report
+    from dra_kit.lint.check import check
+
+    sources = [source for item in files for source in _sources(item)]
+    driver: Driver[Any, Any] | None = ctx.meta.get("driver")
+    settings = author_settings(driver, ctx.meta.get("driver_settings", {})) if driver is not None else None
+    classes = _classes_of(target) if target is not None else {}
+    surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
+    outcome = check(sources, surroundings)
+    findings = outcome.findings
+    if style == "json":
+        click.echo(report.as_json(findings))
+    elif style == "github":
+        if findings:
+            click.echo(report.as_github(findings))
+    else:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        text = report.as_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
+        click.echo(text, color=colour)
+    ctx.exit(1 if any(strict or found.level == "error" for found in findings) else 0)
+
+
+def _sources(item: Path) -> Iterator[SourceFile]:
+    from dra_kit.lint.documents import SourceFile
+
+    if str(item) == _STDIN:
+        yield SourceFile("<stdin>", sys.stdin.read())
+        return
+    if not item.is_dir():
+        yield SourceFile(str(item), _text(item))
+        return
+    for file in sorted(item.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(item).parts)
+        if file.suffix in _SUFFIXES and file.is_file() and not hidden:
+            yield SourceFile(str(file), _text(file), chosen=False)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{file} is no text in UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
+    """The classes that belong to a driver in a project folder."""
+    from dra_kit.sandbox.drivers import device_classes
+
+    return {name: one for file in device_classes(target) for name, one in _saved(file)[1].items()}
+
+
+def _surroundings(
+    driver: Driver[Any, Any] | None,
+    settings: Any,
+    saved: Path | None,
+    classes: dict[str, v1.DeviceClass],
+    *,
+    alpha: bool,
+    timeout: float,
+) -> Surroundings:
+    from dra_kit.lint.advertised import Advertised
+    from dra_kit.lint.surroundings import Surroundings
+    from dra_kit.resource.gates import FeatureGates
+
+    devices: list[tuple[str, str, v1.Device]] = []
+    complete = False
+    if saved is not None:
+        slices, found = _saved(saved)
+        complete = bool(found)
+        classes = {**classes, **found}
+        devices += [(one.spec.driver, one.spec.pool.name, device) for one in slices for device in one.spec.devices]
+    if driver is not None:
+        devices += _found(driver, settings, timeout)
+    try:
+        advertised = Advertised(devices, complete=saved is not None) if devices else None
+    except ValueError as error:
+        raise ConfigurationError(f"--from {saved} has a device that no API server accepts: {error}") from None
+    return Surroundings(
+        gates=FeatureGates.alpha() if alpha else FeatureGates.default(),
+        advertised=advertised,
+        classes=classes,
+        complete=complete,
+        configs={driver.name: driver.configs} if driver is not None else {},
+    )
+
+
+def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[tuple[str, str, v1.Device]]:
+    from dra_kit.cli.first_inventory import first_inventory
+
+    # why the driver fails is told once, as the error of this command
+    logging.getLogger("dra_kit").setLevel(logging.CRITICAL)
+    for pool in first_inventory(driver, settings, timeout).pools:
+        for device in pool.devices:
+            yield driver.name, pool.name or "", device.to_v1()
+
+
+def _saved(place: Path) -> tuple[list[v1.ResourceSlice], dict[str, v1.DeviceClass]]:
+    """The slices and classes in a file, a folder or an archive."""
+    from dra_kit.cli.given_objects import load
+    from dra_kit.resource import v1
+
+    documents = load(place).documents
+    try:
+        slices = [v1.ResourceSlice.model_validate(one) for one in documents.get("ResourceSlice", ())]
+        classes = [v1.DeviceClass.model_validate(one) for one in documents.get("DeviceClass", ())]
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigurationError(f"{place} is none that an API server gave: {where}: {problem['msg']}") from None
+    return slices, {one.metadata.name: one for one in classes}

@@ -1,0 +1,39 @@
+"""``dra-kit snapshot``."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from dra_kit.cli.options import path
+from dra_kit.cli.source_options import source_options
+
+
+@click.command
+@click.argument("destination", metavar="PATH", type=path())
+@source_options
+@click.option("--alpha", is_flag=True, help="note that the cluster's alpha features of resource.k8s.io are on")
+def command(
+    destination: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, *, alpha: bool
+) -> None:
+    """Save what 'dra-kit explain --from PATH' needs, so that somebody else can look at it.
+
+    PATH is a directory, or an archive if it ends in .tar.gz. Saved are ResourceSlices, DeviceClasses,
+    DeviceTaintRules, claims and their templates; of nodes labels, taints and what they can allocate; of pods what
+    they ask for and their conditions, neither commands nor environments nor images; Events. No Secrets, no
+    ConfigMaps. Opaque configuration of claims and classes is saved as it is.
+
+    \b
+      dra-kit snapshot cluster.tar.gz
+      dra-kit explain claim lunch --from cluster.tar.gz
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.cli.given_objects import save
+    from dra_kit.cli.live_objects import Source, read_live
+
+    objects, _ = asyncio.run(read_live(Source(kubeconfig, context, namespace), alpha=alpha))
+    count = save(objects, destination)
+    click.echo(f"{count} objects saved in {destination}")
+    for gap in objects.gaps:
+        click.echo(f"{gap.text}: {gap.consequence}", err=True)

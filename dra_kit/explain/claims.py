@@ -1,0 +1,199 @@
+"""Explains a claim: what the allocator says of it on every node, and why."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from dra_kit.allocator import Allocator, Attempt, Node
+from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.requests import choices_of
+from dra_kit.errors import AllocationError
+from dra_kit.explain.cluster import Cluster
+from dra_kit.explain.constraints import constraint_blockers
+from dra_kit.explain.devices import judge
+from dra_kit.explain.nearest import nearest_misses
+from dra_kit.explain.reasons import UNMATCHED
+from dra_kit.explain.summary import groups_of
+from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, NodeOutcome, Outcome, Request, Way
+from dra_kit.resource.v1 import ResourceClaim
+
+_CLASSES: Final = 5
+_ADVICE: Final = {
+    "cel-runtime": "kube-scheduler gives up the whole pod at the first device for which a selector fails",
+    "invalid-pools": "what the driver publishes contradicts itself; kube-scheduler passes over that pool",
+    "all-constraint": "with allocationMode All every matching device must satisfy the constraint; narrow the selectors",
+    "all-pool-incomplete": "wait until the driver has published all slices, or ask for a count instead of All",
+    "too-many-devices": "split the claim",
+}
+
+
+class Explainer:
+    """Explains claims of one cluster; one for all claims remembers what selectors say of devices.
+
+    Args:
+        cluster: the cluster.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._evaluator = CelEvaluator()
+        self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
+
+    def explain(self, claim: ResourceClaim) -> ClaimExplanation:
+        """Why a claim has its devices, gets them, or does not.
+
+        Args:
+            claim: with the defaults of the API.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+        """
+        if claim.status.allocation is not None:
+            return ClaimExplanation(claim, "allocated")
+        requests = tuple(self._requests(claim))
+        nodes = self.outcomes([claim])
+        outcome = _outcome(nodes)
+        if outcome == "fits":
+            return ClaimExplanation(claim, outcome, requests, nodes)
+        blockers = list(self._errors(requests, nodes)) or list(_shortages(requests))
+        if not blockers:
+            blockers += constraint_blockers(claim, requests, self.outcomes)
+        # after an error it does not matter what else would fit
+        misses = nearest_misses(requests) if outcome == "does-not-fit" else ()
+        return ClaimExplanation(claim, outcome, requests, nodes, tuple(dict.fromkeys(blockers)), misses)
+
+    def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
+        """What the allocator says of claims that one pod needs together.
+
+        Args:
+            claims: without allocation.
+            nodes: names of the nodes to look at; None means all.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+        """
+        attempt = self._allocator.attempt(claims)
+        chosen = None if nodes is None else frozenset(nodes)
+        return tuple(_on(attempt, node) for node in self.cluster.nodes if chosen is None or node.name in chosen)
+
+    def _requests(self, claim: ResourceClaim) -> Iterator[Request]:
+        for request in claim.spec.devices.requests:
+            ways = []
+            for position, choice in enumerate(
+                choices_of(claim, request, self.cluster.snapshot.classes, self.cluster.gates)
+            ):
+                if isinstance(choice, AllocationError):
+                    name = request.name
+                    if request.first_available:
+                        name = f"{name}/{request.first_available[position].name}"
+                    ways.append(Way(name, None, choice))
+                else:
+                    ways.append(judge(self.cluster, choice, self._evaluator))
+            yield Request(request.name, tuple(ways))
+
+    def _errors(self, requests: Sequence[Request], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
+        """What ends the attempt, each kind once, with advice."""
+        ways = {str(way.error): way.name for request in requests for way in request.ways if way.error is not None}
+        errors = [way.error for request in requests for way in request.ways if way.error is not None]
+        errors += [outcome.error for outcome in nodes if outcome.error is not None]
+        told = set()
+        for error in errors:
+            if error.kind in told:
+                continue
+            told.add(error.kind)
+            if error.kind == "class-not-found":
+                yield f"request {ways[str(error)]}: {self._missing_class(str(error).rsplit(chr(34), 2)[1])}"
+            else:
+                advice = _ADVICE.get(error.kind)
+                yield f"{error}; {advice}" if advice else str(error)
+
+    def _missing_class(self, name: str) -> str:
+        missing = f"there is no DeviceClass {name}"
+        known = sorted(self.cluster.snapshot.classes)
+        if not known:
+            return f"{missing}, nor any other: is the driver's chart installed?"
+        similar = difflib.get_close_matches(name, known, n=1)
+        if similar:
+            return f"{missing}; did you mean {similar[0]}?"
+        more = f" and {len(known) - _CLASSES} more" if len(known) > _CLASSES else ""
+        return f"{missing}; there are {', '.join(known[:_CLASSES])}{more}"
+
+
+def _on(attempt: Attempt, node: Node) -> NodeOutcome:
+    try:
+        return NodeOutcome(node, attempt.on(node))
+    except AllocationError as error:
+        return NodeOutcome(node, error=error)
+
+
+def _outcome(nodes: Sequence[NodeOutcome]) -> Outcome:
+    """What becomes of the claim: an error on any node ends the scheduler's attempt, unless it is the node's alone."""
+    if any(outcome.error is not None and not outcome.error.node_only for outcome in nodes):
+        return "error"
+    return "fits" if any(outcome.allocations is not None for outcome in nodes) else "does-not-fit"
+
+
+def _shortages(requests: Sequence[Request]) -> Iterator[str]:
+    """Requests for which no node has enough devices, however the others are satisfied."""
+    for request in requests:
+        if any(_suffices(way) for way in request.ways):
+            continue
+        for way in request.ways:
+            if way.choice is not None:
+                yield _shortage(way)
+
+
+def _suffices(way: Way) -> bool:
+    if way.choice is None:
+        return False
+    if way.choice.all_devices:
+        return not _all_shortage(way)
+    return way.choice.count <= max(way.fitting.values(), default=0)
+
+
+def _shortage(way: Way) -> str:
+    choice = way.choice
+    assert choice is not None  # noqa: S101 - the caller looks
+    if not way.devices:
+        return f"request {way.name}: no driver has published any device; is one installed, and does it run?"
+    if choice.all_devices:
+        return _all_shortage(way)
+    best = max(way.fitting.values(), default=0)
+    if not best:
+        meant = [verdict for verdict in way.devices if _is_meant(verdict)]
+        if not meant:
+            return f"request {way.name}: no device matches"
+        match = "1 device matches, and is not" if len(meant) == 1 else f"{len(meant)} devices match, and none is"
+        return f"request {way.name}: {match} to be had: {', '.join(groups_of(meant))}"
+    node = next(name for name, count in way.fitting.items() if count == best)
+    return (
+        f"request {way.name}: asks for {choice.count} devices that one node can reach, and no node has more than "
+        f"{best} that fit (node {node})"
+    )
+
+
+def _all_shortage(way: Way) -> str:
+    """Why mode All cannot be satisfied anywhere; empty where the devices alone do not tell."""
+    selected = [verdict for verdict in way.devices if _is_meant(verdict)]
+    if not selected:
+        return f"request {way.name}: asks for all matching devices of a node, and none matches"
+    by_node: dict[str, list[str]] = {}
+    for verdict in selected:
+        for node in verdict.nodes:
+            blocked = by_node.setdefault(node, [])
+            if verdict.reasons:
+                blocked.append(f"{verdict.id.device} ({verdict.reasons[0].text})")
+    if not all(by_node.values()):
+        return ""
+    node, blocked = min(by_node.items(), key=lambda item: len(item[1]))
+    return (
+        f"request {way.name}: asks for all matching devices of a node, and on every node some cannot be had; "
+        f"on {node}: {', '.join(blocked[:3])}{', …' if len(blocked) > 3 else ''}"
+    )
+
+
+def _is_meant(verdict: DeviceVerdict) -> bool:
+    """Whether a request means the device, can it be had or not."""
+    return not any(reason.check in UNMATCHED for reason in verdict.reasons)

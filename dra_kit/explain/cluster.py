@@ -1,0 +1,203 @@
+"""What is known of a cluster: the objects that explanations look at, and what could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias, TypeVar
+
+from pydantic import ValidationError
+
+from dra_kit.allocator import Gates, Node, Snapshot
+from dra_kit.allocator.devices import DeviceID
+from dra_kit.errors import ConfigurationError
+from dra_kit.resource.v1 import (
+    APIModel,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    ResourceSlice,
+)
+
+Document: TypeAlias = Mapping[str, Any]
+"""An object of the API as JSON."""
+
+_Model = TypeVar("_Model", bound=APIModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Objects that could not be read, because a right is missing.
+
+    Attributes:
+        kind: of the objects: ``Node``.
+        group: their API group.
+        plural: their name in RBAC rules.
+        consequence: what is not known because of that.
+    """
+
+    kind: str
+    group: str
+    plural: str
+    consequence: str
+
+    @property
+    def text(self) -> str:
+        """What is not allowed."""
+        return f"you may not list {self.plural}"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A claim that holds a device, or a share of it, by one of its requests.
+
+    Attributes:
+        claim: ``namespace/name``.
+        request: name of the request.
+        share: it holds a share.
+    """
+
+    claim: str
+    request: str
+    share: bool
+
+
+def missing_rules(gaps: Iterable[Gap]) -> list[str]:
+    """The rules of a ClusterRole with the rights that are missing, one for each API group, as YAML.
+
+    Args:
+        gaps: what could not be read.
+    """
+    groups: dict[str, list[str]] = {}
+    for gap in gaps:
+        groups.setdefault(gap.group, []).append(gap.plural)
+    return [
+        f'{{apiGroups: ["{group}"], resources: [{", ".join(plurals)}], verbs: [list]}}'
+        for group, plurals in sorted(groups.items())
+    ]
+
+
+class Cluster:
+    """The objects of one moment.
+
+    Args:
+        documents: objects of resource.k8s.io/v1 and core/v1 as JSON, by kind, with the defaults of the API.
+        gates: of the scheduler.
+        version: the Kubernetes release, for people.
+        gaps: what is missing among the documents.
+
+    Attributes:
+        slices: all ResourceSlices.
+        claims: ResourceClaims by namespace and name.
+        rules: all DeviceTaintRules.
+        nodes: Nodes in the order of the documents; where there are none, those that slices name.
+        knows_nodes: ``nodes`` are those of the cluster.
+        snapshot: for the allocator.
+
+    Raises:
+        ConfigurationError: an object does not have the shape of the API.
+    """
+
+    def __init__(
+        self,
+        documents: Mapping[str, Sequence[Document]],
+        *,
+        gates: Gates,
+        version: str = "",
+        gaps: Iterable[Gap] = (),
+    ) -> None:
+        self._documents = documents
+        self.gates = gates
+        self.version = version
+        self.gaps = tuple(gaps)
+        self.slices = list(_models(ResourceSlice, documents))
+        self.rules = list(_models(DeviceTaintRule, documents))
+        self.claims = {_key(claim.metadata): claim for claim in _models(ResourceClaim, documents)}
+        self.knows_nodes = bool(documents.get("Node"))
+        self.nodes = [Node.of(node) for node in self.documents("Node")] or [Node(name) for name in self._named_nodes()]
+        self.snapshot = Snapshot(
+            slices=self.slices,
+            classes=_models(DeviceClass, documents),
+            taint_rules=self.rules,
+            claims=self.claims.values(),
+        )
+
+    def documents(self, kind: str) -> Sequence[Document]:
+        """All objects of a kind, as JSON."""
+        return self._documents.get(kind, ())
+
+    def find(self, kind: str, namespace: str, name: str) -> Document | None:
+        """One object, as JSON; None if there is none."""
+        for document in self.documents(kind):
+            metadata = document["metadata"]
+            if metadata.get("name") == name and metadata.get("namespace", "") == namespace:
+                return document
+        return None
+
+    def gap(self, kind: str) -> Gap | None:
+        """Why objects of a kind are missing; None if they are not."""
+        return next((gap for gap in self.gaps if gap.kind == kind), None)
+
+    @cached_property
+    def node_names(self) -> frozenset[str]:
+        """Names of the nodes."""
+        return frozenset(node.name for node in self.nodes)
+
+    @cached_property
+    def holders(self) -> Mapping[DeviceID, Sequence[Holder]]:
+        """Who holds which device; admin access holds nothing."""
+        holders: dict[DeviceID, list[Holder]] = {}
+        for (namespace, name), claim in self.claims.items():
+            allocation = claim.status.allocation
+            for result in allocation.devices.results if allocation is not None else ():
+                if not result.admin_access:
+                    device = DeviceID(result.driver, result.pool, result.device)
+                    holder = Holder(f"{namespace}/{name}", result.request, share=result.share_id is not None)
+                    holders.setdefault(device, []).append(holder)
+        return holders
+
+    def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
+        """A ResourceClaimTemplate; None if there is none.
+
+        Raises:
+            ConfigurationError: it does not have the shape of the API.
+        """
+        document = self.find("ResourceClaimTemplate", namespace, name)
+        return None if document is None else _model(ResourceClaimTemplate, document)
+
+    def _named_nodes(self) -> list[str]:
+        names = {slice_.spec.node_name for slice_ in self.slices}
+        names |= {device.node_name for slice_ in self.slices for device in slice_.spec.devices}
+        return sorted(name for name in names if name)
+
+
+def model_of_claim(document: Document) -> ResourceClaim:
+    """A ResourceClaim as a model.
+
+    Raises:
+        ConfigurationError: it does not have the shape of the API.
+    """
+    return _model(ResourceClaim, document)
+
+
+def _models(model: type[_Model], documents: Mapping[str, Sequence[Document]]) -> Iterator[_Model]:
+    return (_model(model, document) for document in documents.get(model.__name__, ()))
+
+
+def _model(model: type[_Model], document: Document) -> _Model:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        metadata = document.get("metadata") or {}
+        name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigurationError(
+            f"{model.__name__} {name}: {where}: {first['msg']}; it is not an object that an API server would store"
+        ) from None
+
+
+def _key(metadata: Any) -> tuple[str, str]:
+    return metadata.namespace, metadata.name

@@ -1,0 +1,67 @@
+"""Why a device is not for a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Check(StrEnum):
+    """What a device is checked for, in the order in which reasons are told."""
+
+    POOL = "pool"
+    NODE = "node"
+    FEATURE = "feature"
+    CLASS = "class"
+    SELECTOR = "selector"
+    TAINT = "taint"
+    ALLOCATED = "allocated"
+    CAPACITY = "capacity"
+    COUNTERS = "counters"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One thing that stands between a device and a request.
+
+    Attributes:
+        check: what the device was checked for.
+        text: a clause about the device: ``cheese is "cheddar"``.
+        brief: what devices have in common that fail for the same reason: ``wrong cheese``.
+        found: what this device has: ``"cheddar"``; empty where ``brief`` says it all.
+        wanted: what it had to have, with the sign between the two: ``≠ "mozzarella"``.
+        remedy: what would have to change, and nothing else, for devices with this reason alone to fit; empty where
+            the user of the claim can change nothing.
+        details: the same for machines.
+    """
+
+    check: Check
+    text: str
+    brief: str
+    found: str = ""
+    wanted: str = ""
+    remedy: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+
+RELEASED: Final = "once other claims release their devices"
+"""The remedy for devices that are in use."""
+
+
+def feature(what: str, gate: str) -> Reason:
+    """A device that needs a feature gate which is off.
+
+    Args:
+        what: the device has.
+        gate: its name.
+    """
+    return Reason(
+        Check.FEATURE, f"has {what}, and the feature gate {gate} is off", f"with {what}", details={"gate": gate}
+    )
+
+
+UNMATCHED: Final = frozenset({Check.POOL, Check.NODE, Check.FEATURE, Check.CLASS, Check.SELECTOR, Check.ERROR})
+"""Checks that keep a device from being meant by a request at all; the others keep one that is meant from being had."""

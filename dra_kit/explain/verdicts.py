@@ -1,0 +1,143 @@
+"""What an explanation of a claim consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from dra_kit.allocator import Node
+from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.requests import Choice
+from dra_kit.errors import AllocationError
+from dra_kit.explain.reasons import Reason
+from dra_kit.resource.v1 import AllocationResult, ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceVerdict:
+    """One device for one way to satisfy a request.
+
+    Attributes:
+        device: as published.
+        nodes: names of the nodes it can be reached from; those it is meant for, where none of them is known.
+        reasons: what stands against it, in the scheduler's order; empty if the allocator can choose it.
+    """
+
+    device: AdvertisedDevice
+    nodes: Sequence[str]
+    reasons: tuple[Reason, ...]
+
+    @property
+    def id(self) -> DeviceID:
+        """Driver, pool and name."""
+        return self.device.id
+
+    @property
+    def fits(self) -> bool:
+        """Whether the allocator can choose it, as far as the device itself is concerned."""
+        return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to satisfy a request: the only one, or a subrequest.
+
+    Attributes:
+        name: the request's name, or ``request/subrequest``.
+        choice: what it asks for; None where the scheduler cannot make sense of it.
+        error: why it cannot.
+        devices: all devices of the cluster, in the order of nodes and then of the scheduler's preference.
+        fitting: how many devices fit, by the name of the node; nodes without any are left out.
+    """
+
+    name: str
+    choice: Choice | None
+    error: AllocationError | None = None
+    devices: tuple[DeviceVerdict, ...] = ()
+    fitting: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def fits(self) -> tuple[DeviceVerdict, ...]:
+        """The devices that fit."""
+        return tuple(verdict for verdict in self.devices if verdict.fits)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request and the ways to satisfy it, best first."""
+
+    name: str
+    ways: tuple[Way, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutcome:
+    """What the allocator says of one node.
+
+    Attributes:
+        node: the node.
+        allocations: of each claim that was asked for together; None if they do not fit.
+        error: what ends the attempt.
+    """
+
+    node: Node
+    allocations: Sequence[AllocationResult] | None = None
+    error: AllocationError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A change after which devices fit that do not fit now.
+
+    Attributes:
+        change: ``without `memory >= 80Gi```.
+        request: name of the request, or of the way to satisfy it.
+        devices: how many fit then, those that fit anyway included.
+        enough: some node has as many as the request asks for then.
+    """
+
+    change: str
+    request: str
+    devices: int
+    enough: bool
+
+
+Outcome: TypeAlias = Literal["allocated", "fits", "does-not-fit", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimExplanation:
+    """Why a claim has its devices, gets them, or does not.
+
+    Attributes:
+        claim: the claim.
+        outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``error``: the scheduler gives
+            up, wherever it looks.
+        requests: of the claim; empty if it is allocated.
+        nodes: what the allocator says of each node; empty if the claim is allocated.
+        blockers: what stands in the way of the whole claim, a sentence each.
+        nearest: what would help, best first.
+    """
+
+    claim: ResourceClaim
+    outcome: Outcome
+    requests: tuple[Request, ...] = ()
+    nodes: tuple[NodeOutcome, ...] = ()
+    blockers: tuple[str, ...] = ()
+    nearest: tuple[Miss, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.claim.metadata.namespace}/{self.claim.metadata.name}"
+
+    @property
+    def good(self) -> bool:
+        """Whether the claim has devices or can get them."""
+        return self.outcome in {"allocated", "fits"}
+
+    @property
+    def fitting_nodes(self) -> tuple[NodeOutcome, ...]:
+        """The nodes on which it can get devices."""
+        return tuple(outcome for outcome in self.nodes if outcome.allocations is not None)

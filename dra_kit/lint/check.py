@@ -1,0 +1,121 @@
+"""The whole check of some files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dra_kit.lint.classes import class_problems, known_classes, selector_mistakes
+from dra_kit.lint.constraints import constraint_problems
+from dra_kit.lint.documents import SourceFile, read
+from dra_kit.lint.expressions import Expression, expressions
+from dra_kit.lint.finding import Finding, finding
+from dra_kit.lint.manifests import Manifest, manifest
+from dra_kit.lint.mistakes.catalogue import mistakes
+from dra_kit.lint.mistakes.devices import device_mistakes
+from dra_kit.lint.mistakes.mistake import Mistake
+from dra_kit.lint.opaque import opaque_problems
+from dra_kit.lint.pods import pod_problems
+from dra_kit.lint.positions import Place
+from dra_kit.lint.structure import Problem
+from dra_kit.lint.surroundings import Surroundings
+from dra_kit.lint.validation import validate
+from dra_kit.resource import v1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a check.
+
+    Attributes:
+        findings: in the order of the files and their lines; none is there twice.
+        files: how many files were checked.
+        objects: how many objects were in them.
+    """
+
+    findings: list[Finding]
+    files: int
+    objects: int
+
+
+def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None) -> Outcome:
+    """Everything that is wrong with some files, which may refer to each other.
+
+    Args:
+        files: manifests as YAML or JSON.
+        surroundings: what else is known.
+    """
+    surroundings = surroundings or Surroundings()
+    order: dict[str, int] = {}
+    findings: list[Finding] = []
+    manifests: list[Manifest] = []
+    for file in files:
+        order.setdefault(file.name, len(order))
+        reading = read(file)
+        manifests += map(manifest, reading.documents)
+        for document in reading.documents:
+            findings += [
+                finding(
+                    "duplicate-key", file, place, f"{path} stands twice in one mapping", help_="remove one", path=path
+                )
+                for path, place in document.duplicates
+            ]
+        if reading.problem:
+            findings.append(finding("syntax", file, reading.place, f"the file cannot be read: {reading.problem}"))
+    findings += _findings(manifests, surroundings)
+    unique = dict.fromkeys(findings)
+    ordered = sorted(unique, key=lambda found: (order[found.file], found.line, found.column))
+    return Outcome(ordered, len(order), sum(1 for made in manifests if made.kind))
+
+
+def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iterator[Finding]:
+    classes = known_classes(manifests, surroundings)
+    for made in manifests:
+        for problem in (
+            *made.problems,
+            *validate(made, surroundings.gates),
+            *class_problems(made, classes, surroundings),
+            *(constraint_problems(made, surroundings.advertised) if surroundings.advertised else ()),
+            *opaque_problems(made, surroundings),
+        ):
+            yield _at_field(made, problem)
+        yield from _of_expressions(made, classes, surroundings)
+    pods = [made for made in manifests if made.pod_spec is not None]
+    for made, problem in pod_problems(pods, manifests):
+        yield _at_field(made, problem)
+
+
+def _of_expressions(
+    made: Manifest, classes: dict[str, v1.DeviceClass | None], surroundings: Surroundings
+) -> Iterator[Finding]:
+    found = list(expressions(made, surroundings.gates))
+    wrong: set[str] = set()
+    for expression in found:
+        of_text = list(mistakes(expression))
+        if surroundings.advertised is not None:
+            of_devices = list(device_mistakes(expression, surroundings.advertised))
+            if any(mistake.rule == "attribute-type" for mistake in of_devices):
+                # who knows the type need not guess that a text may be a version
+                of_text = [mistake for mistake in of_text if mistake.rule != "version-as-text"]
+            of_text += of_devices
+        for mistake in of_text:
+            wrong.add(expression.path)
+            yield _in_expression(made, expression, mistake)
+    for expression, mistake in selector_mistakes(made, found, classes, surroundings):
+        # what is wrong with an expression is told once, and as precisely as can be
+        if expression.path not in wrong:
+            yield _in_expression(made, expression, mistake)
+
+
+def _at_field(made: Manifest, problem: Problem) -> Finding:
+    positions, file = made.document.positions, made.document.file
+    place: Place = (positions.key if problem.key else positions.place)(problem.path)
+    help_ = problem.help
+    if problem.quoted:  # as it is written: YAML takes n and no for false
+        help_ = f'write it in quotes: "{file.text[place.start : place.end]}"'
+    return finding(problem.rule, file, place, problem.message, help_=help_, path=problem.path)
+
+
+def _in_expression(made: Manifest, expression: Expression, mistake: Mistake) -> Finding:
+    place = made.document.positions.inside(expression.path, mistake.start, mistake.end)
+    return finding(mistake.rule, made.document.file, place, mistake.message, help_=mistake.help, path=expression.path)

@@ -1,0 +1,128 @@
+"""Requests and the classes they name; selectors of both, evaluated one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from dra_kit import cel
+from dra_kit.author.config_problems import did_you_mean
+from dra_kit.errors import CelCompileError, Unsupported
+from dra_kit.lint.expressions import Expression
+from dra_kit.lint.manifests import Manifest
+from dra_kit.lint.matching import Chain, evaluated, foreign_devices
+from dra_kit.lint.mistakes.mistake import Mistake
+from dra_kit.lint.structure import Problem
+from dra_kit.lint.surroundings import Surroundings
+from dra_kit.resource import v1
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A request, or a way to satisfy one."""
+
+    path: str
+    class_name: str
+
+
+def known_classes(manifests: Sequence[Manifest], surroundings: Surroundings) -> dict[str, v1.DeviceClass | None]:
+    """The classes of the cluster and the files, those of the files first; None where the files have several."""
+    found: dict[str, v1.DeviceClass | None] = {}
+    for made in manifests:
+        if isinstance(made.obj, v1.DeviceClass) and made.name:
+            same = made.name not in found or found[made.name] == made.obj
+            found[made.name] = made.obj if same else None
+    return {**surroundings.classes, **found}
+
+
+def class_problems(
+    manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
+) -> Iterator[Problem]:
+    """Requests of classes that do not exist."""
+    for body in _bodies(manifest):
+        if not body.class_name or body.class_name in classes:
+            continue
+        wish = did_you_mean(body.class_name, classes).removeprefix("; ")
+        if wish or surroundings.complete:
+            wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
+            text = f"no DeviceClass {body.class_name} is known"
+            yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish)
+
+
+def selector_mistakes(
+    manifest: Manifest,
+    expressions: Sequence[Expression],
+    classes: Mapping[str, v1.DeviceClass | None],
+    surroundings: Surroundings,
+) -> Iterator[tuple[Expression, Mistake]]:
+    """What the selectors of a class or a claim's requests do when they are evaluated."""
+    if isinstance(manifest.obj, v1.DeviceClass):
+        own = [expression for expression in expressions if expression.path.startswith("spec.selectors[")]
+        yield from _evaluated((), own, surroundings)
+        return
+    for body in _bodies(manifest):
+        own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
+        device_class = classes.get(body.class_name)
+        if device_class is None:
+            continue  # nobody knows which devices the class leaves
+        before = _programs(device_class)
+        if before is not None and own and _leaves_any(before, surroundings):
+            yield from _evaluated(before, own, surroundings)
+
+
+def _flat(path: str) -> str:
+    """The same in v1beta1."""
+    return f"{path.removesuffix('.exactly')}.selectors["
+
+
+def _evaluated(
+    before: tuple[cel.Selector, ...], own: Sequence[Expression], surroundings: Surroundings
+) -> Iterator[tuple[Expression, Mistake]]:
+    compiled = list(takewhile(lambda expression: expression.program is not None, own))
+    programs = [expression.program for expression in compiled if isinstance(expression.program, cel.Selector)]
+    if not programs:
+        return
+    chain = Chain((*before, *programs), tuple(compiled))
+    foreign = list(foreign_devices(chain))
+    yield from foreign
+    if surroundings.advertised is not None and surroundings.advertised.total:
+        yield from evaluated(chain, surroundings.advertised, foreign_told=bool(foreign))
+
+
+def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) -> bool:
+    """Whether a class leaves any known device: what is wrong with the class is told of the class."""
+    advertised = surroundings.advertised
+    if advertised is None or not advertised.total:
+        return True
+    for device, _ in advertised.distinct:
+        try:
+            if all(program.matches(device.view) for program in programs):
+                return True
+        except cel.CelRuntimeError:
+            return False
+    return False
+
+
+def _programs(device_class: v1.DeviceClass) -> tuple[cel.Selector, ...] | None:
+    made = []
+    for selector in device_class.spec.selectors:
+        if selector.cel is None:
+            return None
+        try:
+            made.append(cel.compile_selector(selector.cel.expression))
+        except (CelCompileError, Unsupported):
+            return None
+    return tuple(made)
+
+
+def _bodies(manifest: Manifest) -> Iterator[_Body]:
+    if manifest.claim is None:
+        return
+    path, spec = manifest.claim
+    for index, request in enumerate(spec.devices.requests):
+        where = f"{path}.devices.requests[{index}]"
+        if request.exactly is not None:
+            yield _Body(f"{where}.exactly", request.exactly.device_class_name)
+        for number, alternative in enumerate(request.first_available):
+            yield _Body(f"{where}.firstAvailable[{number}]", alternative.device_class_name)

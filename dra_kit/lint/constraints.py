@@ -1,0 +1,41 @@
+"""Attributes that constraints compare, against the devices that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dra_kit.author.config_problems import did_you_mean
+from dra_kit.lint.advertised import Advertised
+from dra_kit.lint.manifests import Manifest
+from dra_kit.lint.structure import Problem
+
+
+def constraint_problems(manifest: Manifest, advertised: Advertised) -> Iterator[Problem]:
+    """Constraints on attributes that no device has: no devices ever meet them."""
+    if manifest.claim is None or not advertised.total:
+        return
+    path, spec = manifest.claim
+    bodies = [body for request in spec.devices.requests for body in (request.exactly, *request.first_available) if body]
+    derived = {attribute.name for body in bodies for attribute in body.derived_attributes}
+    for index, constraint in enumerate(spec.devices.constraints):
+        where = f"{path}.devices.constraints[{index}]"
+        for field, name in (
+            ("matchAttribute", constraint.match_attribute),
+            ("distinctAttribute", constraint.distinct_attribute),
+        ):
+            if name and name not in derived and name.count("/") == 1:
+                yield from _attribute(f"{where}.{field}", name, advertised)
+
+
+def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[Problem]:
+    domain, _, identifier = name.partition("/")
+    known = advertised.names("attributes", domain)
+    if identifier in known:
+        return
+    everywhere = [
+        f"{one}/{each}" for one in advertised.domains("attributes") for each in advertised.names("attributes", one)
+    ]
+    wish = did_you_mean(name, everywhere).removeprefix("; ")
+    if wish or advertised.speaks_for(domain):
+        text = f"no device has an attribute {name}, so that none meets the constraint"
+        yield Problem(path, "unknown-attribute", text, wish or f"they have {', '.join(sorted(everywhere)[:8])}")

@@ -1,0 +1,221 @@
+"""Which objects the documents are, in the form of v1, and what is wrong with them as objects of the API."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from dra_kit.author.config_problems import did_you_mean
+from dra_kit.lint.documents import Document
+from dra_kit.lint.structure import Problem, check_structure, wrong_types
+from dra_kit.resource import v1, v1alpha3
+from dra_kit.resource.conversion import to_v1
+from dra_kit.resource.defaults import fill_in_defaults
+from dra_kit.resource.v1 import APIModel
+
+GROUP: Final = "resource.k8s.io"
+_SINCE_134: Final = ("v1", "v1beta2", "v1beta1")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of resource.k8s.io.
+
+    Attributes:
+        model: of its newest version.
+        versions: that Kubernetes 1.37 serves, the newest first.
+        namespaced: whether its objects live in namespaces.
+    """
+
+    model: type[APIModel]
+    versions: tuple[str, ...] = _SINCE_134
+    namespaced: bool = False
+
+
+KINDS: Final = {
+    "DeviceClass": Kind(v1.DeviceClass),
+    "DeviceTaintRule": Kind(v1.DeviceTaintRule, ("v1", "v1beta2", "v1alpha3")),
+    "ResourceClaim": Kind(v1.ResourceClaim, namespaced=True),
+    "ResourceClaimTemplate": Kind(v1.ResourceClaimTemplate, namespaced=True),
+    "ResourcePoolStatusRequest": Kind(v1alpha3.ResourcePoolStatusRequest, ("v1alpha3",)),
+    "ResourceSlice": Kind(v1.ResourceSlice),
+}
+"""The kinds whose fields are checked, of Kubernetes 1.37."""
+
+_POD_SPECS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "Pod": ("v1", ("spec",)),
+    "PodTemplate": ("v1", ("template", "spec")),
+    "ReplicationController": ("v1", ("spec", "template", "spec")),
+    **dict.fromkeys(
+        ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), ("apps/v1", ("spec", "template", "spec"))
+    ),
+    "Job": ("batch/v1", ("spec", "template", "spec")),
+    "CronJob": ("batch/v1", ("spec", "jobTemplate", "spec", "template", "spec")),
+}
+"""Kinds with a pod's spec: their version, and where it is."""
+
+_V1: Final = f"{GROUP}/v1"
+_MENDED: Final = 5
+"""Times that values of a wrong type are taken away; what is left then has no sense."""
+
+_TIME: Final = "2000-01-01T00:00:00Z"  # a default that no rule looks at
+
+
+@dataclass(slots=True)
+class Manifest:
+    """An object of a file.
+
+    Attributes:
+        document: where it is written.
+        kind: as it is written.
+        api_version: likewise.
+        content: what it says in v1, with the defaults of the API server, as JSON.
+        obj: the same as a model; None for kinds without one, and where a value has the wrong type.
+        pod_spec: the path of a pod's spec in it, and that; None if it has none.
+        problems: what is wrong with its structure.
+    """
+
+    document: Document
+    kind: str
+    api_version: str
+    content: dict[str, Any] = field(default_factory=dict)
+    obj: APIModel | None = None
+    pod_spec: tuple[str, Mapping[str, Any]] | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``, empty if there is none."""
+        return _text(self.document.body, "metadata", "name")
+
+    @property
+    def namespace(self) -> str:
+        """``metadata.namespace``, empty if it is the one that kubectl is set to."""
+        return _text(self.document.body, "metadata", "namespace")
+
+    @property
+    def claim(self) -> tuple[str, v1.ResourceClaimSpec] | None:
+        """The spec of a claim or template with its path."""
+        match self.obj:
+            case v1.ResourceClaim(spec=spec):
+                return "spec", spec
+            case v1.ResourceClaimTemplate(spec=template):
+                return "spec.spec", template.spec
+            case _:
+                return None
+
+
+def _text(value: Any, *keys: str) -> str:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def manifest(document: Document) -> Manifest:
+    """What a document is."""
+    body = document.body
+    if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
+        problem = Problem("", "not-an-object", "is no Kubernetes object: it has neither apiVersion nor kind")
+        return Manifest(document, "", "", problems=[problem] if document.file.chosen else [])
+    if not document.file.chosen and "metadata" not in body and not {"apiVersion", "kind"} <= body.keys():
+        # Chart.yaml and its like have an apiVersion, too
+        return Manifest(document, "", "")
+    kind, api_version = body.get("kind"), body.get("apiVersion")
+    made = Manifest(document, str(kind), str(api_version))
+    for name, value in (("apiVersion", api_version), ("kind", kind)):
+        if not isinstance(value, str) or not value:
+            made.problems.append(Problem(name, "unknown-kind", f"the object has no {name}, which must be a text"))
+    if made.problems:
+        return made
+    made.problems += _unknown_kind(made)
+    if made.problems:
+        return made
+    if made.kind in KINDS and made.api_version.startswith(f"{GROUP}/"):
+        _decode(made, body)
+    elif made.kind in _POD_SPECS and made.api_version == _POD_SPECS[made.kind][0]:
+        keys = _POD_SPECS[made.kind][1]
+        spec: Any = body
+        for key in keys:
+            spec = spec.get(key) if isinstance(spec, Mapping) else None
+        made.pod_spec = (".".join(keys), spec) if isinstance(spec, Mapping) else None
+    return made
+
+
+def _unknown_kind(made: Manifest) -> Iterator[Problem]:
+    group, _, version = made.api_version.rpartition("/")
+    known = KINDS.get(made.kind)
+    if known is not None and group != GROUP:
+        wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
+        # a kind of that name may also be a custom resource of somebody's
+        if group == "" or did_you_mean(group, [GROUP]):
+            yield Problem("apiVersion", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
+    elif group == GROUP and known is None:
+        wish = did_you_mean(made.kind, KINDS).removeprefix("; ") or f"it has {', '.join(sorted(KINDS))}"
+        yield Problem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish)
+    elif known is not None and version not in known.versions:
+        wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
+        text = f"Kubernetes 1.37 does not serve {made.kind} in {made.api_version}"
+        yield Problem("apiVersion", "unknown-kind", text, wish)
+    elif not group and made.kind not in _POD_SPECS:
+        near = did_you_mean(made.kind, KINDS) and next(iter(_near(made.kind)), "")
+        if near:
+            wish = f"write apiVersion: {GROUP}/{KINDS[near].versions[0]} and kind: {near}"
+            yield Problem("kind", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
+
+
+def _near(kind: str) -> Iterator[str]:
+    return (name for name in KINDS if f'"{name}"' in did_you_mean(kind, KINDS))
+
+
+def _decode(made: Manifest, body: Mapping[str, Any]) -> None:
+    known = KINDS[made.kind]
+    version = made.api_version.rpartition("/")[2]
+    if version != known.versions[0]:
+        wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
+        if version == "v1beta1":
+            wish += ", with the fields of a request below exactly, and those of a device without basic"
+        text = f"{made.api_version} is deprecated: Kubernetes 1.39 and newer do not serve it"
+        made.problems.append(Problem("apiVersion", "deprecated-version", text, wish))
+    cleaned, problems = check_structure(body, known.model, made.api_version)
+    made.problems += problems
+    cleaned.pop("status", None)
+    cleaned.setdefault("metadata", {})
+    content = _of_right_types(made, to_v1(cleaned, made.kind, made.api_version), known.model)
+    if content is None:
+        return
+    fill_in_defaults(content, made.kind, _V1, _TIME)
+    made.content = content
+    made.obj = known.model.model_validate(content)
+
+
+def _of_right_types(made: Manifest, content: dict[str, Any], model: type[APIModel]) -> dict[str, Any] | None:
+    """The content without values that their fields cannot hold, so that the rest can be checked all the same."""
+    content = copy.deepcopy(content)
+    for _ in range(_MENDED):
+        try:
+            model.model_validate(content)
+        except ValidationError as error:
+            made.problems += wrong_types(error)
+            for detail in error.errors(include_url=False):
+                _remove(content, detail["loc"])
+        else:
+            return content
+    return None
+
+
+def _remove(content: Any, loc: Sequence[str | int]) -> None:
+    """Removes what a place leads to; items of lists become null, so that the others stay where they are."""
+    steps = [step for step in loc if step != "[key]"]
+    for step in steps[:-1]:
+        try:
+            content = content[step]
+        except (KeyError, IndexError, TypeError):
+            return
+    if isinstance(content, dict):
+        content.pop(steps[-1], None)
+    elif isinstance(content, list) and isinstance(steps[-1], int) and steps[-1] < len(content):
+        content[steps[-1]] = None

@@ -1,0 +1,201 @@
+"""Selectors evaluated: for the devices that are known, and for one of a driver that nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dra_kit import cel
+from dra_kit.author.config_problems import did_you_mean
+from dra_kit.cel.syntax import Literal, walk
+from dra_kit.errors import CelRuntimeError
+from dra_kit.lint.advertised import Advertised, KnownDevice
+from dra_kit.lint.expressions import Expression
+from dra_kit.lint.mistakes.mistake import Mistake
+from dra_kit.lint.reads import Read, reads
+
+FOREIGN: Final = cel.Device(driver="another-driver.invalid")
+"""A device of a driver that no selector is about."""
+
+_EXPLAINED: Final = 500
+"""Devices that are looked at condition by condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """The selectors that a device must pass, in the order in which they are evaluated.
+
+    Attributes:
+        programs: those of the class, then those of the request.
+        expressions: the last ones of them, which findings are about.
+    """
+
+    programs: tuple[cel.Selector, ...]
+    expressions: tuple[Expression, ...]
+
+    @property
+    def before(self) -> tuple[cel.Selector, ...]:
+        """The selectors that come first, and are written elsewhere."""
+        return self.programs[: len(self.programs) - len(self.expressions)]
+
+
+def foreign_devices(chain: Chain) -> Iterator[tuple[Expression, Mistake]]:
+    """Whether a selector fails for a device of another driver, which ends the allocation of every claim it is for."""
+    failed = _failure(chain, FOREIGN)
+    if failed is None:
+        return
+    expression, error = failed
+    read = next((read for read in _plain_reads(expression)), None)
+    if error.kind != "no-such-key" or read is None or read.domain is None:
+        return
+    message = f"this fails for a device of another driver ({error.message}), and the whole allocation with it"
+    wish = f'begin with device.driver == "{read.domain}" && '
+    if expression.text.find("||") >= 0:
+        wish += "( … )"
+    yield expression, Mistake("foreign-devices", *_span(read), message, wish.rstrip())
+
+
+def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> Iterator[tuple[Expression, Mistake]]:
+    """What becomes of the known devices.
+
+    Args:
+        chain: the selectors; all of them compile.
+        advertised: the devices.
+        foreign_told: whether it is told already that devices of other drivers make a selector fail.
+    """
+    matches, reached = 0, 0
+    failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
+    for device, number in advertised.distinct:
+        if not _passes(chain.before, device.view):
+            continue
+        reached += number
+        failed = _failure(Chain(chain.programs[len(chain.before) :], chain.expressions), device.view)
+        if failed is None:
+            matches += number if _passes(chain.programs, device.view) else 0
+            continue
+        expression, error = failed
+        blamed = _blamed(expression, device)
+        if blamed is not None and foreign_told and blamed.domain != device.driver:
+            continue
+        key = (chain.expressions.index(expression), error.kind, _named(blamed) or error.message)
+        failures.setdefault(key, []).append((device, number, error))
+    for (index, _, _), found in failures.items():
+        yield chain.expressions[index], _failed(chain.expressions[index], found, advertised)
+    if not matches and not failures and reached and _is_about(chain, advertised):
+        yield _unmatched(chain, advertised)
+
+
+def _failed(
+    expression: Expression, found: Sequence[tuple[KnownDevice, int, CelRuntimeError]], advertised: Advertised
+) -> Mistake:
+    device, _, error = found[0]
+    count = sum(number for _, number, _ in found)
+    which = f"{count} of {advertised.total} devices, such as {device.name}"
+    read = _blamed(expression, device)
+    if read is None or error.kind != "no-such-key":
+        message = f"this fails for {which}: {error.message}"
+        return Mistake("cel-runtime", 0, len(expression.text), message, "a selector that fails ends the allocation")
+    message = f"{read.name} is missing on {which}: the selector fails, and the whole allocation with it"
+    node = read.node.text(expression.text)
+    wish = f"ask first: has({node}) && …"
+    return Mistake("optional-attribute", *_span(read), message, wish)
+
+
+def _unmatched(chain: Chain, advertised: Advertised) -> tuple[Expression, Mistake]:
+    """Which condition no device meets."""
+    devices = [device for device, _ in advertised.distinct if _passes(chain.before, device.view)][:_EXPLAINED]
+    many = f"none of the {advertised.total} known devices"
+    for expression in chain.expressions:
+        program = expression.program
+        if not isinstance(program, cel.Selector):
+            continue
+        explained = [cel.explain(program, device.view).conjuncts for device in devices]
+        for number, conjunct in enumerate(explained[0] if explained else ()):
+            if not any(conjuncts[number].result for conjuncts in explained):
+                start = _index(expression.text, conjunct.line, conjunct.column)
+                end = start + len(conjunct.text)
+                return expression, Mistake(
+                    "matches-nothing",
+                    start,
+                    end,
+                    f"this is true for {many}",
+                    _values(expression, start, end, advertised),
+                )
+    last = chain.expressions[-1]
+    message = f"{many} meets all conditions, though each is met by some"
+    return last, Mistake("matches-nothing", 0, len(last.text), message, "see dra-kit explain for the verdicts")
+
+
+def _values(expression: Expression, start: int, end: int, advertised: Advertised) -> str:
+    """What devices have instead of what a condition asks for."""
+    texts = []
+    nodes = (
+        [node for node in walk(expression.root) if start <= node.start and node.end <= end] if expression.root else []
+    )
+    written = [node.value for node in nodes if isinstance(node, Literal) and isinstance(node.value, str)]
+    for read in reads(expression.root) if expression.root else ():
+        if start <= read.node.start and read.node.end <= end and read.domain and read.name:
+            trait = advertised.names(read.kind, read.domain).get(read.name)
+            if trait is not None:
+                near = [did_you_mean(text, trait.values) for text in written if text != read.domain]
+                texts.append(f"{read.name} is {trait.shown()}{next(filter(None, near), '')}")
+    return "; ".join(dict.fromkeys(texts))
+
+
+def _passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
+    try:
+        return all(program.matches(device) for program in programs)
+    except CelRuntimeError:
+        return False
+
+
+def _failure(chain: Chain, device: cel.Device) -> tuple[Expression, CelRuntimeError] | None:
+    """The first expression of its own that fails for a device, unless one before is false."""
+    if not _passes(chain.before, device):
+        return None
+    for expression, program in zip(chain.expressions, chain.programs[len(chain.before) :], strict=True):
+        try:
+            if not program.matches(device):
+                return None
+        except CelRuntimeError as error:
+            return expression, error
+    return None
+
+
+def _plain_reads(expression: Expression) -> Iterator[Read]:
+    for read in reads(expression.root) if expression.root else ():
+        if read.name is not None and not read.tested and not read.last:
+            yield read
+
+
+def _blamed(expression: Expression, device: KnownDevice) -> Read | None:
+    """The read of something that the device does not have."""
+    for read in _plain_reads(expression):
+        held = device.view.attributes if read.kind == "attributes" else device.view.capacity
+        if read.name not in held.get(read.domain or "", {}):
+            return read
+    return None
+
+
+def _named(read: Read | None) -> str:
+    return f"{read.kind}/{read.domain}/{read.name}" if read is not None else ""
+
+
+def _is_about(chain: Chain, advertised: Advertised) -> bool:
+    """Whether devices that match must be among the known ones."""
+    if advertised.complete:
+        return True
+    for program in chain.programs:
+        for node in walk(program.root):
+            if isinstance(node, Literal) and node.value in advertised.drivers:
+                return True
+    return False
+
+
+def _span(read: Read) -> tuple[int, int]:
+    return read.node.start, read.node.end
+
+
+def _index(text: str, line: int, column: int) -> int:
+    return sum(len(part) + 1 for part in text.split("\n")[: line - 1]) + column - 1

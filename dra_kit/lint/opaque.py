@@ -1,0 +1,47 @@
+"""Opaque configuration, checked with the models that the driver decodes it with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from dra_kit.errors import InvalidConfig
+from dra_kit.lint.manifests import Manifest
+from dra_kit.lint.mistakes.devices import unknown_driver
+from dra_kit.lint.structure import Problem
+from dra_kit.lint.surroundings import Surroundings
+
+_CONFIG = {
+    "ResourceClaim": "spec.devices.config",
+    "ResourceClaimTemplate": "spec.spec.devices.config",
+    "DeviceClass": "spec.config",
+}
+"""Where objects carry a list of configurations; the same in all versions."""
+
+
+def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[Problem]:
+    """What is wrong with the configurations of an object."""
+    where = _CONFIG.get(manifest.kind, "")
+    if manifest.obj is None or not where:
+        return
+    entries: Any = manifest.document.body
+    for key in where.split("."):
+        entries = entries.get(key) if isinstance(entries, Mapping) else None
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        opaque = entry.get("opaque") if isinstance(entry, Mapping) else None
+        if not isinstance(opaque, Mapping) or not isinstance(opaque.get("driver"), str):
+            continue
+        path = f"{where}[{index}].opaque"
+        driver = opaque["driver"]
+        decoder = surroundings.configs.get(driver)
+        if decoder is not None and opaque.get("parameters") is not None:
+            try:
+                decoder.decode(opaque["parameters"])
+            except InvalidConfig as error:
+                for below, text in error.problems:
+                    field = f"{path}.parameters{'' if not below or below.startswith('[') else '.'}{below}"
+                    yield Problem(field, "opaque-config", f"{below}: {text}" if below else text)
+        elif decoder is None and surroundings.advertised is not None:
+            wish = unknown_driver(driver, surroundings.advertised)
+            if wish is not None:
+                yield Problem(f"{path}.driver", "unknown-driver", f'no device is of a driver "{driver}"', wish)

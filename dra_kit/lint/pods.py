@@ -1,0 +1,187 @@
+"""Pods, and what makes them, with the claims that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit.author.config_problems import did_you_mean
+from dra_kit.lint.manifests import Manifest
+from dra_kit.lint.structure import Problem
+
+_ENTRY_FIELDS: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
+_USE_FIELDS: Final = ("name", "request")
+_CONTAINERS: Final = ("initContainers", "containers")
+_REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
+_FAR: Final = 2
+_OLD_SOURCE: Final = "since Kubernetes 1.31 its fields stand in the entry itself"
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A container's use of a claim of its pod."""
+
+    path: str
+    claim: str
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry of ``spec.resourceClaims`` of a pod."""
+
+    path: str
+    name: str
+    reference: Mapping[str, str]
+
+
+def pod_problems(pods: Sequence[Manifest], others: Sequence[Manifest]) -> Iterator[tuple[Manifest, Problem]]:
+    """What is wrong with the claims of pods.
+
+    Args:
+        pods: what has a pod's spec.
+        others: all manifests; claims and templates are looked for in them.
+    """
+    claims = [manifest for manifest in others if manifest.claim is not None]
+    asked: dict[int, set[str] | None] = {}
+    for pod in pods:
+        assert pod.pod_spec is not None  # noqa: S101 - the caller chose
+        where, spec = pod.pod_spec
+        problems: list[Problem] = []
+        entries = list(_entries(where, spec, problems))
+        uses = list(_uses(where, spec, problems))
+        for entry in entries:
+            found = _target(pod, entry, claims, problems)
+            mine = [use for use in uses if use.claim == entry.name]
+            if not mine:
+                text = f"no container uses the claim {entry.name}: the pod waits for its devices, and nobody gets them"
+                wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
+                problems.append(Problem(f"{entry.path}.name", "unused-claim", text, wish))
+            elif found is not None:
+                unknown = list(_requests(found, mine))
+                problems += unknown
+                before = asked.get(id(found), set())
+                named = {use.request for use in mine}
+                # who names no request uses all of them, and who misspells one may mean any
+                asked[id(found)] = None if before is None or unknown or "" in named else before | named
+        problems += _unknown_claims(entries, uses)
+        yield from ((pod, problem) for problem in problems)
+    for claim in claims:
+        for problem in _unused(claim, asked.get(id(claim))):
+            yield claim, problem
+
+
+def _items(value: Any, key: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    items = value.get(key) if isinstance(value, Mapping) else None
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping):
+            yield f"{path}.{key}[{index}]", item
+
+
+def _entries(where: str, spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[_Entry]:
+    for path, item in _items(spec, "resourceClaims", where):
+        _known_fields(path, item, _ENTRY_FIELDS, problems)
+        reference = {key: item[key] for key in _REFERS if isinstance(item.get(key), str) and item[key]}
+        if len(reference) != 1 and "source" not in item:
+            given = "both" if reference else "neither"
+            text = f"must have one of resourceClaimName and resourceClaimTemplateName, and has {given}"
+            wish = "a template makes a claim for each pod; a claim by name is shared by all pods that name it"
+            problems.append(Problem(path, "claim-reference", text, wish))
+        yield _Entry(path, str(item.get("name") or ""), reference)
+
+
+def _uses(where: str, spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[_Use]:
+    for kind in _CONTAINERS:
+        for container, item in _items(spec, kind, where):
+            for path, use in _items(item.get("resources"), "claims", f"{container}.resources"):
+                _known_fields(path, use, _USE_FIELDS, problems)
+                yield _Use(path, str(use.get("name") or ""), str(use.get("request") or ""))
+
+
+def _known_fields(path: str, item: Mapping[str, Any], known: Sequence[str], problems: list[Problem]) -> None:
+    for key in item:
+        if key not in known:
+            wish = _OLD_SOURCE if key == "source" else did_you_mean(key, known).removeprefix("; ")
+            wish = wish or f"known here: {', '.join(known)}"
+            problems.append(Problem(f"{path}.{key}", "unknown-field", f"unknown field {key}", wish, key=True))
+
+
+def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator[Problem]:
+    names = [entry.name for entry in entries]
+    for use in uses:
+        if use.claim not in names:
+            wish = did_you_mean(use.claim, names).removeprefix("; ")
+            wish = wish or (f"it has {', '.join(sorted(names))}" if names else "add it to resourceClaims of the pod")
+            text = f"the pod has no claim {use.claim or 'without name'} in resourceClaims"
+            yield Problem(f"{use.path}.name", "unknown-claim", text, wish)
+
+
+def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: list[Problem]) -> Manifest | None:
+    """The claim or template that an entry names, if the files have it, and only one that may be meant."""
+    for field, name in entry.reference.items() if len(entry.reference) == 1 else ():
+        kind, path = _REFERS[field], f"{entry.path}.{field}"
+        here = [claim for claim in claims if _same_namespace(pod, claim)]
+        named = _nearest(pod, [claim for claim in here if claim.name == name])
+        meant = [claim for claim in named if claim.kind == kind]
+        if meant:
+            return meant[0] if len(meant) == 1 else None
+        if named:
+            other = next(key for key, of in _REFERS.items() if of == named[0].kind)
+            text = f"{name} is a {named[0].kind}, and no {kind}"
+            problems.append(Problem(path, "claim-reference", text, f"write {other}: {name}", key=True))
+            return named[0] if len(named) == 1 else None
+        beside = [claim.name for claim in here if claim.kind == kind and _distance(pod, claim) < _FAR]
+        wish = did_you_mean(name, beside).removeprefix("; ")
+        if wish:
+            problems.append(Problem(path, "missing-claim", f"the files have no {kind} {name}", wish))
+        elif any(claim.name == name and claim.kind == kind for claim in claims):
+            text = f"{kind} {name} is in another namespace than the pod"
+            problems.append(Problem(path, "missing-claim", text, "put them into one namespace"))
+    return None
+
+
+def _nearest(pod: Manifest, candidates: Sequence[Manifest]) -> list[Manifest]:
+    """Those in the pod's own file, else in its folder, else all: files of different folders may be alternatives."""
+    least = min((_distance(pod, claim) for claim in candidates), default=0)
+    return [claim for claim in candidates if _distance(pod, claim) == least]
+
+
+def _distance(one: Manifest, other: Manifest) -> int:
+    first, second = one.document.file.name, other.document.file.name
+    if first == second:
+        return 0
+    return 1 if first.rpartition("/")[0] == second.rpartition("/")[0] else _FAR
+
+
+def _same_namespace(one: Manifest, other: Manifest) -> bool:
+    """Whether two objects are, or may be, in one namespace."""
+    return not one.namespace or not other.namespace or one.namespace == other.namespace
+
+
+def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
+    names = [name for _, name in _names(claim)]
+    for use in uses:
+        if use.request and use.request not in names:
+            wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
+            if use.request.partition("/")[0] in names:
+                wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
+            text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
+            yield Problem(f"{use.path}.request", "unknown-request", text, wish)
+
+
+def _names(claim: Manifest) -> Iterator[tuple[str, str]]:
+    """The paths of a claim's requests, and their names."""
+    assert claim.claim is not None  # noqa: S101 - the caller chose
+    path, spec = claim.claim
+    for index, request in enumerate(spec.devices.requests):
+        yield f"{path}.devices.requests[{index}].name", request.name
+
+
+def _unused(claim: Manifest, asked: set[str] | None) -> Iterator[Problem]:
+    for path, name in _names(claim) if asked else ():
+        if asked is not None and name not in asked:
+            text = f"no container uses the request {name}, though containers name other requests of the claim"
+            yield Problem(
+                path, "unused-request", text, f"add {{name: …, request: {name}}} to a container, or remove it"
+            )

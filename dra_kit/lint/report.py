@@ -1,0 +1,112 @@
+"""Findings for people, for GitHub's annotations, and for other programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from dra_kit.lint.finding import Finding
+
+_RED: Final = "\x1b[1;31m"
+_YELLOW: Final = "\x1b[1;33m"
+_BLUE: Final = "\x1b[34m"
+_BOLD: Final = "\x1b[1m"
+_RESET: Final = "\x1b[0m"
+_WIDTH: Final = 110
+"""Columns of a source line that are shown; of a longer one the part around the place."""
+
+_MARGIN: Final = 30
+
+
+def as_text(findings: Sequence[Finding], *, files: int, objects: int, colour: bool = False) -> str:
+    """All findings with the line of the file, the place in it and the remedy, and how many there are.
+
+    Args:
+        findings: what was found.
+        files: how many files were checked.
+        objects: how many objects were in them.
+        colour: whether the terminal shows colours.
+    """
+    lines = [line for found in findings for line in _lines(found, colour=colour)]
+    errors = sum(found.level == "error" for found in findings)
+    counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
+    verdict = " and ".join(text for text in counts if text) or "no findings"
+    lines.append(f"{verdict} in {_count(objects, 'object') or 'no object'} of {_count(files, 'file') or 'no file'}")
+    return "\n".join(lines)
+
+
+def _lines(found: Finding, *, colour: bool) -> Iterator[str]:
+    level = _painted(found.level, _RED if found.level == "error" else _YELLOW, colour)
+    where = _painted(f"{found.file}:{found.line}:{found.column}:", _BOLD, colour)
+    yield f"{where} {level}: {found.message} [{found.rule}]"
+    number = str(found.line)
+    gutter = " " * len(number)
+    source, column = _window(found)
+    if source.strip():
+        mark = "^" * max(min(found.end_column - found.column, _WIDTH - column + 1), 1)
+        # a tab stays a tab, so that the mark stands where the text does
+        indent = "".join("\t" if character == "\t" else " " for character in source[: column - 1])
+        bar = _painted("|", _BLUE, colour)
+        yield f"  {_painted(number, _BLUE, colour)} {bar} {source}"
+        yield f"  {gutter} {bar} {indent}{_painted(mark, _RED if found.level == 'error' else _YELLOW, colour)}"
+    if found.help:
+        yield f"  {gutter} {_painted('help:', _BLUE, colour)} {found.help}"
+    yield ""
+
+
+def _window(found: Finding) -> tuple[str, int]:
+    """The part of the line that is shown, and the column of the place in it."""
+    source = "".join(
+        char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in found.source
+    )
+    if len(source) <= _WIDTH:
+        return source, found.column
+    begin = max(0, min(found.column - 1 - _MARGIN, len(source) - _WIDTH))
+    shown = source[begin : begin + _WIDTH]
+    return (f"…{shown[1:]}" if begin else shown), found.column - begin
+
+
+def _painted(text: str, code: str, colour: bool) -> str:
+    return f"{code}{text}{_RESET}" if colour else text
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}" if number else ""
+
+
+def as_github(findings: Sequence[Finding]) -> str:
+    """Workflow commands of GitHub Actions, which shows them beside the lines of a change."""
+    return "\n".join(
+        f"::{found.level} file={_property(found.file)},line={found.line},col={found.column},"
+        f"endColumn={found.end_column},title={_property(f'dra-kit lint: {found.rule}')}::"
+        f"{_data(found.message + (f'{chr(10)}help: {found.help}' if found.help else ''))}"
+        for found in findings
+    )
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """A JSON list of objects."""
+    return json.dumps([_object(found) for found in findings], indent=2)
+
+
+def _object(found: Finding) -> dict[str, Any]:
+    return {
+        "file": found.file,
+        "line": found.line,
+        "column": found.column,
+        "endColumn": found.end_column,
+        "level": found.level,
+        "rule": found.rule,
+        "path": found.path,
+        "message": found.message,
+        "help": found.help,
+    }

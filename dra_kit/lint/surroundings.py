@@ -1,0 +1,31 @@
+"""What the files are checked against besides the API: devices, classes, and a driver's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dra_kit.author.decoding import ConfigDecoder
+from dra_kit.lint.advertised import Advertised
+from dra_kit.resource import v1
+from dra_kit.resource.gates import FeatureGates
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """All that is known beside the files.
+
+    Attributes:
+        gates: of the API server.
+        advertised: the devices that are known; None when none are.
+        classes: DeviceClasses that the cluster has, by name.
+        complete: whether ``classes`` are all classes of the cluster.
+        configs: what reads opaque configuration, by driver.
+    """
+
+    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    advertised: Advertised | None = None
+    classes: Mapping[str, v1.DeviceClass] = field(default_factory=dict)
+    complete: bool = False
+    configs: Mapping[str, ConfigDecoder[Any]] = field(default_factory=dict)

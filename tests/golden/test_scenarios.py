@@ -1,0 +1,34 @@
+"""Scheduler and controllers of the sandbox make of objects what those of Kubernetes made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.golden import scenarios
+from tests.golden.files import cases, read, title
+from tests.golden.kind import Line
+from tests.golden.report import Agreement
+
+DATA = Path(__file__).parents[1] / "data" / "golden" / "api"
+FILES = [path for name in ("scenarios", "worlds") for path in DATA.glob(f"{name}.jsonl*")]
+
+
+@cache
+def lines(path: Path) -> dict[str, Line]:
+    return {line["id"]: line for line in read(path)}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [pytest.param(path, name, id=name) for path in FILES for name in lines(path)]
+)
+def test_the_same_becomes_of_the_objects(path: Path, name: str, record_property: Callable[[str, object], None]) -> None:
+    agreement = Agreement()
+
+    agreement.add(name, cases(scenarios, [lines(path)[name]]))
+
+    record_property("golden", agreement.told(title(scenarios, path)))
+    assert not agreement.failed, agreement.differences

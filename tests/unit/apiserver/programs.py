@@ -1,0 +1,79 @@
+"""kubectl and helm, as a user calls them, against an embedded API server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from dra_kit.apiserver import ApiServer, run_in_thread
+from tests.cluster.find import NotFound, find
+
+
+@cache
+def program(name: str) -> str:
+    """The program of a control plane, else the one of this machine."""
+    try:
+        found = find()
+    except NotFound as error:
+        if path := shutil.which(name):
+            return path
+        pytest.skip(f"{name} is not tested: there is none in PATH, and {error}")
+    assets = found.assets
+    if assets is None:
+        assert found.tool is not None
+        unpacked = subprocess.run([found.tool, "assets"], capture_output=True, text=True, check=True, timeout=100)
+        assets = Path(unpacked.stdout.strip())
+    path = shutil.which(name, path=f"{assets}{os.pathsep}{os.environ['PATH']}")
+    if path is None:
+        pytest.skip(f"{name} is not tested: there is none in {assets} nor in PATH")
+    return path
+
+
+class User:
+    """Somebody at a terminal.
+
+    Args:
+        home: folder for the kubeconfig and whatever programs leave.
+        server: that the kubeconfig names.
+    """
+
+    def __init__(self, home: Path, server: ApiServer) -> None:
+        config = home / "kubeconfig"
+        config.write_text(json.dumps(server.kubeconfig()))
+        self.server = server
+        self.home = home
+        self.environment = {"KUBECONFIG": str(config), "HOME": str(home), "PATH": os.environ["PATH"]}
+
+    def attempt(
+        self, name: str, *arguments: str, stdin: str = "", **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program, whatever comes of it."""
+        return subprocess.run(
+            [program(name), *arguments], input=stdin, env=self.environment | environment, capture_output=True,
+            text=True, timeout=100, check=False,
+        )  # fmt: skip
+
+    def run(self, name: str, *arguments: str, stdin: str = "", **environment: str) -> str:
+        """Run a program that succeeds; what it prints."""
+        done = self.attempt(name, *arguments, stdin=stdin, **environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def kubectl(self, *arguments: str, stdin: str = "", **environment: str) -> str:
+        """Run kubectl, which succeeds."""
+        return self.run("kubectl", *arguments, stdin=stdin, **environment)
+
+
+@contextmanager
+def at_a_terminal(home: Path) -> Iterator[User]:
+    """Somebody with a server of their own."""
+    with run_in_thread(tls=True) as server:
+        yield User(home, server)

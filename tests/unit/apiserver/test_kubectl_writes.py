@@ -1,0 +1,126 @@
+"""kubectl's ways to change objects, and what it shows of pods, against the embedded API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.apiserver.programs import User, at_a_terminal
+
+CLASS = """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {{name: oven, labels: {{kitchen: {kitchen}}}}}
+spec: {{selectors: [{{cel: {{expression: "device.driver == 'dra.pizza'"}}}}]}}
+"""
+POD = "{apiVersion: v1, kind: Pod, metadata: {name: baker}, spec: {containers: [{name: main, image: 'busybox:1'}]}}"
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    with at_a_terminal(tmp_path) as somebody:
+        yield somebody
+
+
+def test_server_side_apply_remembers_who_manages_what(user: User) -> None:
+    manifest = CLASS.format(kitchen="north")
+    apply = ("apply", "--server-side", "-f", "-")
+
+    user.kubectl(*apply, "--field-manager=chef", stdin=manifest)
+    refused = user.attempt("kubectl", *apply, "--field-manager=owner", stdin=CLASS.format(kitchen="south"))
+    user.kubectl(*apply, "--field-manager=owner", "--force-conflicts", stdin=CLASS.format(kitchen="south"))
+
+    assert refused.returncode == 1
+    assert 'Apply failed with 1 conflict: conflict with "chef"' in refused.stderr
+    assert ".metadata.labels.kitchen" in refused.stderr
+    shown: Any = json.loads(user.kubectl("get", "deviceclass", "oven", "-o", "json", "--show-managed-fields"))
+    assert shown["metadata"]["labels"] == {"kitchen": "south"}
+    owns = {
+        item["manager"]: "f:labels" in item["fieldsV1"].get("f:metadata", {})
+        for item in shown["metadata"]["managedFields"]
+    }
+    assert owns == {"chef": False, "owner": True}
+
+
+def test_diff_shows_what_apply_would_change(user: User) -> None:
+    user.kubectl("apply", "-f", "-", stdin=CLASS.format(kitchen="north"))
+
+    same = user.attempt("kubectl", "diff", "-f", "-", stdin=CLASS.format(kitchen="north"))
+    other = user.attempt("kubectl", "diff", "-f", "-", stdin=CLASS.format(kitchen="south"))
+
+    assert (same.returncode, same.stdout) == (0, "")
+    assert other.returncode == 1
+    changed = [line for line in other.stdout.splitlines() if line.startswith(("-  ", "+  "))]
+    assert "-    kitchen: north" in changed
+    assert "+    kitchen: south" in changed
+    assert json.loads(user.kubectl("get", "deviceclass", "oven", "-o", "json"))["metadata"]["labels"] == {
+        "kitchen": "north"
+    }
+
+
+def test_edit_writes_what_the_editor_leaves(user: User) -> None:
+    user.kubectl("apply", "-f", "-", stdin=CLASS.format(kitchen="north"))
+    editor = user.home / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/kitchen: north/kitchen: south/' \"$1\"\n")
+    editor.chmod(0o755)
+
+    said = user.kubectl("edit", "deviceclass", "oven", EDITOR=str(editor))
+    unchanged = user.attempt("kubectl", "edit", "deviceclass", "oven", EDITOR="true")
+
+    assert said == "deviceclass.resource.k8s.io/oven edited\n"
+    assert "Edit cancelled, no changes made." in unchanged.stdout + unchanged.stderr
+    shown: Any = json.loads(user.kubectl("get", "deviceclass", "oven", "-o", "json"))
+    assert shown["metadata"]["labels"] == {"kitchen": "south"}
+
+
+def test_api_resources_lists_kinds_as_a_real_cluster_does(user: User) -> None:
+    rows = [line.split() for line in user.kubectl("api-resources", "--no-headers").splitlines()]
+
+    assert ["pods", "po", "v1", "true", "Pod"] in rows
+    assert ["resourceslices", "resource.k8s.io/v1", "false", "ResourceSlice"] in rows
+    assert ["resourcepoolstatusrequests", "resource.k8s.io/v1alpha3", "false", "ResourcePoolStatusRequest"] in rows
+    assert ["daemonsets", "ds", "apps/v1", "true", "DaemonSet"] in rows
+    assert ["networkpolicies", "netpol", "networking.k8s.io/v1", "true", "NetworkPolicy"] in rows
+
+
+def test_rollout_restart_changes_the_template(user: User) -> None:
+    user.kubectl("create", "deployment", "web", "--image=busybox:1")
+
+    said = user.kubectl("rollout", "restart", "deployment/web")
+
+    assert said == "deployment.apps/web restarted\n"
+    web: Any = json.loads(user.kubectl("get", "deployment", "web", "-o", "json"))
+    assert "kubectl.kubernetes.io/restartedAt" in web["spec"]["template"]["metadata"]["annotations"]
+    assert web["metadata"]["generation"] == 2
+
+
+def test_rollout_status_of_what_nothing_runs_goes_on_waiting(user: User) -> None:
+    user.kubectl("create", "deployment", "web", "--image=busybox:1")
+
+    waited = user.attempt("kubectl", "rollout", "status", "deployment/web", "--timeout=1s")
+
+    assert waited.returncode == 1
+    assert "Waiting for deployment spec update to be observed" in waited.stdout
+    assert "timed out" in waited.stderr
+
+
+def test_logs_come_from_whoever_runs_the_containers(user: User) -> None:
+    user.server.serve_logs(lambda pod, container, _: f"{pod['metadata']['name']}/{container}: hot\n")
+    user.kubectl("apply", "-f", "-", stdin=POD)
+
+    assert user.kubectl("logs", "baker") == "baker/main: hot\n"
+    refused = user.attempt("kubectl", "logs", "baker", "-c", "other")
+    assert "container other is not valid for pod baker" in refused.stderr
+
+
+def test_logs_without_anybody_who_runs_containers_say_so(user: User) -> None:
+    user.kubectl("apply", "-f", "-", stdin=POD)
+
+    refused = user.attempt("kubectl", "logs", "baker")
+
+    assert refused.returncode == 1
+    assert "this cluster runs no containers" in refused.stderr

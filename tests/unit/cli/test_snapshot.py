@@ -1,0 +1,112 @@
+"""``dra-kit snapshot``, and explanations from what it saved."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dra_kit.apiserver import run_in_thread
+from dra_kit.cli.given_objects import load
+from dra_kit.explain.snapshot import KINDS
+from tests.support.api import Api
+from tests.unit.cli.saved import CLASS, KITCHEN, claim, run, save, slice_of
+
+
+def test_an_explanation_is_the_same_from_a_snapshot(tmp_path: Path) -> None:
+    with Api() as api:
+        config = api.kubeconfig(tmp_path / "kubeconfig")
+        api.put("resourceslices", slice_of("node-1", margherita="mozzarella"))
+        api.put("nodes", KITCHEN[1])
+        api.put("resourceclaims", claim("lunch", held=("node-1", "margherita")))
+        live = run("explain", "claim", "lunch", "--kubeconfig", config)
+
+        saved = run("snapshot", tmp_path / "kitchen.tar.gz", "--kubeconfig", config)
+
+    assert saved.exit_code == 0
+    assert saved.output.startswith("3 objects saved in ")
+    assert run("explain", "claim", "lunch", "--from", tmp_path / "kitchen.tar.gz").output == live.output
+
+
+@pytest.mark.parametrize("name", ["kitchen", "kitchen.tar.gz", "kitchen.tgz"])
+def test_a_snapshot_knows_the_release_and_what_could_not_be_read(tmp_path: Path, name: str) -> None:
+    with Api(minor="36") as api, api.failing(403, "GET", below="/api/v1/nodes"):
+        api.put("resourceslices", slice_of("node-1", margherita="mozzarella"))
+
+        run("snapshot", tmp_path / name, "--alpha", "--kubeconfig", api.kubeconfig(tmp_path / "config"))
+
+    objects = load(tmp_path / name)
+    assert (objects.version, objects.alpha) == ("1.36", True)
+    assert [gap.kind for gap in objects.gaps] == ["Node"]
+    assert [each["metadata"]["name"] for each in objects.documents["ResourceSlice"]] == ["node-1-slice"]
+
+
+def test_a_snapshot_holds_no_secrets(tmp_path: Path) -> None:
+    with run_in_thread() as server:
+        config = tmp_path / "kubeconfig"
+        config.write_text(yaml.safe_dump(server.kubeconfig()))
+
+        assert run("snapshot", tmp_path / "saved", "--kubeconfig", config).exit_code == 0
+
+    lists = [json.loads(file.read_text()) for file in (tmp_path / "saved").glob("*s.json")]
+    assert {item["kind"] for found in lists for item in found["items"]} <= set(KINDS)
+
+
+def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
+    slices = {"apiVersion": "v1", "kind": "List", "items": [slice_of("node-1", margherita="mozzarella")]}
+    classes = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClassList",
+               "items": [{"metadata": CLASS["metadata"], "spec": CLASS["spec"]}]}  # fmt: skip
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "slices.json").write_text(json.dumps(slices))
+    save(tmp_path / "saved" / "rest.yaml", classes, claim("lunch"))
+
+    result = run("explain", "claim", "lunch", "--from", tmp_path / "saved")
+
+    assert result.exit_code == 0
+    assert "✓ default/lunch fits on 1 of 1 node\n" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b"", "holds no objects that a claim could be explained with"),
+        (b"kind: [", "is neither YAML nor JSON"),
+        (b"- 1\n", "is no object; it must have apiVersion, kind and metadata"),
+    ],
+)
+def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path, content: bytes, error: str) -> None:
+    file = tmp_path / "saved.yaml"
+    file.write_bytes(content)
+
+    result = run("explain", "claim", "lunch", "--from", file)
+
+    assert result.exit_code == 2
+    assert error in result.output
+
+
+def test_a_broken_archive_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "saved.tar.gz"
+    file.write_bytes(b"no archive")
+
+    assert "is no archive of dra-kit snapshot" in run("explain", "claim", "lunch", "--from", file).output
+
+
+def test_a_snapshot_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with Api() as api:
+        result = run("snapshot", tmp_path / "file", "--kubeconfig", api.kubeconfig(tmp_path / "config"))
+
+    assert result.exit_code == 2
+    assert "file: File exists" in result.output or "Not a directory" in result.output
+
+
+def test_an_archive_can_be_unpacked(tmp_path: Path) -> None:
+    with Api() as api:
+        api.put("resourceclaims", claim("lunch"))
+        run("snapshot", tmp_path / "saved.tgz", "--kubeconfig", api.kubeconfig(tmp_path / "config"))
+
+    with tarfile.open(tmp_path / "saved.tgz") as archive:
+        assert "resourceclaims.json" in archive.getnames()

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.explain.snapshot import Objects, reduced
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "guest",
+        "namespace": "default",
+        "uid": "1",
+        "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "hunter2", "note": "hunter2"},
+        "managedFields": [{"manager": "hunter2"}],
+    },
+    "spec": {
+        "nodeName": "node-1",
+        "containers": [
+            {
+                "name": "main",
+                "image": "hunter2",
+                "command": ["hunter2"],
+                "args": ["hunter2"],
+                "env": [{"name": "PASSWORD", "value": "hunter2"}],
+                "resources": {"requests": {"cpu": "1"}, "claims": [{"name": "pizza"}]},
+            }
+        ],
+        "resourceClaims": [{"name": "pizza", "resourceClaimName": "lunch"}],
+        "volumes": [{"name": "hunter2"}],
+    },
+    "status": {"phase": "Running", "podIP": "hunter2", "containerStatuses": [{"image": "hunter2"}]},
+}
+
+
+def test_of_pods_nothing_that_might_be_secret_is_kept() -> None:
+    kept = reduced("Pod", POD)
+
+    assert "hunter2" not in json.dumps(kept)
+    assert kept["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+    assert kept["spec"]["resourceClaims"] == POD["spec"]["resourceClaims"]  # type: ignore[index]
+    assert kept["status"] == {"phase": "Running"}
+
+
+def test_of_nodes_labels_taints_and_what_they_can_allocate_are_kept() -> None:
+    node = {
+        "metadata": {"name": "node-1", "labels": {"rack": "r1"}},
+        "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "podCIDR": "10.0.0.0/24"},
+        "status": {"allocatable": {"cpu": "4"}, "addresses": [{"address": "10.0.0.1"}], "declaredFeatures": ["A"]},
+    }
+
+    kept = reduced("Node", node)
+
+    assert kept["metadata"] == {"name": "node-1", "labels": {"rack": "r1"}}
+    assert kept["spec"] == {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    assert kept["status"] == {"allocatable": {"cpu": "4"}, "declaredFeatures": ["A"]}
+
+
+def test_what_claims_and_slices_say_is_kept() -> None:
+    slice_ = {"metadata": {"name": "s"}, "spec": {"driver": "d", "devices": [{"name": "a"}]}, "kind": "ResourceSlice"}
+
+    assert reduced("ResourceSlice", slice_)["spec"] == slice_["spec"]
+
+
+def test_objects_of_a_manifest_replace_those_of_the_same_name() -> None:
+    def claim(name: str, note: str) -> dict[str, object]:
+        return {"metadata": {"name": name, "namespace": "default"}, "note": note}
+
+    objects = Objects({"ResourceClaim": [claim("a", "old"), claim("b", "old")]}, "1.37")
+
+    found = objects.with_({"ResourceClaim": [claim("b", "new")]}).documents["ResourceClaim"]
+
+    assert [(each["metadata"]["name"], each["note"]) for each in found] == [("a", "old"), ("b", "new")]
+
+
+@pytest.mark.parametrize("version", ["1.33", "v2.0", "nonsense"])
+def test_a_release_that_is_not_supported_is_refused(version: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"1\.34|no Kubernetes release"):
+        Objects({}, version).cluster()
+
+
+@pytest.mark.parametrize("version", ["1.34", "v1.36.2", "1.37+", "1.40"])
+def test_releases_are_told_by_their_minor_version(version: str) -> None:
+    assert Objects({}, version).cluster().gates.admin_access
+
+
+def test_an_object_that_no_api_server_stores_is_named() -> None:
+    broken = {"metadata": {"name": "s"}, "spec": {"devices": "none"}}
+
+    with pytest.raises(ConfigurationError, match=r"ResourceSlice s: spec\.devices: "):
+        Objects({"ResourceSlice": [broken]}, "1.37").cluster()

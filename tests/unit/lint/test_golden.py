@@ -1,0 +1,77 @@
+"""Verdicts of a real API server: what it accepts has no errors, and what it refuses has one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_kit.lint.check import check
+from dra_kit.lint.documents import SourceFile
+from dra_kit.lint.finding import Finding
+from dra_kit.lint.rules import GROUPS
+from dra_kit.lint.surroundings import Surroundings
+from dra_kit.resource.gates import FeatureGates
+from tests.golden.api_client import expand
+from tests.golden.files import read
+
+FOLDER = Path(__file__).parents[2] / "data" / "golden" / "api"
+GATES = {"default": FeatureGates.default(), "alpha": FeatureGates.alpha()}
+EACH = 6
+"""Of so many recorded requests one is looked at."""
+
+FILES = {"claims": 0.94, "classes": 0.85, "slices": 0.97, "templates": 0.94, "taintrules": 0.85, "poolstatus": 0.99}
+"""The least share of refusals that must be found. Not looked for are: finalizers, owners, the total size of
+annotations, labels of the namespace, and bodies that are no objects."""
+
+STRUCTURE = {rule.id for rule in (*GROUPS["Files"], *GROUPS["Structure"])} | {"cel-compile", "cel-cost"}
+
+
+def creations(name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Lines and their first steps, where that creates an object from JSON."""
+    for line in read(FOLDER / f"A-{name}.jsonl.gz")[::EACH]:
+        whole = expand(line)
+        step = whole["steps"][0]
+        if step["method"] == "POST" and step.get("contentType", "application/json") == "application/json":
+            yield whole, step
+
+
+def errors(line: dict[str, Any], step: dict[str, Any]) -> list[Finding]:
+    text = step["rawBody"] if "rawBody" in step else json.dumps(step["body"])
+    findings = check([SourceFile("f.json", text)], Surroundings(gates=GATES[line["gates"]])).findings
+    return [finding for finding in findings if finding.level == "error"]
+
+
+def is_strict(line: dict[str, Any], step: dict[str, Any]) -> bool:
+    """Whether kubectl, which has unknown and duplicate fields refused, would see the same answer."""
+    lenient = any(
+        word in warning for warning in step.get("warnings", ()) for word in ("unknown field", "duplicate field")
+    )
+    # the URL tells the server what an object is that does not say so itself
+    untold = line["id"].partition("@")[0].endswith(("no-type", "no-kind", "no-version"))
+    return not lenient and not untold and "fieldValidation=Ignore" not in step.get("query", "")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_the_api_server_accepts_is_no_error(name: str) -> None:
+    accepted = [(line, step) for line, step in creations(name) if step["status"] == 201 and is_strict(line, step)]
+    wrong = {
+        line["id"]: [finding.message for finding in found]
+        for line, step in accepted
+        if (found := [finding for finding in errors(line, step) if finding.rule in STRUCTURE])
+    }
+    assert accepted
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(("name", "share"), FILES.items())
+def test_what_the_api_server_refuses_is_an_error(name: str, share: float) -> None:
+    refused = [(line, step) for line, step in creations(name) if step["status"] in {400, 422}]
+    refused = [(line, step) for line, step in refused if "/body/" not in line["id"]]
+    missed = [line["id"] for line, step in refused if not errors(line, step)]
+    print(f"{name}: {len(refused) - len(missed)} of {len(refused)} refusals are found")
+    assert refused
+    assert len(missed) <= (1 - share) * len(refused), missed

@@ -1,0 +1,84 @@
+"""The API server's rules, told at the place in the file."""
+
+from __future__ import annotations
+
+import pytest
+
+from dra_kit.lint.surroundings import Surroundings
+from dra_kit.resource.gates import FeatureGates
+from tests.unit.lint.texts import GUARD, claim, device_class, found, rules, underlined
+
+ALPHA = Surroundings(gates=FeatureGates.alpha())
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        (claim("deviceClassName: gpu\nallocationMode: Every"), "Every", 'supported values: "All", "ExactCount"'),
+        (claim("deviceClassName: gpu\nallocationMode: All\ncount: 2"), "2", "must not be specified when"),
+        (claim("deviceClassName: Big_GPU"), "Big_GPU", "a lowercase RFC 1123 subdomain"),
+        (claim("count: 1"), "exactly", "deviceClassName: Required value"),
+        (claim(extra="constraints: [{matchAttribute: numa}]"), "numa", "must be a domain and a name"),
+        (claim(extra="constraints: [{requests: [gpuu], matchAttribute: a/b}]"), "gpuu", "must be the name of"),
+        (claim(extra="config: [{opaque: {driver: gpu.example.com}}]"), "opaque", "parameters: Required value"),
+        (claim(name="Lunch"), "Lunch", "metadata.name: Invalid value"),
+        (claim(name="lunch, labels: {a b: c}"), "c", "name part must consist of"),
+        (device_class(name='""'), '""', "name or generateName is required"),
+        (device_class(*["true"] * 33), "selectors", "Too many: 33: must have at most 32 items"),
+    ],
+)  # fmt: skip
+def test_what_the_api_server_refuses_is_an_error_at_its_place(text: str, where: str, message: str) -> None:
+    (finding,) = [one for one in found(text) if one.rule != "unused-request"]
+    assert finding.rule == "invalid-value"
+    assert message in finding.message
+    assert underlined(finding) == where
+
+
+def test_slices_taint_rules_and_templates_are_checked_too() -> None:
+    slice_ = """
+        apiVersion: resource.k8s.io/v1
+        kind: ResourceSlice
+        metadata: {name: s}
+        spec:
+          driver: gpu.example.com
+          nodeName: node-1
+          pool: {name: node-1, resourceSliceCount: 0}
+          devices: [{name: GPU-0}]
+    """
+    assert [finding.path for finding in found(slice_)] == ["spec.pool.resourceSliceCount", "spec.devices[0].name"]
+    rule = """
+        apiVersion: resource.k8s.io/v1
+        kind: DeviceTaintRule
+        metadata: {name: r}
+        spec: {deviceSelector: {pool: p}, taint: {key: a, effect: Sometimes}}
+    """
+    assert [finding.path for finding in found(rule)] == ["spec.taint.effect"]
+    template = claim("deviceClassName: gpu\nallocationMode: Al", kind="ResourceClaimTemplate")
+    assert [finding.path for finding in found(template)] == ["spec.spec.devices.requests[0].exactly.allocationMode"]
+
+
+DERIVED = claim(
+    "deviceClassName: gpu\nderivedAttributes: [{name: a/b, expression: 'device.driver ='}]",
+    extra="constraints: [{matchAttribute: a/b}]",
+)
+
+
+def test_a_field_that_a_server_drops_is_told_and_not_checked() -> None:
+    (finding,) = found(DERIVED)
+    assert (finding.rule, finding.level, underlined(finding)) == ("feature-gate", "warning", "derivedAttributes")
+
+
+def test_with_alpha_features_it_is_checked() -> None:
+    assert rules(DERIVED, ALPHA) == ["single-equals"]
+
+
+@pytest.mark.parametrize("expression", ['""', "~"])
+def test_an_empty_expression_is_told_as_the_server_tells_it(expression: str) -> None:
+    text = claim(f"deviceClassName: gpu\nselectors: [{{cel: {{expression: {expression}}}}}]")
+    (finding,) = found(text)
+    assert "expression: Invalid value" in finding.message
+
+
+def test_expressions_are_told_once() -> None:
+    assert rules(device_class(f"{GUARD} && x")) == ["cel-compile"]
+    assert rules(device_class(f"{GUARD} // {'x' * 10_240}")) == ["cel-cost"]

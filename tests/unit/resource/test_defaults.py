@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from dra_kit.resource.conversion import V1, V1BETA1
+from dra_kit.resource.defaults import fill_in_defaults
+
+NOW = "2026-01-02T03:04:05Z"
+
+
+def _filled(obj: dict[str, Any], kind: str, api_version: str = V1) -> dict[str, Any]:
+    filled = copy.deepcopy(obj)
+    fill_in_defaults(filled, kind, api_version, NOW)
+    again = copy.deepcopy(filled)
+    fill_in_defaults(again, kind, api_version, "2030-01-01T00:00:00Z")
+    assert again == filled
+    return filled
+
+
+def _requests(*requests: dict[str, Any]) -> dict[str, Any]:
+    return {"devices": {"requests": list(requests)}}
+
+
+ONE = {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}
+
+
+def test_a_request_is_for_one_device() -> None:
+    spec = _requests(
+        {"name": "a", "exactly": {"deviceClassName": "c"}},
+        {"name": "b", "firstAvailable": [{"name": "x", "deviceClassName": "c"}]},
+    )
+    filled = _requests({"name": "a", "exactly": ONE}, {"name": "b", "firstAvailable": [{"name": "x", **ONE}]})
+
+    assert _filled({"spec": spec}, "ResourceClaim") == {"spec": filled}
+    assert _filled({"spec": {"spec": spec}}, "ResourceClaimTemplate") == {"spec": {"spec": filled}}
+
+
+def test_a_request_for_all_devices_has_no_count() -> None:
+    body = {"deviceClassName": "c", "allocationMode": "All"}
+
+    assert _filled({"spec": _requests({"name": "a", "exactly": body})}, "ResourceClaim")["spec"] == _requests(
+        {"name": "a", "exactly": body}
+    )
+
+
+def test_in_v1beta1_the_request_itself_is_filled_in_if_it_names_a_class() -> None:
+    spec = _requests({"name": "a", "deviceClassName": "c"}, {"name": "b"})
+
+    filled = _filled({"spec": spec}, "ResourceClaim", V1BETA1)
+
+    assert filled["spec"] == _requests({"name": "a", **ONE}, {"name": "b"})
+
+
+def test_a_toleration_compares_values() -> None:
+    spec = _requests({"name": "a", "exactly": {**ONE, "tolerations": [{"key": "k"}, {"operator": "Exists"}]}})
+
+    request = _filled({"spec": spec}, "ResourceClaim")["spec"]["devices"]["requests"][0]
+
+    assert request["exactly"]["tolerations"] == [{"key": "k", "operator": "Equal"}, {"operator": "Exists"}]
+
+
+@pytest.mark.parametrize("api_version", [V1, V1BETA1])
+def test_a_taint_without_a_time_was_added_now(api_version: str) -> None:
+    taints = [{"key": "k"}, {"key": "l", "timeAdded": "2020-01-01T00:00:00Z"}, {"key": "m", "timeAdded": None}]
+    device = {"name": "a", "basic": {"taints": taints}} if api_version == V1BETA1 else {"name": "a", "taints": taints}
+
+    filled = _filled({"spec": {"devices": [device]}}, "ResourceSlice", api_version)["spec"]["devices"][0]
+
+    times = [taint["timeAdded"] for taint in (filled.get("basic") or filled)["taints"]]
+    assert times == [NOW, "2020-01-01T00:00:00Z", NOW]
+
+
+def test_a_rules_taint_without_a_time_was_added_now() -> None:
+    filled = _filled({"spec": {"taint": {"key": "k"}}}, "DeviceTaintRule")
+
+    assert filled == {"spec": {"taint": {"key": "k", "timeAdded": NOW}}}
+
+
+def test_a_question_about_pools_is_about_a_hundred() -> None:
+    assert _filled({"spec": {}}, "ResourcePoolStatusRequest") == {"spec": {"limit": 100}}
+    assert _filled({"spec": {"limit": 3}}, "ResourcePoolStatusRequest") == {"spec": {"limit": 3}}

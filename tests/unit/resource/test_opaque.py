@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import copy
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.resource import v1
+from dra_kit.resource.opaque import MAX_LENGTH, RawObject, size
+from dra_kit.resource.validation.opaque import validate_opaque
+
+_OBJECTS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=4)
+
+
+def _raw(text: str) -> RawObject:
+    return RawObject(json.loads(text), text)
+
+
+@given(_OBJECTS, st.sampled_from([None, 1, 4]))
+def test_a_raw_object_is_as_long_as_its_text(value: dict[str, object], indent: int | None) -> None:
+    text = json.dumps(value, indent=indent)
+
+    assert size(_raw(text)) == len(text.encode())
+
+
+@given(_OBJECTS)
+def test_any_other_is_as_long_as_its_compact_json(value: dict[str, object]) -> None:
+    assert size(value) == len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def test_raw_objects_are_equal_when_their_texts_are() -> None:
+    assert _raw('{"a":1}') == _raw('{"a":1}')
+    assert _raw('{"a":1}') != _raw('{"a": 1}')
+    assert _raw('{"a":1}') != _raw('{"a":1.0}')
+    assert _raw('{"a": 1}') == {"a": 1}
+    assert copy.deepcopy(_raw('{"a": 1}')) == _raw('{"a": 1}')
+
+
+def test_a_model_keeps_the_text() -> None:
+    texts = ('{"a": 1}', '{"a":1}')
+
+    spaced, compact = (v1.OpaqueDeviceConfiguration(driver="d", parameters=_raw(text)) for text in texts)
+
+    assert size(spaced.parameters) == size(compact.parameters) + 1
+    assert spaced != compact
+
+
+def test_white_space_counts_towards_the_limit_of_what_is_sent() -> None:
+    limit = '{"x":' + " " * (MAX_LENGTH - 7) + "1}"
+
+    def problems(text: str) -> list[str]:
+        entry = v1.OpaqueDeviceConfiguration(driver="d.example", parameters=_raw(text))
+        return [str(error) for error in validate_opaque(entry, "config[0]")]
+
+    assert problems(limit) == []
+    assert problems(f"{limit[:-1]} }}") == ["config[0].opaque.parameters: Too long: may not be more than 10240 bytes"]

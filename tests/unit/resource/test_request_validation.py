@@ -1,0 +1,225 @@
+"""Rules for claims, templates and classes beyond what recorded answers tell; measured on kube-apiserver 1.37.1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.resource import v1, v1alpha3
+from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.validation.claim_status import validate_claim_status
+from dra_kit.resource.validation.claims import validate_claim_spec, validate_claim_spec_update
+from dra_kit.resource.validation.classes import validate_class
+from dra_kit.resource.validation.pool_status import validate_pool_status, validate_pool_status_request
+from dra_kit.resource.validation.taint_rules import validate_taint_rule
+from dra_kit.resource.validation.templates import validate_template_update
+
+ALPHA = FeatureGates.alpha()
+
+
+def _spec(*requests: dict[str, Any], **devices: Any) -> v1.ResourceClaimSpec:
+    return v1.ResourceClaimSpec.model_validate({"devices": {"requests": requests, **devices}})
+
+
+def _exactly(**body: Any) -> dict[str, Any]:
+    mode = {"allocationMode": "ExactCount", "count": 1}
+    return {"name": "r", "exactly": {"deviceClassName": "c", **mode, **body}}
+
+
+def _selector(expression: str) -> dict[str, Any]:
+    return {"cel": {"expression": expression}}
+
+
+def _errors(spec: v1.ResourceClaimSpec, gates: FeatureGates = ALPHA) -> list[tuple[str, str]]:
+    return [(error.path, error.kind.name) for error in validate_claim_spec(spec, gates)]
+
+
+DERIVED = "spec.devices.requests[0].exactly.derivedAttributes"
+
+
+def test_an_attribute_that_no_constraint_compares_may_not_be_derived() -> None:
+    request = _exactly(derivedAttributes=[{"name": "a.b/x", "expression": "1"}])
+
+    assert _errors(_spec(request)) == [(f"{DERIVED}[0].name", "INVALID")]
+    assert _errors(_spec(request, constraints=[{"requests": ["r"], "matchAttribute": "a.b/x"}])) == []
+    assert _errors(_spec(request, constraints=[{"distinctAttribute": "a.b/x"}])) == []
+
+
+def test_a_constraint_on_another_request_does_not_count() -> None:
+    requests = (_exactly(derivedAttributes=[{"name": "a.b/x", "expression": "1"}]), {**_exactly(), "name": "q"})
+
+    errors = _errors(_spec(*requests, constraints=[{"requests": ["q"], "matchAttribute": "a.b/x"}]))
+
+    assert errors == [(f"{DERIVED}[0].name", "INVALID")]
+
+
+def test_of_too_many_derived_attributes_only_hand_written_rules_look_at_the_items() -> None:
+    attributes = [{"name": f"x{i}", "expression": "" if i else "("} for i in range(33)]
+    constraints = [{"matchAttribute": f"x{i}"} for i in range(32)]
+    errors = _errors(_spec(_exactly(derivedAttributes=attributes), constraints=constraints))
+
+    assert [error for error in errors if error[0].startswith(DERIVED)] == [
+        (f"{DERIVED}[0].expression", "INVALID"), (f"{DERIVED}[32].name", "INVALID"), (DERIVED, "TOO_MANY"),
+    ]  # fmt: skip
+
+
+def test_a_request_in_two_ways_is_not_looked_into() -> None:
+    both = {**_exactly(deviceClassName="C"), "firstAvailable": [{"name": "A", "allocationMode": "ExactCount"}]}
+
+    errors = _errors(_spec(both))
+
+    assert sorted(errors) == [
+        ("spec.devices.requests[0]", "INVALID"),
+        ("spec.devices.requests[0].firstAvailable[0].deviceClassName", "REQUIRED"),
+    ]
+
+
+def test_without_consumable_capacity_a_constraint_needs_an_attribute_to_match() -> None:
+    spec = _spec(_exactly(), constraints=[{}])
+
+    assert _errors(spec) == [("spec.devices.constraints[0]", "REQUIRED")]
+    assert _errors(spec, ALPHA.without("DRAConsumableCapacity")) == [
+        ("spec.devices.constraints[0].matchAttribute", "REQUIRED")
+    ]
+
+
+@pytest.mark.parametrize(("on", "kinds"), [(True, []), (False, ["INVALID"])])
+def test_what_an_expression_may_use_depends_on_the_gates(on: bool, kinds: list[str]) -> None:
+    gates = ALPHA if on else FeatureGates.default()
+    expression = "device.attributes['d.example'].x.includes('y')"
+
+    assert [kind for _, kind in _errors(_spec(_exactly(selectors=[_selector(expression)])), gates)] == kinds
+
+
+def test_a_compile_error_shows_the_place() -> None:
+    spec = _spec(_exactly(selectors=[_selector("true &&\n  device.driver == 1")]))
+
+    (error,) = validate_claim_spec(spec)
+
+    assert error.detail == (
+        "compilation failed: ERROR: <input>:2:17: found no matching overload for '_==_' applied to '(string, int)'\n"
+        " |   device.driver == 1\n | ................^"
+    )
+
+
+def test_the_spec_of_a_claim_stays() -> None:
+    one, other = _spec(_exactly()), _spec(_exactly(count=2))
+
+    assert validate_claim_spec_update(one, one.model_copy()) == []
+    assert [str(error) for error in validate_claim_spec_update(one, other)] == [
+        "spec: Invalid value: null: field is immutable"
+    ]
+
+
+def test_a_changed_template_is_shown_as_a_go_struct() -> None:
+    old, new = (
+        v1.ResourceClaimTemplate.model_validate({"spec": {"metadata": {"labels": {"a": "b"}}, "spec": spec}})
+        for spec in (_spec(_exactly()), _spec(_exactly(count=2)))
+    )
+
+    (error,) = validate_template_update(new, old)
+
+    assert error.body.startswith(
+        'Invalid value: {"labels":{"a":"b"},"Spec":{"Devices":{"Requests":[{"Name":"r","Exactly":'
+    )
+    assert '"Count":2,"AdminAccess":null,"Tolerations":null' in error.body
+
+
+def _class(*selectors: str, config: object = None) -> v1.DeviceClass:
+    spec = {"selectors": [_selector(text) for text in selectors], "config": config or []}
+    return v1.DeviceClass.model_validate({"metadata": {"name": "c"}, "spec": spec})
+
+
+def test_selectors_that_stay_in_a_class_compile_as_stored_ones() -> None:
+    old = _class("device.attributes['d.example'].x.includes('y')")
+
+    assert [error.path for error in validate_class(old)] == ["spec.selectors[0].cel.expression"]
+    assert validate_class(old, old) == []
+    changed = _class(old.spec.selectors[0].cel.expression if old.spec.selectors[0].cel else "", "true")
+    assert [error.path for error in validate_class(changed, old)] == ["spec.selectors[0].cel.expression"]
+
+
+def test_configuration_that_stays_in_a_class_may_be_too_long() -> None:
+    old = _class(config=[{"opaque": {"driver": "d.example", "parameters": {"x": "y" * 10240}}}])
+
+    assert [error.kind.name for error in validate_class(old)] == ["TOO_LONG"]
+    assert validate_class(old, old) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "problems"),
+    [
+        ("example.com/gpu", 0),
+        ("gpu", 1),
+        ("kubernetes.io/gpu", 1),
+        ("requests.x/gpu", 1),
+        ("", 2),
+        ("requests.A b/c", 2),
+    ],
+)
+def test_extended_resources_have_a_domain_of_their_own(name: str, problems: int) -> None:
+    device_class = v1.DeviceClass.model_validate({"metadata": {"name": "c"}, "spec": {"extendedResourceName": name}})
+
+    assert [error.path for error in validate_class(device_class)] == ["spec.extendedResourceName"] * problems
+
+
+def test_an_unknown_effect_that_stays_in_a_rule_is_tolerated() -> None:
+    rule = v1.DeviceTaintRule.model_validate({"spec": {"taint": {"key": "k", "effect": "Future"}}})
+
+    assert [error.path for error in validate_taint_rule(rule)] == ["spec.taint.effect"]
+    assert validate_taint_rule(rule, rule) == []
+
+
+RESULT = {"request": "r", "driver": "d.example", "pool": "p", "device": "x"}
+
+
+def _claim(**status: Any) -> v1.ResourceClaim:
+    return v1.ResourceClaim(
+        metadata=v1.ObjectMeta(name="c"), spec=_spec(_exactly()), status=v1.ResourceClaimStatus.model_validate(status)
+    )
+
+
+def test_an_allocation_is_looked_at_only_when_it_is_new() -> None:
+    claim = _claim(allocation={"devices": {"results": [{**RESULT, "request": "q"}]}})
+
+    assert [error.path for error in validate_claim_status(claim, (), v1.ResourceClaimStatus())] == [
+        "status.allocation.devices.results[0].request"
+    ]
+    assert validate_claim_status(claim, (), claim.status) == []
+
+
+def test_an_allocation_does_not_change_but_may_go() -> None:
+    old = _claim(allocation={"devices": {"results": [RESULT]}})
+    new = _claim(allocation={"devices": {"results": [{**RESULT, "device": "y"}]}})
+
+    assert [str(error) for error in validate_claim_status(new, (), old.status)] == [
+        "status.allocation: Invalid value: null: field cannot be modified once set"
+    ]
+    assert validate_claim_status(_claim(), (), old.status) == []
+
+
+def test_a_claim_that_is_being_deleted_gets_no_new_consumers() -> None:
+    users = [{"resource": "pods", "name": name, "uid": name} for name in ("a", "b")]
+    allocation = {"devices": {"results": [RESULT]}}
+    old = _claim(allocation=allocation, reservedFor=users[:1])
+    new = _claim(allocation=allocation, reservedFor=users)
+    deleted = new.model_copy(update={"metadata": v1.ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z")})
+
+    assert validate_claim_status(new, (), old.status) == []
+    assert [error.path for error in validate_claim_status(deleted, (), old.status)] == ["status.reservedFor"]
+
+
+def test_an_answer_about_pools_is_given_once() -> None:
+    status = {"poolCount": 1}
+
+    assert validate_pool_status(status, None) == []
+    assert validate_pool_status(status, status) == []
+    assert [error.path for error in validate_pool_status({"poolCount": 2}, status)] == ["status"]
+
+
+def test_a_question_about_pools_may_name_a_driver_of_more_than_63_bytes() -> None:
+    driver = ".".join(["d" * 30] * 4)
+    question = v1alpha3.ResourcePoolStatusRequest.model_validate({"spec": {"driver": driver, "limit": 1}})
+
+    assert validate_pool_status_request(question) == []

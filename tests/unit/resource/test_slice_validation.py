@@ -1,0 +1,131 @@
+"""Rules for slices beyond what recorded answers tell; measured on kube-apiserver 1.37.1."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.resource import v1
+from dra_kit.resource.fielderror import FieldError
+from dra_kit.resource.validation import validate_slice
+
+
+def _slice(*devices: dict[str, Any], **spec: Any) -> v1.ResourceSlice:
+    pool = {"name": "p", "generation": 1, "resourceSliceCount": 1}
+    named = [{"name": f"d{i}", **device} for i, device in enumerate(devices)]
+    content = {"driver": "d.example", "nodeName": "n", "pool": pool, **({"devices": named} if named else {}), **spec}
+    return v1.ResourceSlice.model_validate({"spec": content})
+
+
+def _found(errors: list[FieldError]) -> list[tuple[str, str]]:
+    return [(error.path.removeprefix("spec.devices[0]."), error.kind.name) for error in errors]
+
+
+def _policy(capacity: str, default: str, **bounds: str) -> dict[str, Any]:
+    policy = {"default": default, "validRange": bounds}
+    return {"allowMultipleAllocations": True, "capacity": {"m": {"value": capacity, "requestPolicy": policy}}}
+
+
+RANGE = "capacity[m].requestPolicy.validRange"
+
+
+def test_a_list_of_conditions_that_is_too_long_still_tells_what_comes_twice() -> None:
+    device = {"bindingConditions": ["a", "b", "c", "a", "A b"], "bindingFailureConditions": ["z", "y", "x", "w", "a"]}
+
+    assert sorted(_found(validate_slice(_slice(device)))) == [
+        ("bindingConditions", "TOO_MANY"),
+        ("bindingConditions[3]", "DUPLICATE"),
+        ("bindingFailureConditions", "TOO_MANY"),
+        ("bindingFailureConditions[4]", "INVALID"),
+    ]
+
+
+def test_of_too_many_taints_only_the_effects_are_looked_at() -> None:
+    errors = validate_slice(_slice({"taints": [{"key": "A b", "effect": "x"}] * 17}))
+
+    assert _found(errors) == [("taints", "TOO_MANY"), *[(f"taints[{i}].effect", "UNSUPPORTED") for i in range(17)]]
+
+
+def test_of_too_many_counters_the_names_are_looked_at() -> None:
+    counters = {f"C{i}": {"value": "1"} for i in range(33)}
+    errors = validate_slice(_slice({"consumesCounters": [{"counterSet": "s", "counters": counters}]}))
+
+    assert _found(errors) == [
+        ("consumesCounters[0].counters", "TOO_MANY"), *[("consumesCounters[0].counters", "INVALID")] * 33,
+    ]  # fmt: skip
+
+
+def test_an_empty_list_beside_a_value_is_a_second_value() -> None:
+    (empty, two) = validate_slice(_slice({"attributes": {"a": {"string": "x", "ints": []}}}))
+
+    assert (empty.path, two.path) == ("spec.devices[0].attributes[a].ints", "spec.devices[0].attributes[a]")
+    assert two.detail == "exactly one value must be specified"
+
+
+def test_devices_are_not_asked_for_an_attribute_whose_name_is_wrong() -> None:
+    device = {"consumesCounters": [{"counterSet": "s", "counters": {"c": {"value": "1"}}}]}
+
+    assert _found(validate_slice(_slice(device, partitionTypeAttribute="profile"))) == [
+        ("spec.partitionTypeAttribute", "INVALID")
+    ]
+
+
+@pytest.mark.parametrize("field", [{"taints": [{"key": "k", "effect": "Future"}]}, _policy("1", "2", min="2")])
+def test_what_stays_of_taints_and_capacities_is_not_looked_at_again(field: dict[str, Any]) -> None:
+    old, moved = _slice(field), _slice({}, field)
+
+    assert len(validate_slice(old)) == 1
+    assert validate_slice(old, old=old) == []
+    assert len(validate_slice(moved, old=old)) == 1
+
+
+def test_driver_pool_and_node_stay() -> None:
+    old = _slice()
+    new = _slice(driver="e.example", nodeName="m", pool={"name": "q", "generation": 2, "resourceSliceCount": 1})
+
+    assert [error.path for error in validate_slice(new, old=old)] == ["spec.pool.name", "spec.driver", "spec.nodeName"]
+
+
+@pytest.mark.parametrize(
+    ("device", "fractional", "expected"),
+    [
+        (_policy("6", "500m", min="500m", max="3", step="500m"), True, []),
+        (_policy("6", "750m", min="500m", max="3", step="500m"), True, [(f"{RANGE}.step", "INVALID")]),
+        (_policy("6", "750m", min="500m", max="3", step="500m"), False, []),  # rounded up to 1, 1, 3 and 1
+        (_policy("6", "1", min="100u"), True, [(f"{RANGE}.min", "INVALID")]),
+        (_policy("6", "1", min="100u"), False, []),
+        (_policy("900m", "500m", min="500m", step="500m"), True, [(f"{RANGE}.step", "INVALID")]),
+        (_policy("10", "1", min="-500m", step="500m"), True, []),
+        (_policy("10", "1", min="-1", step="1"), True, [(f"{RANGE}.min", "INVALID")]),
+    ],
+)
+def test_fractional_ranges(device: dict[str, Any], fractional: bool, expected: list[tuple[str, str]]) -> None:
+    assert _found(validate_slice(_slice(device), fractional_ranges=fractional)) == expected
+
+
+@given(
+    lowest=st.integers(0, 5000), step=st.integers(1, 2000), steps=st.integers(1, 50), chosen=st.integers(0, 50),
+    offset=st.integers(0, 1999),
+)  # fmt: skip
+def test_a_range_in_thousandths_admits_its_steps_and_nothing_between(
+    lowest: int, step: int, steps: int, chosen: int, offset: int
+) -> None:
+    highest = lowest + step * steps
+    default = lowest + step * min(chosen, steps) + offset % step
+    amounts = {"min": lowest, "max": highest, "step": step}
+    # a fraction somewhere is what makes the server count thousandths
+    device = _policy("1000000", f"{default}m", **{name: f"{amount}m" for name, amount in amounts.items()})
+    in_thousandths = any(Decimal(amount) % 1000 for amount in (default, *amounts.values()))
+
+    errors = validate_slice(_slice(device), fractional_ranges=True)
+
+    uneven = offset % step != 0
+    expected = [] if not uneven else [(f"{RANGE}.step", "INVALID")]
+    if default > highest:
+        expected = [(f"{RANGE}.default", "INVALID"), *expected]
+    assert in_thousandths or not uneven
+    assert _found(errors) == expected
