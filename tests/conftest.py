@@ -13,6 +13,30 @@ settings.load_profile("dra-kit")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What the crash tests did, and how far the golden files were agreed with."""
+    _tell_golden_files(terminalreporter)
+    _tell_crashes(terminalreporter)
+
+
+def _tell_golden_files(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many lines of each file agree with Kubernetes; see tests/golden."""
+    files: dict[str, Counter[str]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for name, value in report.user_properties:
+                if name == "golden":
+                    title, agree, total, excused, not_run = value
+                    counts = {"agree": agree, "total": total, "excused": excused, "not run": not_run}
+                    files.setdefault(title, Counter()).update(counts)
+    if not files:
+        return
+    terminalreporter.section("golden files")
+    for title, counts in sorted(files.items()):
+        notes = "".join(f", {counts[what]} {what}" for what in ("excused", "not run") if counts[what])
+        terminalreporter.line(f"{title}: {counts['agree']}/{counts['total']} agree{notes}")
+
+
+def _tell_crashes(terminalreporter: pytest.TerminalReporter) -> None:
     """How often processes were started, called and killed, and where; see tests/crash."""
     totals: Counter[str] = Counter()
     crashes: Counter[str] = Counter()

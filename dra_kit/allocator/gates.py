@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
+from dra_kit.resource.gates import FeatureGates
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -56,6 +58,20 @@ _INCUBATING_FEATURES: Final = _STABLE_FEATURES | {
     "device_binding_and_status",
     "consumable_capacity",
     "fractional_capacity_range",
+}
+_KUBERNETES_NAMES: Final = {
+    "admin_access": ("DRAAdminAccess",),
+    "compatibility_groups": ("DRADeviceCompatibilityGroups",),
+    "consumable_capacity": ("DRAConsumableCapacity",),
+    "derived_attributes": ("DRADerivedAttributes",),
+    "device_binding_and_status": ("DRADeviceBindingConditions", "DRAResourceClaimDeviceStatus"),
+    "device_taint_rules": ("DRADeviceTaintRules",),
+    "device_taints": ("DRADeviceTaints",),
+    "fractional_capacity_range": ("DRAFractionalCapacityRange",),
+    "list_type_attributes": ("DRAListTypeAttributes",),
+    "optional_node_operations": ("DRAOptionalNodeOperations",),
+    "partitionable_devices": ("DRAPartitionableDevices",),
+    "prioritized_list": ("DRAPrioritizedList",),
 }
 # it acts before the allocator, and so chooses none
 _ELSEWHERE: Final = frozenset({"device_taint_rules"})
@@ -113,6 +129,11 @@ class Gates:
             device_taint_rules=release >= 37,
             fractional_capacity_range=release >= 37 and oldest >= 37,
         )
+
+    @classmethod
+    def matching(cls, features: FeatureGates) -> Gates:
+        """The scheduler's gates in a cluster whose API server has these."""
+        return cls(**{gate: all(name in features for name in names) for gate, names in _KUBERNETES_NAMES.items()})
 
     @classmethod
     def alpha(cls) -> Gates:

@@ -116,12 +116,11 @@ class Snapshot:
         known = self._views.get(node.name)
         if known is not None and known[0] is gates and known[1] == node.key:
             return known[2]
-        if gates.variant.counters_everywhere:
-            candidates = self._pools
-        else:
-            candidates = self._by_node.get("", {}) | self._by_node.get(node.name, {})
+        # counter sets of one node may concern all; without the gate their slices concern none
+        everywhere = gates.variant.counters_everywhere and gates.partitionable_devices
+        candidates = self._pools if everywhere else self._by_node.get("", {}) | self._by_node.get(node.name, {})
         view = NodePools(pool_on for pool in candidates.values() if (pool_on := pool.on(node, gates)) is not None)
-        if gates.variant.counters_everywhere:
+        if everywhere:
             # a slice of another node may have changed it: nothing can be kept by node
             return view
         self._views[node.name] = gates, node.key, view

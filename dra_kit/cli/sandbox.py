@@ -18,6 +18,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 
 if TYPE_CHECKING:
+    from dra_kit.resource.gates import FeatureGates
     from dra_kit.sandbox.session import Session
     from dra_kit.sandbox.story import Story
 
@@ -74,6 +75,12 @@ class SandboxCommand(RoleCommand):
 @click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' ends it")
 @click.option("--kubeconfig", type=path(dir_okay=False), help="write the cluster's kubeconfig there")
 @click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io")
+@click.option(
+    "--feature-gates",
+    default="",
+    metavar="NAME=BOOL[,...]",
+    help="switch single features of resource.k8s.io on or off",
+)
 @click.option(
     "--time-scale",
     default=1.0,
@@ -164,7 +171,7 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Ses
         SandboxDriver(drivers, lambda placed: author_settings(drivers[0], placed), device_classes(target), values),
         SandboxSettings(
             nodes=nodes,
-            alpha=options["alpha"],
+            gates=_gates(options["feature_gates"], alpha=options["alpha"]),
             time_scale=options["time_scale"],
             kubeconfig=options["kubeconfig"],
             webhook=options["webhook"],
@@ -180,6 +187,15 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Ses
         LiveView(sys.stdout),
         ready=ready,
     )
+
+
+def _gates(flags: str, *, alpha: bool) -> FeatureGates:
+    from dra_kit.resource.gates import FeatureGates
+
+    try:
+        return (FeatureGates.alpha() if alpha else FeatureGates.default()).switched(flags)
+    except ValueError as error:
+        raise ConfigurationError(f"--feature-gates: {error}") from None
 
 
 def _stories(paths: Sequence[Path]) -> tuple[Story, ...]:

@@ -20,6 +20,23 @@ class PluginConnection:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginCalled:
+    """A call to a driver begins; :class:`ClaimsPrepared` or :class:`ClaimsReleased` tells what came of it.
+
+    Attributes:
+        method: ``NodePrepareResources`` or ``NodeUnprepareResources``.
+        pod_uid: of the pod that the call is for.
+        driver: that is called.
+        claims: of the call.
+    """
+
+    method: str
+    pod_uid: str
+    driver: str
+    claims: tuple[ClaimReference, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimsPrepared:
     """A NodePrepareResources call for a pod, and what came of it.
 
@@ -74,7 +91,7 @@ class SlicesWiped:
 
 
 Activity: TypeAlias = (
-    PluginConnection | ClaimsPrepared | ClaimsReleased | ContainerStarted | ContainerEnded | SlicesWiped
+    PluginConnection | PluginCalled | ClaimsPrepared | ClaimsReleased | ContainerStarted | ContainerEnded | SlicesWiped
 )
 
 Observer: TypeAlias = Callable[[Activity], None]

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from dra_kit.errors import KubeletError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.kubelet.activity import ClaimsPrepared, ClaimsReleased, Observer
+from dra_kit.kubelet.activity import ClaimsPrepared, ClaimsReleased, Observer, PluginCalled
 from dra_kit.kubelet.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.kubelet.plugin import Device, PluginClient
 from dra_kit.kubelet.pods import Object, PodClaim, claim_uses, pod_claims, reference
@@ -97,6 +97,7 @@ class ClaimManager:
         for driver, batch in _batches(waiting, PREPARE):
             begin = time.monotonic()
             references = tuple(info.claim for info in batch)
+            self._observe(PluginCalled(PREPARE, who.uid, driver, references))
             try:
                 devices = await self._plugins.prepare(driver, references)
             except KubeletError as error:
@@ -128,7 +129,7 @@ class ClaimManager:
             if len(alone) < len(mine):
                 self._store()
             for driver, batch in _batches(alone, UNPREPARE):
-                await self._release(driver, tuple(info.claim for info in batch))
+                await self._release(pod_uid, driver, tuple(info.claim for info in batch))
         finally:
             for info in alone:
                 info.releasing = False
@@ -233,8 +234,9 @@ class ClaimManager:
                 self._plugins.plugin(driver)
         return new
 
-    async def _release(self, driver: str, claims: tuple[ClaimReference, ...]) -> None:
+    async def _release(self, pod_uid: str, driver: str, claims: tuple[ClaimReference, ...]) -> None:
         begin = time.monotonic()
+        self._observe(PluginCalled(UNPREPARE, pod_uid, driver, claims))
         try:
             await self._plugins.unprepare(driver, claims)
         except KubeletError as error:

@@ -26,7 +26,7 @@ from dra_kit.kubelet.plugin import CALL_TIMEOUT
 from dra_kit.kubelet.pod_worker import PodServices, PodWorker
 from dra_kit.kubelet.pods import Object
 from dra_kit.kubelet.runtime import ContainerRuntime, PodReference
-from dra_kit.kubelet.wiping import SliceWiper
+from dra_kit.kubelet.wiping import WIPING_DELAY, SliceWiper
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,7 @@ class NodeKubelet:
         capacity: of the Node; None takes this machine's.
         address: of the node and its pods, which have no network of their own.
         call_timeout: seconds for a prepare or unprepare.
+        wiping_delay: seconds that a driver may be without a connection before its slices are deleted; scaled, too.
         optional_operations: the feature gate DRAOptionalNodeOperations, alpha in Kubernetes 1.37.
         observer: is told what the kubelet does, while it does it.
     """
@@ -71,6 +72,7 @@ class NodeKubelet:
         capacity: Mapping[str, str] | None = None,
         address: str = "127.0.0.1",
         call_timeout: float = CALL_TIMEOUT,
+        wiping_delay: float = WIPING_DELAY,
         optional_operations: bool = False,
         observer: Observer = lambda _: None,
     ) -> None:
@@ -85,7 +87,9 @@ class NodeKubelet:
         self._labels = dict(labels or {})
         self._configurator = ContainerConfigurator(client, self._node, cdi_dirs)
         self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
-        self._wiper = SliceWiper(client, node_name, self._connected, time_scale=time_scale, observer=observer)
+        self._wiper = SliceWiper(
+            client, node_name, self._connected, delay=wiping_delay, time_scale=time_scale, observer=observer
+        )
         self._plugins = Kubelet(
             kubelet_dir, call_timeout=call_timeout, time_scale=time_scale, connection_changed=self._wiper.changed
         )
@@ -103,39 +107,39 @@ class NodeKubelet:
         return self._plugins
 
     async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+        await self._recorder.flush(_FLUSH_SECONDS)
+
+    async def start(self) -> None:
+        """Start the kubelet; returns when its node is registered and what was published for it is wiped.
+
+        Raises:
+            KubeError: the API server refused the Node, or is away.
+            KubeletError: the checkpoint is damaged.
+        """
+        if self._life is not None:
+            return
         ready = asyncio.Event()
         self._life = asyncio.create_task(self._live(ready), name=f"kubelet {self.name}")
         waiting = asyncio.ensure_future(ready.wait())
         try:
             await asyncio.wait([self._life, waiting], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await self._stop()
+            await self.stop()
             raise
         finally:
             waiting.cancel()
         if self._life.done():
             self._life.result()
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._stop()
-        await self._recorder.flush(_FLUSH_SECONDS)
-
-    async def restart(self) -> None:
-        """The kubelet ends at once and starts again: its memory is lost, its checkpoint and the containers stay."""
-        await self._stop()
-        await self.__aenter__()
-
-    async def wait(self) -> None:
-        """Returns when the kubelet has ended; raises what made it end, if that was no wish."""
-        if self._life is not None:
-            await asyncio.wait([self._life])
-            if not self._life.cancelled():
-                self._life.result()
-
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """End the kubelet at once, in the middle of whatever it does: its checkpoint and the containers stay."""
         life, self._life = self._life, None
         if life is not None:
             life.cancel()
@@ -143,6 +147,18 @@ class NodeKubelet:
             self._workers.clear()
             if not life.cancelled():
                 life.result()
+
+    async def restart(self) -> None:
+        """The kubelet ends at once and starts again: its memory is lost."""
+        await self.stop()
+        await self.start()
+
+    async def wait(self) -> None:
+        """Returns when the kubelet has ended; raises what made it end, if that was no wish."""
+        if self._life is not None:
+            await asyncio.wait([self._life])
+            if not self._life.cancelled():
+                self._life.result()
 
     async def _live(self, ready: asyncio.Event) -> None:
         (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)

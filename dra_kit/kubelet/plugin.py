@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import grpc.aio
@@ -76,14 +78,12 @@ class PluginClient:
         """
         request = v1.NodePrepareResourcesRequest(claims=_messages(claims))
         answer: v1.NodePrepareResourcesResponse | v1beta1.NodePrepareResourcesResponse
-        try:
+        with _failures("NodePrepareResources"):
             if self.service == "v1.DRAPlugin":
                 answer = await self._v1.NodePrepareResources(request, timeout=self._timeout)
             else:
                 older = v1beta1.NodePrepareResourcesRequest.FromString(request.SerializeToString())
                 answer = await self._v1beta1.NodePrepareResources(older, timeout=self._timeout)
-        except grpc.aio.AioRpcError as error:
-            raise KubeletError(f"NodePrepareResources: {rpc_error_text(error)}") from error
         return {
             uid: PreparedClaim(devices=tuple(map(_device, entry.devices)), error=entry.error)
             for uid, entry in answer.claims.items()
@@ -97,19 +97,34 @@ class PluginClient:
         """
         request = v1.NodeUnprepareResourcesRequest(claims=_messages(claims))
         answer: v1.NodeUnprepareResourcesResponse | v1beta1.NodeUnprepareResourcesResponse
-        try:
+        with _failures("NodeUnprepareResources"):
             if self.service == "v1.DRAPlugin":
                 answer = await self._v1.NodeUnprepareResources(request, timeout=self._timeout)
             else:
                 older = v1beta1.NodeUnprepareResourcesRequest.FromString(request.SerializeToString())
                 answer = await self._v1beta1.NodeUnprepareResources(older, timeout=self._timeout)
-        except grpc.aio.AioRpcError as error:
-            raise KubeletError(f"NodeUnprepareResources: {rpc_error_text(error)}") from error
         return {uid: entry.error for uid, entry in answer.claims.items()}
 
     async def close(self) -> None:
         """Ends the connection; calls in progress fail."""
         await self._channel.close(grace=None)
+
+
+@contextmanager
+def _failures(call: str) -> Iterator[None]:
+    """A call that fails is a KubeletError; so is one that the end of its connection cancels."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise KubeletError(f"{call}: {rpc_error_text(error)}") from error
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # gRPC cancels whoever waits for the answer; in the words of grpc-go
+        raise KubeletError(
+            f"{call}: rpc error: code = Canceled desc = grpc: the client connection is closing"
+        ) from None
 
 
 def check_prepared(

@@ -36,6 +36,7 @@ class SliceWiper:
         client: to delete with.
         node_name: of the slices.
         connected: tells whether a driver has a connection.
+        delay: seconds that a driver may be without one.
         time_scale: all waits are divided by this.
         observer: is told of connections and deletions.
     """
@@ -46,12 +47,14 @@ class SliceWiper:
         node_name: str,
         connected: Callable[[str], bool],
         *,
+        delay: float = WIPING_DELAY,
         time_scale: float,
         observer: Observer,
     ) -> None:
         self._client = client
         self._node_name = node_name
         self._connected = connected
+        self._delay = delay
         self._time_scale = time_scale
         self._observe = observer
         self._known: set[str] = set()
@@ -69,7 +72,7 @@ class SliceWiper:
             self._due.pop(driver, None)
         else:
             self._known.discard(driver)
-            self._due[driver] = time.monotonic() + WIPING_DELAY / self._time_scale
+            self._due[driver] = time.monotonic() + self._delay / self._time_scale
         self._news.set()
 
     async def run(self) -> None:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import shutil
-import tempfile
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from dra_kit.errors import DraKitError, InternalError, SandboxError
+from dra_kit.errors import ConfigurationError, DraKitError, InternalError, SandboxError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.kubelet.activity import Activity
+from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.control_plane import ControlPlane, first_of
+from dra_kit.sandbox.directory import sandbox_directory
 from dra_kit.sandbox.drivers import SandboxDriver, redirected
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.journal import DriverLog
@@ -33,7 +33,6 @@ PUBLISH_SECONDS: Final = 15.0
 """A driver that has published nothing by then has a problem."""
 _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
 _POLL: Final = 0.02
-_LONGEST_BASE: Final = 24  # bytes of TMPDIR: names of nodes, drivers and sockets come behind, 107 in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class SandboxSettings:
 
     Attributes:
         nodes: how many there are: ``node-1``, ``node-2`` ...
-        alpha: all alpha gates of resource.k8s.io are on.
+        gates: feature gates of API server and scheduler.
         time_scale: waits of scheduler, controllers, kubelets and driver are divided by this.
         port: of the API server; 0 for a free one.
         kubeconfig: where to write it; None for the sandbox's own directory.
@@ -52,7 +51,7 @@ class SandboxSettings:
     """
 
     nodes: int = 1
-    alpha: bool = False
+    gates: FeatureGates = field(default_factory=FeatureGates.default)
     time_scale: float = 1.0
     port: int = 0
     kubeconfig: Path | None = None
@@ -73,8 +72,12 @@ class SandboxObserver:
     def started(self, sandbox: Sandbox) -> None:
         """API server, controllers and scheduler run; the nodes come next."""
 
-    def ending(self) -> None:
-        """Everything is taken down from now on."""
+    def ending(self, calls: Sequence[str]) -> None:
+        """Everything is taken down from now on.
+
+        Args:
+            calls: of the driver's code that have not returned, and are waited for a moment.
+        """
 
 
 class Sandbox:
@@ -109,7 +112,7 @@ class Sandbox:
         self.directory = Path()
         self.kubeconfig = Path()
         self.control_plane: Final = ControlPlane(
-            alpha=self._settings.alpha,
+            gates=self._settings.gates,
             time_scale=self._settings.time_scale,
             port=self._settings.port,
             observe=self._decided,
@@ -128,14 +131,15 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        calls = [f"on {node.name}: {call}" for node in self.nodes for call in node.calls()]
         for observer in self._observers:
-            observer.ending()
+            observer.ending(calls)
         # the roles first, all at once: each of them drains
         await asyncio.gather(*(role.stop() for role in self._roles), *(node.stop_driver() for node in self.nodes))
         await self._stack.aclose()
 
     async def _start(self) -> None:
-        self._take_directory()
+        self.directory = self._stack.enter_context(sandbox_directory())
         self._listen_to_driver()
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
@@ -146,7 +150,8 @@ class Sandbox:
         await asyncio.gather(*(self._add_node(number) for number in range(1, self._settings.nodes + 1)))
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
         for node, driver in zip(self.nodes, self._driver.drivers, strict=True):
-            author = redirected(self._driver.settings(node.name), self._settings.edited, node.directory / "files")
+            author = self._driver.settings_on(node.name, node.directory)
+            author = redirected(author, self._settings.edited, node.directory / "files")
             node.start_driver(driver, self.kubeconfig, author)
         await self.control_plane.or_fail(self._ready())
 
@@ -192,18 +197,15 @@ class Sandbox:
         self._stack.callback(root.removeHandler, self.log)
         self._stack.callback(root.setLevel, level)
 
-    def _take_directory(self) -> None:
-        base = tempfile.gettempdir()
-        if len(base) > _LONGEST_BASE:
-            base = "/tmp"  # noqa: S108 - mkdtemp makes a directory of our own in it
-        self.directory = Path(tempfile.mkdtemp(prefix="dra-", dir=base))
-        self._stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
-
     def _write_kubeconfig(self) -> None:
         self.kubeconfig = self._settings.kubeconfig or self.directory / "kubeconfig"
-        self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
         # JSON is YAML
-        self.kubeconfig.write_text(json.dumps(self.control_plane.server.kubeconfig(), indent=2), encoding="utf-8")
+        text = json.dumps(self.control_plane.server.kubeconfig(), indent=2)
+        try:
+            self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+            self.kubeconfig.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(f"kubeconfig {self.kubeconfig} cannot be written: {error.strerror}") from None
         if self._settings.kubeconfig is not None:
             self._stack.callback(self.kubeconfig.unlink, missing_ok=True)
 
@@ -242,8 +244,9 @@ class Sandbox:
         return False
 
     def _why(self, text: str) -> str:
-        problems = self.log.problems[-3:]
-        return f"{text}: {'; '.join(problems) or 'it logged no problem; has discover() yielded an inventory?'}"
+        calls = [line for node in self.nodes for line in node.calls()]
+        problems = [*self.log.problems, *calls][-3:]
+        return f"{text}: {'; '.join(problems) or 'it logged no problem, and discover() has not yielded an inventory'}"
 
     def _decided(self, decision: Decision) -> None:
         for observer in self._observers:

@@ -48,7 +48,7 @@ class ControlPlane:
     """Everything of a cluster but its nodes; an asynchronous context manager that runs it.
 
     Args:
-        alpha: all alpha gates of resource.k8s.io are on.
+        gates: feature gates of API server and scheduler; by default those of a plain Kubernetes.
         time_scale: waits of controllers and scheduler are divided by this.
         port: of the API server; 0 for a free one.
         observe: told of every decision of the scheduler.
@@ -57,16 +57,15 @@ class ControlPlane:
     def __init__(
         self,
         *,
-        alpha: bool = False,
+        gates: FeatureGates | None = None,
         time_scale: float = 1.0,
         port: int = 0,
         observe: Callable[[Decision], None] = lambda _: None,
     ) -> None:
-        self._alpha = alpha
+        self._gates = gates or FeatureGates.default()
         self._time_scale = time_scale
         self._observe = observe
-        gates = FeatureGates.alpha() if alpha else FeatureGates.default()
-        self.server: Final = ApiServer(gates=gates, port=port)
+        self.server: Final = ApiServer(gates=self._gates, port=port)
         self._stack = AsyncExitStack()
         self._work: asyncio.Task[None] | None = None
         self._failure_told = False
@@ -83,7 +82,7 @@ class ControlPlane:
             scheduler = Scheduler(
                 await self.connect("kube-scheduler"),
                 informers,
-                Devices(Gates.alpha() if self._alpha else Gates.of(VERSION)),
+                Devices(Gates.matching(self._gates)),
                 observe=self._observe,
                 time_scale=self._time_scale,
             )

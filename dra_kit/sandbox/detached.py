@@ -85,16 +85,39 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
             start_new_session=True,
             env={**os.environ, STATE_VARIABLE: str(state)},
         )
+    try:
+        _await(state, process, log)
+        return _read(state)
+    except BaseException:
+        _take_down(process)
+        for path in (log, state):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def _await(state: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _START_SECONDS
     while not state.exists():
         if process.poll() is not None or time.monotonic() > end:
-            process.kill()
-            text = log.read_text(encoding="utf-8", errors="replace")
-            log.unlink(missing_ok=True)
-            last = [line for line in text.splitlines() if line.strip()][-3:]
-            raise SandboxError(f"the sandbox did not come up: {' '.join(last) or 'it printed nothing'}")
+            raise SandboxError(f"the sandbox did not come up: {_last_words(log)}")
         time.sleep(_POLL)
-    return _read(state)
+
+
+def _last_words(log: Path) -> str:
+    """The error that a sandbox ended with, or else the last lines that it printed."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return " ".join(errors[-1:] or lines[-3:]) or "it printed nothing"
+
+
+def _take_down(process: subprocess.Popen[bytes]) -> None:
+    """End a sandbox that nobody will know of."""
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def announce(driver: str, kubeconfig: Path) -> None:

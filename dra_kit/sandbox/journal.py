@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from dra_kit.errors import DraKitError
 from dra_kit.process.logging import TextFormatter
 
 _CAPACITY: Final = 20_000  # lines
@@ -44,7 +45,10 @@ class DriverLog(logging.Handler):
 
 def _told(record: logging.LogRecord) -> str:
     text = record.getMessage()
-    if error := getattr(record, "error", None) or (record.exc_info and record.exc_info[1]):
+    raised = record.exc_info[1] if record.exc_info else None
+    if raised is not None and not isinstance(raised, DraKitError):
+        text += f": {type(raised).__name__}: {raised}"
+    elif error := getattr(record, "error", raised):
         text += f": {error}"
     if place := getattr(record, "at", None):
         text += f" at {place}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -21,13 +21,16 @@ from dra_kit.kubelet.activity import (
     ClaimsReleased,
     ContainerEnded,
     ContainerStarted,
+    PluginCalled,
     PluginConnection,
 )
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.pods import shown
 from dra_kit.sandbox.recorder import START_ERROR
+from dra_kit.sandbox.roles import HANGING_SECONDS
 from dra_kit.sandbox.scheduler.decision import Decision
+from dra_kit.sandbox.slow_calls import PATIENCE, SlowCalls
 from dra_kit.sandbox.tables import device_table
 from dra_kit.sandbox.workload.report import ContainerReport
 
@@ -53,6 +56,7 @@ class LiveView(SandboxObserver):
         self._refusals: dict[str, str] = {}  # what was told of each pod, by UID
         self._specs = 0
         self._printed: dict[str, int] = {}  # lines of output told, by container; of those whose start was told
+        self._slow_calls = SlowCalls()
         self._detailed = False
         self.namespace = "default"
         """Names of objects in this namespace are told without it."""
@@ -90,15 +94,14 @@ class LiveView(SandboxObserver):
                 self.entry(f"kubelet of {node}: driver {driver} is registered")
             case PluginConnection(driver=driver):
                 self.entry(f"kubelet of {node}: the connection to driver {driver} is lost", fg="yellow")
+            case PluginCalled():
+                self._slow_calls.begun(node, activity)
             case ClaimsPrepared():
+                self._slow_calls.ended(node, activity)
                 self._prepared(node, activity)
-            case ClaimsReleased(error=""):
-                claims = self._names(activity.claims)
-                self.entry(f"kubelet of {node} calls {activity.driver}: NodeUnprepareResources for {claims}", fg="cyan")
-                self.detail(f"done in {_milliseconds(activity.seconds)}")
             case ClaimsReleased():
-                self.entry(f"kubelet of {node}: {activity.driver} does not release a claim", fg="red")
-                self.detail(activity.error)
+                self._slow_calls.ended(node, activity)
+                self._released(node, activity)
             case ContainerStarted():
                 self._container_started(activity)
             case ContainerEnded():
@@ -106,13 +109,18 @@ class LiveView(SandboxObserver):
             case _:
                 pass
 
-    def ending(self) -> None:
-        """Tell nothing more: what happens from now on is that the cluster ends."""
+    def ending(self, calls: Sequence[str]) -> None:
+        """Tell nothing more but what is waited for: what happens from now on is that the cluster ends."""
         self.flush()
+        if calls:
+            self.entry(f"waiting up to {HANGING_SECONDS:.0f} s for the driver's code", bold=True, fg="yellow")
+            self.details(calls)
         self._closed = True
 
     def flush(self) -> None:
-        """Tell what containers wrote since the last time."""
+        """Tell what containers wrote since the last time, and of calls that are not answered."""
+        for name, call in self._slow_calls.overdue():
+            self._unanswered(name, call)
         for node in self._sandbox.nodes if self._sandbox else ():
             for pod in node.runtime.pods():
                 for report in node.runtime.reports(pod.namespace, pod.name):
@@ -188,6 +196,25 @@ class LiveView(SandboxObserver):
             if any(uid in path for uid in uids):
                 self._spec(path, spec)
 
+    def _released(self, node: str, call: ClaimsReleased) -> None:
+        if call.error:
+            self.entry(f"kubelet of {node}: {call.driver} does not release a claim", fg="red")
+            self.detail(call.error)
+            return
+        claims = self._names(call.claims)
+        self.entry(f"kubelet of {node} calls {call.driver}: NodeUnprepareResources for {claims}", fg="cyan")
+        self.detail(f"done in {_milliseconds(call.seconds)}")
+
+    def _unanswered(self, node: str, call: PluginCalled) -> None:
+        self.entry(
+            f"kubelet of {node} called {call.driver}: {call.method} for {self._names(call.claims)} is not answered "
+            f"after {PATIENCE:g} s",
+            fg="yellow",
+        )
+        for item in self._sandbox.nodes if self._sandbox else ():
+            if item.name == node:
+                self.details(item.calls())
+
     def _spec(self, path: str, spec: Mapping[str, Any]) -> None:
         self.entry(f"CDI spec {Path(path).name}, for the container runtime", fg="cyan")
         self._specs += 1
@@ -232,10 +259,11 @@ class LiveView(SandboxObserver):
         known = {f"{name}={value}" for name, value in report.environment.items()}
         known |= {line for line in report.output.splitlines() if line.partition("=")[0] in _OF_THE_SHELL}
         text = report.output
-        complete = text if report.status.exit is not None or text.endswith("\n") else text.rpartition("\n")[0]
-        lines = complete.splitlines()
-        new = lines[self._printed[key] :]
-        self._printed[key] = len(lines)
+        lines = text.split("\n")
+        if report.status.exit is None or not lines[-1]:
+            lines.pop()  # not at its end yet, or behind the last end
+        new = lines[max(self._printed[key] - report.dropped_lines, 0) :]
+        self._printed[key] = report.dropped_lines + len(lines)
         told = [line for line in new if line not in known]
         if told:
             self.entry(f"Pod {self._name(str(report.config.pod))}, container {report.config.name} says", fg="cyan")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
 _ORPHAN_PATIENCE = 90.0
+_DRAIN_SECONDS = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
 class SandboxNode:
@@ -43,7 +44,7 @@ class SandboxNode:
         self.name = name
         self.directory = directory
         self.cdi_dir = directory / "cdi"
-        self.runtime = ProcessRuntime()
+        self.runtime = ProcessRuntime(directory=directory / "containers")
         self._time_scale = time_scale
         self.kubelet = NodeKubelet(
             client,
@@ -89,6 +90,7 @@ class SandboxNode:
             kubeconfig=kubeconfig,
             kubelet_dir=self.directory,
             cdi_dir=self.cdi_dir,
+            drain=_DRAIN_SECONDS,
             orphan_patience=_ORPHAN_PATIENCE / self._time_scale,
             author=author,
         )
@@ -108,6 +110,10 @@ class SandboxNode:
         role, self._role = self._role, None
         if role is not None:
             await role.stop()
+
+    def calls(self) -> Sequence[str]:
+        """The calls of the driver's code that have not returned."""
+        return self._role.calls() if self._role else ()
 
     @property
     def failure(self) -> str:

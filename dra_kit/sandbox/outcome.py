@@ -62,10 +62,11 @@ def _is_ready(pod: Object) -> bool:
 def _reason(pod: Object, problem: str) -> str:
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
+    ends = [(item["name"], item.get("state", {}).get("terminated", {})) for item in status.get("containerStatuses", [])]
     codes = [
-        f"container {item['name']} ended with exit code {item['state']['terminated'].get('exitCode')}"
-        for item in status.get("containerStatuses", [])
-        if item.get("state", {}).get("terminated", {}).get("exitCode")
+        f"container {name} ended with exit code {end['exitCode']}: {end.get('message', '')}".rstrip(": ")
+        for name, end in ends
+        if end.get("exitCode")
     ]
     text = f"Pod {shown(pod)} is {phase}"
     if codes:

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS
-from dra_kit.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted
+from dra_kit.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted, PluginCalled
+from dra_kit.kubelet.claims import PREPARE
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.pods import Object, key_of
 from dra_kit.sandbox.report import pod_report
@@ -52,6 +53,10 @@ class PodRecorder(SandboxObserver):
         """A kubelet did something."""
         del node
         match activity:
+            case PluginCalled(pod_uid=uid, method=method, driver=driver, claims=claims) if method == PREPARE:
+                names = ", ".join(claim.name for claim in claims)
+                # what an earlier call came to says more
+                self._problems.setdefault(uid, f"driver {driver} has not answered {method} for ResourceClaim {names}")
             case ClaimsPrepared(pod=pod, error=""):
                 self._problems.pop(pod.uid, None)
             case ClaimsPrepared(pod=pod, error=error):

@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from dra_kit.errors import DraKitError
+from dra_kit.process.hanging import HangingCalls
 
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 25.0
 """A role drains for at most 20 seconds; one that is blocked for longer is left behind."""
+HANGING_SECONDS: Final = 3.0
+"""A call of the driver's code that has not returned so long after the role was to end is left behind."""
+_POLL: Final = 0.02
 
 
 class RoleThread:
@@ -49,16 +54,31 @@ class RoleThread:
         if loop is not None and task is not None:
             with suppress(RuntimeError):  # it has ended by itself, and its loop with it
                 loop.call_soon_threadsafe(task.cancel)
-        ended = await asyncio.to_thread(self._ended.wait, seconds if self._thread.is_alive() else 0.0)
+        begin = time.monotonic()
+        calls: Sequence[str] = ()
+        while not self._ended.is_set() and self._thread.is_alive():
+            waited = time.monotonic() - begin
+            calls = self.calls() if waited > HANGING_SECONDS else ()
+            if waited > seconds or calls:
+                break
+            await asyncio.sleep(_POLL)
+        ended = self._ended.is_set()
         if not ended and self._thread.ident is not None:
-            logger.warning("%s does not end: the driver's code is blocked and is left behind", self.name)
+            blocked = "; ".join(calls) or "the driver's code is blocked"
+            logger.warning("%s does not end and is left behind: %s", self.name, blocked)
         return ended
+
+    def calls(self) -> Sequence[str]:
+        """The calls of the driver's code that have not returned, oldest first, each with its claim and its age."""
+        with self._lock:
+            loop = self._loop
+        return HangingCalls(loop, 0.0)() if loop is not None else ()
 
     def _work(self) -> None:
         try:
             code = asyncio.run(self._main())
             if code:
-                self.failure = self.failure or f"it ended with exit code {code}"
+                self.failure = self.failure or f"exit code {code}"
         except asyncio.CancelledError:
             pass
         except DraKitError as error:

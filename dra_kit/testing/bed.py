@@ -13,8 +13,9 @@ from pydantic import BaseModel, ValidationError
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver, load_drivers
+from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.drivers import SandboxDriver, device_classes
+from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings
 from dra_kit.sandbox.facts import Cluster
 from dra_kit.sandbox.objects import apply
 from dra_kit.testing.background import Background
@@ -73,7 +74,8 @@ def sandbox(
         target: the driver: ``module:attr``, ``./file.py`` or a project folder; the DeviceClasses in a folder's
             ``deviceclasses.yaml`` are applied.
         nodes: how many; ``node-1`` and so on.
-        settings: the author's settings, by name.
+        settings: the author's settings, by name; they win over those in the project's
+            ``[tool.dra-kit.sandbox.settings]``, and ``{node}`` and ``{directory}`` stand for the same as there.
         editable: settings that name files which tests will replace; the driver gets copies.
         alpha: switch on the alpha features of resource.k8s.io.
         time_scale: the waits of Kubernetes are divided by this.
@@ -85,8 +87,10 @@ def sandbox(
         SandboxError: the driver does not come up.
     """
     drivers = tuple(load_drivers(target, nodes))
-    driver = SandboxDriver(drivers, lambda _: _settings(drivers[0], settings or {}), device_classes(target))
-    wished = SandboxSettings(nodes=nodes, alpha=alpha, time_scale=time_scale, edited=tuple(editable))
+    values = {**project_settings(target, drivers[0]), **(settings or {})}
+    driver = SandboxDriver(drivers, lambda placed: _settings(drivers[0], placed), device_classes(target), values)
+    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+    wished = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
     with Background() as background, background.entered(Sandbox(driver, wished)) as cluster:
         background.call(apply(cluster.client, driver.classes))
         yield TestBed(cluster, background, timeout)

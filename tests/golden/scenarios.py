@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.control_plane import ControlPlane
 from tests.golden.kind import Case, Line
 from tests.golden.scenario_player import KEYS, Player, comparable, eventually, playing
@@ -48,7 +49,9 @@ class _Replay:
 
     async def run(self) -> Line:
         """The scenario with what became of our objects."""
-        async with ControlPlane(alpha=self._expected["gates"] == "alpha") as control_plane:
+        async with ControlPlane(
+            gates=FeatureGates.alpha() if self._expected["gates"] == "alpha" else None
+        ) as control_plane:
             client = await control_plane.connect("test")
             async with playing(control_plane.server.url, client) as player:
                 phases: list[Line] = []

@@ -31,7 +31,7 @@ class ControllerManager:
         self._recorders = (claim_events, taint_events)
         self._controllers = (
             ResourceClaimController(client, informers, claim_events),
-            DeviceTaintEviction(client, informers, taint_events),
+            DeviceTaintEviction(client, informers, taint_events, time_scale=time_scale),
             PodGarbage(client, informers, time_scale=time_scale),
             NodeLifecycle(client, informers),
         )

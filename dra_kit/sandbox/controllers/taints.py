@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dra_kit.allocator.taints import tolerates
+from dra_kit.kubelet.pods import pod_claims
 from dra_kit.resource.v1 import DeviceTaint, DeviceToleration
 from dra_kit.sandbox.pods import Key, Object, is_terminal
 
@@ -192,8 +193,8 @@ def _namespaces(keys: Iterable[Key]) -> str:
 
 
 def _users(claim: Object, pods: Mapping[Key, Object]) -> Iterator[Key]:
-    """The pods with a node that use a claim."""
-    namespace = claim["metadata"].get("namespace", "")
+    """The pods with a node that use a claim and are to stay; extended resources do not count (Kubernetes 1.37)."""
+    namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     for item in claim.get("status", {}).get("reservedFor", []):
         pod = pods.get((namespace, item["name"]))
         if (
@@ -201,7 +202,9 @@ def _users(claim: Object, pods: Mapping[Key, Object]) -> Iterator[Key]:
             and pod is not None
             and pod["metadata"]["uid"] == item["uid"]
             and pod["spec"].get("nodeName")
+            and "deletionTimestamp" not in pod["metadata"]
             and not is_terminal(pod)
+            and any(entry.name and entry.claim == name for entry in pod_claims(pod))
         ):
             yield namespace, item["name"]
 

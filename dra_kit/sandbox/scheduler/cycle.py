@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -12,7 +12,14 @@ from dra_kit.resource.v1 import AllocationResult, NodeSelector
 from dra_kit.sandbox.pods import Key, Object
 from dra_kit.sandbox.scheduler.claims import Hopeless, PodNeeds, pod_needs
 from dra_kit.sandbox.scheduler.extended import ExtendedClaim, extended_claim
-from dra_kit.sandbox.scheduler.nodes import NodeLoad, Rejection, fit_message, node_rejection, prefilter_message
+from dra_kit.sandbox.scheduler.nodes import (
+    DYNAMIC_RESOURCES,
+    NodeLoad,
+    Rejection,
+    fit_message,
+    node_rejection,
+    prefilter_message,
+)
 from dra_kit.sandbox.scheduler.resources import pod_requests
 
 _FILTER: Final = 'running "DynamicResources" filter plugin: {}'
@@ -25,15 +32,26 @@ class Unschedulable(Exception):
         message: in kube-scheduler's words.
         reason: of the pod's condition: ``Unschedulable``, or ``SchedulerError`` where the attempt itself failed.
         rejections: of each node, by its name.
+        plugins: of kube-scheduler, that reject the pod whatever the node.
+
+    Attributes:
+        plugins: of kube-scheduler, that rejected the pod for some node; none where the attempt failed, or there is no
+            node.
     """
 
     def __init__(
-        self, message: str, *, reason: str = "Unschedulable", rejections: Mapping[str, Rejection] | None = None
+        self,
+        message: str,
+        *,
+        reason: str = "Unschedulable",
+        rejections: Mapping[str, Rejection] | None = None,
+        plugins: Iterable[str] = (),
     ) -> None:
         super().__init__(message)
         self.message = message
         self.reason = reason
         self.rejections: Mapping[str, Rejection] = rejections or {}
+        self.plugins = frozenset(plugins) | {item.plugin for item in self.rejections.values()}
 
 
 class NodeAttempt(Protocol):
@@ -99,7 +117,7 @@ def place(
     try:
         needs = pod_needs(pod, claims, classes)
     except Hopeless as error:
-        raise Unschedulable(prefilter_message(str(error), loads)) from None
+        raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES]) from None
     advertised = {name for load in loads.values() for name in load.allocatable}
     extended = extended_claim(pod, classes.values(), advertised)
     pending = [*needs.pending, *([extended.document] if extended else [])]

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dra_kit.allocator.nodes import Node, selects
 from dra_kit.allocator.taints import tolerates
 from dra_kit.resource.v1 import DeviceTaint, DeviceToleration, NodeSelector
 from dra_kit.sandbox.pods import Object, is_terminal
 from dra_kit.sandbox.scheduler.resources import allocatable, pod_requests, shortages
+
+NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"
+TAINT_TOLERATION: Final = "TaintToleration"
+NODE_AFFINITY: Final = "NodeAffinity"
+NODE_RESOURCES_FIT: Final = "NodeResourcesFit"
+DYNAMIC_RESOURCES: Final = "DynamicResources"
 
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
@@ -23,10 +29,12 @@ class Rejection:
     Attributes:
         reasons: in kube-scheduler's words.
         hopeless: evicting other pods from it would not help.
+        plugin: of kube-scheduler, that says so.
     """
 
     reasons: tuple[str, ...]
     hopeless: bool = True
+    plugin: str = DYNAMIC_RESOURCES
 
 
 @dataclass(slots=True)
@@ -78,19 +86,36 @@ def node_rejection(
         requests: of the pod, see :func:`pod_requests`.
         provided: extended resources that devices of the pod's claims provide.
     """
-    spec = load.document.get("spec", {})
-    tolerations = [DeviceToleration.model_validate(item) for item in pod["spec"].get("tolerations", [])]
-    if spec.get("unschedulable") and not _tolerated(_UNSCHEDULABLE_TAINT, tolerations):
-        return Rejection(("node(s) were unschedulable",))
-    for taint in spec.get("taints", []):
-        if taint.get("effect") in {"NoSchedule", "NoExecute"} and not _tolerated(taint, tolerations):
-            return Rejection(("node(s) had untolerated taint(s)",))
+    if is_cordoned(pod, load.document):
+        return Rejection(("node(s) were unschedulable",), plugin=NODE_UNSCHEDULABLE)
+    if is_tainted(pod, load.document):
+        return Rejection(("node(s) had untolerated taint(s)",), plugin=TAINT_TOLERATION)
     if not _affine(pod, load.node):
-        return Rejection(("node(s) didn't match Pod's node affinity/selector",))
+        return Rejection(("node(s) didn't match Pod's node affinity/selector",), plugin=NODE_AFFINITY)
     lacking = shortages(requests, load.allocatable, load.used, pods=load.pods, provided=provided)
     if lacking:
-        return Rejection(tuple(text for text, _ in lacking), hopeless=any(never for _, never in lacking))
+        hopeless = any(never for _, never in lacking)
+        return Rejection(tuple(text for text, _ in lacking), hopeless, NODE_RESOURCES_FIT)
     return None
+
+
+def is_cordoned(pod: Object, node: Object) -> bool:
+    """Whether a Node is unschedulable, for this pod too."""
+    return bool(node.get("spec", {}).get("unschedulable")) and not _tolerated(_UNSCHEDULABLE_TAINT, _tolerations(pod))
+
+
+def is_tainted(pod: Object, node: Object) -> bool:
+    """Whether a Node has a taint that keeps this pod away."""
+    tolerations = _tolerations(pod)
+    return any(
+        taint.get("effect") in {"NoSchedule", "NoExecute"} and not _tolerated(taint, tolerations)
+        for taint in node.get("spec", {}).get("taints", [])
+    )
+
+
+def is_affine(pod: Object, node: Object) -> bool:
+    """Whether a Node is one that the pod asks for."""
+    return _affine(pod, Node.of(node))
 
 
 def fit_message(rejections: Mapping[str, Rejection]) -> str:
@@ -125,6 +150,10 @@ def _preemption(rejections: Mapping[str, Rejection]) -> str:
     )
     texts = sorted(f"{number} {text}" for text, number in counts.items())
     return f"preemption: {_available(rejections)}: {', '.join(texts)}."
+
+
+def _tolerations(pod: Object) -> list[DeviceToleration]:
+    return [DeviceToleration.model_validate(item) for item in pod["spec"].get("tolerations", [])]
 
 
 def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[DeviceToleration]) -> bool:

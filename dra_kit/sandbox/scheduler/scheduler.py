@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from dra_kit.errors import KubeError, NotFound
@@ -19,9 +19,9 @@ from dra_kit.kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from dra_kit.kubelet.pods import pod_claims
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.pods import Key, Object, is_terminal, key_of, timestamp
+from dra_kit.sandbox.scheduler import hints
 from dra_kit.sandbox.scheduler.assumed import Assumed
 from dra_kit.sandbox.scheduler.binding import Binder
 from dra_kit.sandbox.scheduler.claims import NotReady
@@ -69,18 +69,18 @@ class Scheduler:
         self._assumed = Assumed(self._pods, informers.objects(RESOURCE_CLAIMS))
         self._binder = Binder(client, self._assumed, self._events, time_scale=time_scale)
         self._active: dict[Key, None] = {}
-        self._waiting: set[Key] = set()
+        self._waiting: dict[Key, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
+        self._told: dict[str, str] = {}  # resource version of a pod when an event was last told of it, by its UID
         self._wake = asyncio.Event()
         informers.listen(PODS, self._pod_changed)
         informers.listen(RESOURCE_CLAIMS, self._claim_changed)
         informers.listen(NODES, self._node_changed)
-        rules = informers.objects(DEVICE_TAINT_RULES)
-        informers.listen(RESOURCE_SLICES, devices.slice_changed)
-        informers.listen(DEVICE_CLASSES, devices.class_changed)
-        informers.listen(DEVICE_TAINT_RULES, lambda _: devices.rules_changed(rules.values()))
-        for resource in (RESOURCE_SLICES, DEVICE_CLASSES, DEVICE_TAINT_RULES):
-            informers.listen(resource, lambda _: self._retry_all())
+        self._slices = informers.objects(RESOURCE_SLICES)
+        self._rules = informers.objects(DEVICE_TAINT_RULES)
+        informers.listen(RESOURCE_SLICES, self._slice_changed)
+        informers.listen(DEVICE_CLASSES, self._class_changed)
+        informers.listen(DEVICE_TAINT_RULES, self._rule_changed)
 
     async def run(self) -> None:
         """Schedule until cancelled."""
@@ -106,11 +106,12 @@ class Scheduler:
         pod, key = change.object, key_of(change.object)
         if change.type == "DELETED" or pod["spec"].get("nodeName"):
             self._active.pop(key, None)
-            self._waiting.discard(key)
+            self._waiting.pop(key, None)
             self._failures.pop(pod["metadata"]["uid"], None)
+            self._told.pop(pod["metadata"]["uid"], None)
             self._assumed.pod_known(pod)
             if change.type == "DELETED" or is_terminal(pod):
-                self._retry_all()
+                self._retry(lambda _, plugins: hints.pod_end_helps(plugins))
         elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
             self._activate(key)
 
@@ -120,20 +121,24 @@ class Scheduler:
         if (pod := made_for(claim)) is not None:
             self._devices.hold(pod, None)
         self._hold(key_of(claim), claim["metadata"]["uid"])
-        had = bool((change.previous or {}).get("status", {}).get("allocation"))
-        has = change.type != "DELETED" and bool(claim.get("status", {}).get("allocation"))
-        if had and not has:
-            self._retry_all()
-            return
-        self._activate_users(claim)
+        self._retry(lambda pod, plugins: hints.claim_helps(pod, plugins, change))
+        self._activate_users(claim, [key for key, plugins in self._waiting.items() if plugins is None])
 
     def _node_changed(self, change: Change) -> None:
-        if (
-            change.previous is None
-            or change.type == "DELETED"
-            or _node_essence(change.previous) != _node_essence(change.object)
-        ):
-            self._retry_all()
+        self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, change))
+
+    def _slice_changed(self, change: Change) -> None:
+        self._devices.slice_changed(change)
+        self._retry(lambda _, plugins: hints.slice_helps(plugins, change))
+
+    def _class_changed(self, change: Change) -> None:
+        self._devices.class_changed(change)
+        self._retry(lambda pod, plugins: hints.class_helps(pod, plugins, change))
+
+    def _rule_changed(self, change: Change) -> None:
+        self._devices.rules_changed(self._rules.values())
+        slices = self._slices.values()
+        self._retry(lambda _, plugins: hints.rule_helps(plugins, change, slices))
 
     def _is_ours(self, pod: Object) -> bool:
         return (
@@ -144,7 +149,7 @@ class Scheduler:
         )
 
     def _activate(self, key: Key) -> None:
-        self._waiting.discard(key)
+        self._waiting.pop(key, None)
         self._active.setdefault(key)
         self._wake.set()
 
@@ -154,16 +159,18 @@ class Scheduler:
         known = claim is not None and claim["metadata"]["uid"] == uid
         self._devices.hold(uid, claim.get("status", {}).get("allocation") if claim and known else None)
 
-    def _activate_users(self, claim: Object) -> None:
-        namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"].get("name")
-        for key in [*self._waiting]:
+    def _activate_users(self, claim: Object, keys: Iterable[Key]) -> None:
+        for key in list(keys):
             pod = self._pods.get(key)
-            if pod and key[0] == namespace and any(entry.claim == name for entry in pod_claims(pod)):
+            if pod and hints.uses(pod, claim):
                 self._activate(key)
 
-    def _retry_all(self) -> None:
-        for key in sorted(self._waiting):
-            self._activate(key)
+    def _retry(self, helps: Callable[[Object, frozenset[str]], bool]) -> None:
+        """Look again at the pods that a change may help; where no plugin was to blame, anything may."""
+        for key, plugins in sorted(self._waiting.items(), key=lambda item: item[0]):
+            pod = self._pods.get(key)
+            if pod is not None and plugins is not None and (not plugins or helps(pod, plugins)):
+                self._activate(key)
 
     # --- one attempt
 
@@ -171,7 +178,7 @@ class Scheduler:
         pod = self._pods.get(key)
         if pod is None or pod["spec"].get("nodeName") or not self._is_ours(pod) or self._assumed.is_placed(pod):
             return
-        self._waiting.add(key)
+        self._waiting[key] = None
         try:
             loads = node_loads(self._nodes.values(), self._assumed.placed())
             claims = self._assumed.claims_for(pod)
@@ -183,7 +190,7 @@ class Scheduler:
             self._observe(Decision(pod, refusal=refusal))
             await self._refuse(pod, refusal)
             return
-        self._waiting.discard(key)
+        del self._waiting[key]
         node = loads[placement.node].node
         choices = tuple(
             (claim, choice)
@@ -216,28 +223,31 @@ class Scheduler:
                 )
             )
             self._observe(Decision(pod, refusal=refusal))
-            self._waiting.add(key_of(pod))
             await self._refuse(pod, refusal)
         finally:
             for claim, _ in placement.allocations:
-                self._activate_users(claim)  # they waited until it was written
+                self._activate_users(claim, self._waiting)  # they waited until it was written
 
     async def _refuse(self, pod: Object, refusal: Unschedulable) -> None:
         """Tell that a pod has no node; look again later, soon where the attempt itself failed."""
+        self._waiting[key_of(pod)] = refusal.plugins
+        uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
+        # client-go takes a second event about the same state of a pod for the first one again, whatever it says
+        repeated, self._told[uid] = self._told.get(uid) == version, version
         if refusal.reason == "SchedulerError":
-            uid = pod["metadata"]["uid"]
             failures = self._failures[uid] = self._failures.get(uid, 0) + 1
             delay = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LAST_BACKOFF) / self._time_scale
-            asyncio.get_running_loop().call_later(delay, self._retry, key_of(pod))
+            asyncio.get_running_loop().call_later(delay, self._retry_one, key_of(pod))
         condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
         conditions = pod.get("status", {}).get("conditions", [])
         known: dict[str, Any] = next((item for item in conditions if item["type"] == "PodScheduled"), {})
         if all(known.get(name) == value for name, value in condition.items()):
             return
         condition["lastTransitionTime"] = known.get("lastTransitionTime") or timestamp()
-        self._events.record(
-            ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
-        )
+        if not repeated:
+            self._events.record(
+                ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
+            )
         namespace, name = key_of(pod)
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
         try:
@@ -247,7 +257,7 @@ class Scheduler:
         except KubeError as error:
             logger.debug("condition not written", extra={"pod": f"{namespace}/{name}", "error": str(error)})
 
-    def _retry(self, key: Key) -> None:
+    def _retry_one(self, key: Key) -> None:
         if key in self._waiting:
             self._activate(key)
 
@@ -264,9 +274,3 @@ def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) 
 
 def _pod_essence(pod: Object) -> tuple[Any, ...]:
     return pod["spec"], pod["metadata"].get("labels"), pod.get("status", {}).get("resourceClaimStatuses")
-
-
-def _node_essence(node: Object) -> tuple[Any, ...]:
-    spec, status = node.get("spec", {}), node.get("status", {})
-    # declared features do not wake a pod in kube-scheduler 1.37 either
-    return node["metadata"].get("labels"), spec.get("taints"), spec.get("unschedulable"), status.get("allocatable")

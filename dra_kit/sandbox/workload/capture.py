@@ -8,6 +8,8 @@ import os
 LIMIT = 1 << 20
 """Bytes that are kept of one container's output."""
 
+_AT_ONCE = 1 << 20  # bytes; no pipe of an ordinary process holds more
+
 
 class Capture:
     """The reading end of a pipe and what came through it; for one event loop.
@@ -17,10 +19,12 @@ class Capture:
 
     Attributes:
         dropped: bytes that went.
+        dropped_lines: ends of lines among them.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.dropped = 0
+        self.dropped_lines = 0
         self._limit = limit
         self._kept = bytearray()
         self._source: int | None = None
@@ -33,8 +37,9 @@ class Capture:
         return target
 
     def drain(self) -> None:
-        """Takes everything that was written until now."""
-        while self._source is not None:
+        """Takes what was written until now; of a process that never pauses so much that the event loop goes on."""
+        taken = 0
+        while self._source is not None and taken < _AT_ONCE:
             try:
                 data = os.read(self._source, 1 << 16)
             except BlockingIOError:
@@ -43,6 +48,7 @@ class Capture:
                 self.close()
                 return
             self.write(data)
+            taken += len(data)
 
     def write(self, data: bytes) -> None:
         """Adds to what is kept."""
@@ -50,6 +56,7 @@ class Capture:
         excess = len(self._kept) - self._limit
         if excess > 0:
             self.dropped += excess
+            self.dropped_lines += self._kept.count(b"\n", 0, excess)
             del self._kept[:excess]
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ class ContainerReport:
         environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
         output: what it wrote, standard output and standard error together, the newest part of it.
         dropped: bytes of older output that are not in ``output``.
+        dropped_lines: ends of lines among them.
         has_process: there was a command to run.
     """
 
@@ -27,4 +28,5 @@ class ContainerReport:
     environment: Mapping[str, str]
     output: str
     dropped: int
+    dropped_lines: int
     has_process: bool

@@ -44,6 +44,7 @@ class _Container:
             environment=self.environment,
             output=self.capture.text,
             dropped=self.capture.dropped,
+            dropped_lines=self.capture.dropped_lines,
             has_process=self.has_process,
         )
 
@@ -59,18 +60,22 @@ class ProcessRuntime:
     is stopped, and its output says so.
 
     Args:
+        directory: containers work in directories below it, which is made and removed; None for one of its own.
         output_limit: bytes that are kept of the output of each container.
     """
 
     version = "local-process://1"
 
-    def __init__(self, *, output_limit: int = LIMIT) -> None:
+    def __init__(self, *, directory: Path | None = None, output_limit: int = LIMIT) -> None:
         self._output_limit = output_limit
         self._containers: dict[str, _Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
         self._listeners: list[Callable[[str], None]] = []
         self._starts: set[asyncio.Task[None]] = set()
-        self._root = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
+        if directory is None:
+            directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
+        directory.mkdir(parents=True, exist_ok=True)
+        self._root = directory
         self._processes = Processes(self._root, self._ended)
 
     async def __aenter__(self) -> Self:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.life.node import Node
+from tests.cluster.life.cluster import PlaneCluster
 from tests.cluster.plane import Plane
+from tests.life.node import Node
 
 
 @pytest.fixture(scope="package")
@@ -15,7 +16,7 @@ def bakery(node_plane: Plane) -> Iterator[Node]:
     """The node with the bakery."""
     if node_plane.tool is None:
         pytest.skip(f"this test restarts parts of the cluster; found {node_plane.why}")
-    with Node.open(node_plane) as node:
+    with PlaneCluster.open(node_plane) as cluster, Node.open(cluster) as node:
         yield node
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.life import calls, releases, restarts, surroundings  # noqa: F401 - they fill PLAYS
-from tests.cluster.life.node import Node
-from tests.cluster.life.scenarios import CLUSTERS, PLAYS, SCENARIOS, Scenario
+from tests.life import calls, releases, restarts, surroundings  # noqa: F401 - they fill PLAYS
+from tests.life.node import Node
+from tests.life.scenarios import CLUSTERS, PLAYS, SCENARIOS, Scenario
 
 
 def _parameter(scenario: Scenario) -> object:

@@ -35,7 +35,7 @@ _COUNTER = re.compile(
 )
 
 
-class Writes:
+class FlowWrites:
     """The counters of one account, each from where it was last looked at."""
 
     def __init__(self, plane: Plane) -> None:
@@ -44,7 +44,7 @@ class Writes:
 
     @classmethod
     @contextmanager
-    def of(cls, plane: Plane, *, namespace: str, account: str, kubeconfig: Path) -> Iterator[Writes]:
+    def of(cls, plane: Plane, *, namespace: str, account: str, kubeconfig: Path) -> Iterator[FlowWrites]:
         """Count for a ServiceAccount from now on.
 
         Args:

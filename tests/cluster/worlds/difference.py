@@ -11,8 +11,10 @@ def describe(real: list[Line], ours: list[Line]) -> str:
     """The requests so far, and the objects that only one of the two has, of the first phase that differs."""
     lines = []
     for number, (theirs, mine) in enumerate(zip(real, ours, strict=False)):
-        for request in theirs["do"]:
-            lines.append(f"  {number} {request["method"]} {request['path']} {_short(request.get('body'))}")
+        lines += [
+            f"  {number} {request['method']} {request['path']} {_short(request.get('body'))}"
+            for request in theirs["do"]
+        ]
         if theirs["answers"] != mine["answers"]:
             return "\n".join([*lines, f"  answers: real {theirs['answers']}, ours {mine['answers']}"])
         if theirs["settled"] != mine["settled"]:

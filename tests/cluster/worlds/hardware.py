@@ -80,9 +80,7 @@ def stocks(draw: Callable[[st.SearchStrategy[Any]], Any]) -> Stock:
 
 
 @st.composite
-def device_lists(
-    draw: Callable[[st.SearchStrategy[Any]], Any], *, counted: bool = False
-) -> list[dict[str, Any]]:
+def device_lists(draw: Callable[[st.SearchStrategy[Any]], Any], *, counted: bool = False) -> list[dict[str, Any]]:
     """Up to four devices of a slice."""
     return [_device(draw, index, counted=counted) for index in range(draw(st.integers(0, 4)))]
 

@@ -1,4 +1,4 @@
-"""Worlds by number: the same seed gives the same worlds."""
+"""Worlds by seed and number."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.cluster.worlds.strategies import World, worlds
 
+_NUMBERS = 1_000_000
 
-def generated(count: int, start: int) -> list[World]:
-    """So many different worlds.
+
+def generated(start: int, number: int) -> World:
+    """One world; the same seed and number give the same world.
 
     Args:
-        count: how many.
         start: the seed.
+        number: below a million.
     """
     found: list[World] = []
 
-    @seed(start)
-    @settings(max_examples=count, database=None, phases=[Phase.generate], deadline=None,
+    @seed(start * _NUMBERS + number)
+    # the first example is always the simplest one, and the second makes up for it
+    @settings(max_examples=3, database=None, phases=[Phase.generate], deadline=None,
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(worlds())
     def collect(world: World) -> None:
         found.append(world)
 
     collect()
-    return found[:count]
+    return found[-1]

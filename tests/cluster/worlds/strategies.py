@@ -61,7 +61,12 @@ class _World:
         return {"gates": "default", "phases": [{"do": phase, "until": "quiet 2"} for phase in phases]}
 
     def _edit(self) -> list[Request]:
-        edits: list[Callable[[], list[Request]]] = [self._claim_and_pod, self._claim_and_pod, self._rule, self._uncordon]
+        edits: list[Callable[[], list[Request]]] = [
+            self._claim_and_pod,
+            self._claim_and_pod,
+            self._rule,
+            self._uncordon,
+        ]
         if self._pods:
             edits += [self._delete_pod, self._finish_pod]
         if self._claims:
@@ -70,7 +75,8 @@ class _World:
             edits.append(self._drop_rule)
         if self._hardware.slices:
             edits += [self._taint, self._change_devices, self._withdraw]
-        return self._one_of(edits)()
+        edit: Callable[[], list[Request]] = self._one_of(edits)
+        return edit()
 
     def _one_of(self, items: list[Any]) -> Any:
         return self._draw(st.sampled_from(items))
@@ -83,7 +89,12 @@ class _World:
             case "claim":
                 name = f"claim-{self._count}"
                 self._claims.append(name)
-                claim = {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": _named(name), "spec": self._spec()}
+                claim = {
+                    "apiVersion": RESOURCE,
+                    "kind": "ResourceClaim",
+                    "metadata": _named(name),
+                    "spec": self._spec(),
+                }
                 return [create("resourceclaims", claim), self._pod({"resourceClaimName": name})]
             case "template":
                 name = f"template-{self._count}"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.allocator import Gates
+from dra_kit.resource.gates import FeatureGates
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,9 @@ def test_a_version_without_this_api_is_refused(version: str) -> None:
 )
 def test_the_gates_choose_the_allocator(gates: Gates, variant: str) -> None:
     assert gates.variant.name == variant
+
+
+def test_the_gates_of_a_cluster_are_those_of_its_scheduler() -> None:
+    assert Gates.matching(FeatureGates.default()) == Gates.of("1.37")
+    assert Gates.matching(FeatureGates.alpha().switched("DRAFractionalCapacityRange=true")) == Gates.alpha()
+    assert not Gates.matching(FeatureGates.default().switched("DRAConsumableCapacity=false")).consumable_capacity

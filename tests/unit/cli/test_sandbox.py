@@ -193,6 +193,11 @@ def test_a_driver_that_does_not_import(kitchen: Kitchen) -> None:
     assert "pizzeria.py:1" in text
 
 
+def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
+    output = kitchen.run("./pizzeria.py", "--feature-gates", "DRAPizza=true", code=2)
+    assert "--feature-gates: DRAPizza is no feature gate of resource.k8s.io; there are DRAAdminAccess," in output
+
+
 def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
     (kitchen.directory / "order.yaml").write_text("{apiVersion: v1, kind: Pizza, metadata: {name: a}}")
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from dra_kit.errors import KubeletError
 from dra_kit.kubelet.plugin import (
@@ -109,3 +113,40 @@ async def test_a_call_that_fails_is_told_as_go_prints_it(kubelet_dir: Path, serv
     with pytest.raises(KubeletError, match=r"^NodeUnprepareResources: rpc error: code = Unavailable desc = "):
         await client.unprepare([OVEN])
     await client.close()
+
+
+class Silent(Driver):
+    """Is asked, and does not answer."""
+
+    def __init__(self, kubelet_dir: Path) -> None:
+        super().__init__(kubelet_dir)
+        self.asked = asyncio.Event()
+
+    @override
+    async def prepare(self, claims: Sequence[ClaimReference]) -> NoReturn:
+        self.asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_call_whose_connection_is_closed_fails_like_any_other(kubelet_dir: Path) -> None:
+    async with Silent(kubelet_dir) as driver:
+        client = PluginClient(str(kubelet_dir / "plugins/dra.pizza/dra.sock"), "v1.DRAPlugin")
+        call = asyncio.ensure_future(client.prepare([OVEN]))
+        await driver.asked.wait()
+        await client.close()
+
+        with pytest.raises(KubeletError, match=r"^NodePrepareResources: rpc error: code = Canceled desc = "):
+            await call
+
+
+async def test_who_waits_for_a_call_can_be_cancelled(kubelet_dir: Path) -> None:
+    async with Silent(kubelet_dir) as driver:
+        client = PluginClient(str(kubelet_dir / "plugins/dra.pizza/dra.sock"), "v1.DRAPlugin")
+        call = asyncio.ensure_future(client.prepare([OVEN]))
+        await driver.asked.wait()
+        call.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await client.close()

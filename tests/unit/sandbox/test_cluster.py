@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 import dra_kit as dra
-from dra_kit.errors import KubeError, SandboxError
+from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.cluster import Sandbox, SandboxObserver, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from tests.unit.kubelet.polling import until
 
@@ -61,7 +62,7 @@ def new_driver() -> dra.Driver[PizzaConfig, dra.Device]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sandbox() -> AsyncIterator[Sandbox]:
-    driver = SandboxDriver((new_driver(), new_driver()), lambda node: Settings(oven=f"oven of {node}"))
+    driver = SandboxDriver((new_driver(), new_driver()), Settings.model_validate, values={"oven": "oven of {node}"})
     async with Sandbox(driver, SandboxSettings(nodes=2, time_scale=10)) as running:
         await running.client.create(DEVICE_CLASSES, CLASS)
         yield running
@@ -173,6 +174,49 @@ async def test_a_driver_that_does_not_start_is_told() -> None:
             pass
 
 
+class Endings(SandboxObserver):
+    """Writes down what was told when the cluster ended."""
+
+    calls: Sequence[str] = ()
+
+    @override
+    def ending(self, calls: Sequence[str]) -> None:
+        self.calls = calls
+
+
+async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:
+    entered, released = threading.Event(), threading.Event()
+
+    class Sleeper(Waiter):
+        @override
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+            entered.set()
+            released.wait()
+            return dra.Prepared()
+
+    endings = Endings()
+    sandbox = Sandbox(
+        SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=Sleeper(), settings=Settings),),
+                      lambda _: Settings()),
+        SandboxSettings(webhook=False, controller=False),
+        observers=(endings,),
+    )  # fmt: skip
+    try:
+        async with sandbox:
+            await sandbox.client.create(DEVICE_CLASSES, CLASS)
+            await sandbox.client.create(RESOURCE_CLAIMS, claim("stuck"))
+            await sandbox.client.create(PODS, pod("stuck", "stuck", "true"))
+            await until(entered.is_set)
+        # it was left while the call goes on
+        assert not released.is_set()
+    finally:
+        released.set()
+
+    [told] = endings.calls
+    assert told.startswith("on node-1: claim default/stuck")
+    assert "Sleeper.prepare has not returned for" in told
+
+
 async def test_nothing_remains_of_a_sandbox() -> None:
     with tempfile.TemporaryDirectory() as directory:
         kubeconfig = Path(directory) / "kubeconfig"
@@ -183,3 +227,11 @@ async def test_nothing_remains_of_a_sandbox() -> None:
 
         assert not own.exists()
         assert not kubeconfig.exists()
+
+
+async def test_a_kubeconfig_that_cannot_be_written_is_told() -> None:
+    settings = SandboxSettings(kubeconfig=Path("/proc/no-such-place/kubeconfig"))
+
+    with pytest.raises(ConfigurationError, match="kubeconfig /proc/no-such-place/kubeconfig cannot be written"):
+        async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), settings):
+            pass

@@ -50,6 +50,15 @@ def test_the_reason_is_told() -> None:
     assert judge([pod("Running")], {}).failures == ("Pod default/guest is Running and not ready",)
 
 
+def test_a_container_that_could_not_start_is_told_with_the_words_of_the_runtime() -> None:
+    failed = pod("Failed", code=128)
+    failed["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "no such file or directory"
+
+    assert judge([failed], {}).failures == (
+        "Pod default/guest is Failed: container eater ended with exit code 128: no such file or directory",
+    )
+
+
 def test_only_writes_are_counted() -> None:
     requests = {("a", "get", "pods"): 7, ("a", "create", "pods"): 2, ("b", "patch", "pods/status"): 4}
 

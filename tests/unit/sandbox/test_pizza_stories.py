@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest_asyncio
 
 from dra_kit.process.target import load_drivers
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.drivers import SandboxDriver
+from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings
 from dra_kit.sandbox.objects import apply
 from dra_kit.sandbox.story import find_stories, load_story
 from dra_kit.sandbox.story_run import run_story
@@ -27,13 +26,12 @@ async def kitchen() -> AsyncIterator[Sandbox]:
     (driver,) = load_drivers(str(PROJECT), 1)
     settings = driver.settings
     assert settings is not None
-    with tempfile.TemporaryDirectory() as hardware:
-        sandbox_driver = SandboxDriver(
-            (driver,), lambda _: settings.model_validate({"hardware_dir": hardware}), (PROJECT / "deviceclasses.yaml",)
-        )
-        async with Sandbox(sandbox_driver, SandboxSettings(edited=("menu",), time_scale=10)) as sandbox:
-            await apply(sandbox.client, sandbox_driver.classes)
-            yield sandbox
+    sandbox_driver = SandboxDriver(
+        (driver,), settings.model_validate, device_classes(str(PROJECT)), project_settings(str(PROJECT), driver)
+    )
+    async with Sandbox(sandbox_driver, SandboxSettings(edited=("menu",), time_scale=10)) as sandbox:
+        await apply(sandbox.client, sandbox_driver.classes)
+        yield sandbox
 
 
 @pytest.mark.parametrize("name", [path.name for path in find_stories(STORIES)])

@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
+import pytest
+
+from dra_kit.author.calling import call
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.roles import RoleThread
+from dra_kit.sandbox.roles import HANGING_SECONDS, RoleThread
 from tests.unit.kubelet.polling import until
 
 
@@ -46,7 +50,7 @@ async def test_why_a_role_ended_is_kept() -> None:
         failures.append(role.failure)
         await role.stop()
 
-    assert failures == ["no oven [configuration]", "RuntimeError: no gas", "it ended with exit code 2"]
+    assert failures == ["no oven [configuration]", "RuntimeError: no gas", "exit code 2"]
 
 
 async def test_a_role_that_is_blocked_is_left_behind() -> None:
@@ -71,3 +75,34 @@ async def test_a_role_that_was_never_started_is_stopped_at_once() -> None:
         return 0
 
     assert await RoleThread("role", run).stop(0.01) is False
+
+
+async def test_a_call_of_the_drivers_code_that_hangs_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+    entered, released = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        entered.set()
+        released.wait(60)
+
+    async def run() -> int:
+        hanging = asyncio.ensure_future(call(hang))
+        while not hanging.done():
+            try:
+                await asyncio.shield(hanging)
+            except asyncio.CancelledError:
+                continue  # it drains for as long as the call takes
+        return 0
+
+    role = RoleThread("the role", run)
+    role.start()
+    await until(entered.is_set)
+    [told] = role.calls()
+    begin = time.monotonic()
+
+    assert await role.stop() is False
+    assert time.monotonic() - begin >= HANGING_SECONDS
+    assert "hang has not returned for" in told
+    assert "the role does not end and is left behind: " in caplog.text
+    released.set()
+    assert await role.stop() is True
+    assert role.calls() == []

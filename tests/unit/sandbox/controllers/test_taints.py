@@ -34,7 +34,7 @@ def pods(*names: str, node: str = "node-1", namespace: str = "default") -> dict[
     return {
         (namespace, name): {
             "metadata": {"name": name, "namespace": namespace, "uid": name},
-            "spec": {"nodeName": node},
+            "spec": {"nodeName": node, "resourceClaims": [{"name": "lunch", "resourceClaimName": "lunch"}]},
             "status": {"phase": "Running"},
         }
         for name in names
@@ -51,6 +51,15 @@ def toleration(seconds: int | None = None, effect: str = "NoExecute") -> Object:
 def due(*tolerations: Object, **selector: str) -> dict[tuple[str, str], Eviction]:
     tainted = TaintedDevices.of([], [rule(**selector)])
     return evictions(tainted, [claim(*tolerations)], pods("guest"))
+
+
+def test_a_pod_that_has_a_claim_through_extended_resources_only_may_stay() -> None:
+    users = pods("guest")
+    users["default", "guest"]["spec"].pop("resourceClaims")
+    users["default", "guest"]["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "lunch"}
+    tainted = TaintedDevices.of([], [rule(driver="dra.pizza")])
+
+    assert evictions(tainted, [claim()], users) == {}
 
 
 def test_a_pod_goes_at_once_without_a_toleration() -> None:

@@ -32,17 +32,20 @@ def reasons(asking: Object, item: Object, *running: Object) -> Rejection | None:
 
 def test_each_filter_in_the_words_of_the_scheduler() -> None:
     tainted = node(taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}])
+    fit = "NodeResourcesFit"
 
     assert reasons(pod("4"), node()) is None
-    assert reasons(pod("4"), tainted) == Rejection(("node(s) had untolerated taint(s)",))
+    assert reasons(pod("4"), tainted) == Rejection(("node(s) had untolerated taint(s)",), plugin="TaintToleration")
     assert reasons(pod("4", tolerations=[{"operator": "Exists"}]), tainted) is None
-    assert reasons(pod("4"), node(unschedulable=True)) == Rejection(("node(s) were unschedulable",))
-    assert reasons(pod(nodeSelector={"zone": "b"}), node()) == Rejection(
-        ("node(s) didn't match Pod's node affinity/selector",)
+    assert reasons(pod("4"), node(unschedulable=True)) == Rejection(
+        ("node(s) were unschedulable",), plugin="NodeUnschedulable"
     )
-    assert reasons(pod("4"), node(cpu="1")) == Rejection(("Insufficient cpu",), hopeless=True)
-    assert reasons(pod("4"), node(), pod("6")) == Rejection(("Insufficient cpu",), hopeless=False)
-    assert reasons(pod("40"), node(pods="0")) == Rejection(("Too many pods", "Insufficient cpu"))
+    assert reasons(pod(nodeSelector={"zone": "b"}), node()) == Rejection(
+        ("node(s) didn't match Pod's node affinity/selector",), plugin="NodeAffinity"
+    )
+    assert reasons(pod("4"), node(cpu="1")) == Rejection(("Insufficient cpu",), hopeless=True, plugin=fit)
+    assert reasons(pod("4"), node(), pod("6")) == Rejection(("Insufficient cpu",), hopeless=False, plugin=fit)
+    assert reasons(pod("40"), node(pods="0")) == Rejection(("Too many pods", "Insufficient cpu"), plugin=fit)
 
 
 def test_node_affinity() -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.cluster.life.node import Node
-from tests.cluster.life.scenarios import plays
-from tests.cluster.life.switches import until
-
-KUBELET_SECONDS = 45.0  # its patience with one call (Kubernetes 1.37, pkg/kubelet/cm/dra/plugin)
-LONGEST_LOOK_SECONDS = 40.0  # a look at the slices is due 35 s after a write
+from tests.life.node import Node
+from tests.life.scenarios import plays
+from tests.life.switches import until
 
 
 @plays("prepare-fails-twice")
@@ -67,7 +64,7 @@ def prepare_too_slow(node: Node) -> None:
     node.switches.wait_at_gate(name)
     node.switches.wait_at_gate(name)  # of the next call
     [event] = node.orders.driver_events(name)
-    assert "not prepared within 40 s" in event
+    assert f"not prepared within {node.cluster.pace.deadline:g} s" in event
     node.switches.open_gate(name)
     node.served(name)
     node.check(event_written=1, status_written=1)
@@ -80,10 +77,10 @@ def kubelet_deadline_missed(node: Node) -> None:
     [name] = node.orders.new_names(1)
     node.order(name, gate=name)
     node.switches.wait_at_gate(name)
-    node.driver.process.process.send_signal(signal.SIGSTOP)
+    node.driver.send(signal.SIGSTOP)
     node.switches.open_gate(name)
     until("the kubelet to give up", lambda: "DeadlineExceeded" in node.orders.kubelet_events(name))
-    node.driver.process.process.send_signal(signal.SIGCONT)
+    node.driver.send(signal.SIGCONT)
     node.served(name)
     node.check(event_written=1, status_written=1)
     node.release(name)
@@ -95,7 +92,7 @@ def quiet(node: Node) -> None:
     [name] = node.order()
     node.served(name)
     node.check(status_written=1)
-    time.sleep(LONGEST_LOOK_SECONDS)  # nothing happens in it, and that is the point
+    time.sleep(node.cluster.pace.look)  # nothing happens in it, and that is the point
     node.check()
     node.release(name)
     node.check()

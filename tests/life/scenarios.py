@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.cluster.life.node import Node
+from tests.life.node import Node
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,15 @@ class Scenario:
         id: of the scenario, and of its test.
         happens: what is done to the node.
         holds: what must be true then, beside what always must.
-        long: it takes so long that it is played by ``make test-cluster-long`` only.
+        long: it takes so long on a real node that it is played there by ``make test-cluster-long`` only.
+        sandbox: it is played in the sandbox, too.
     """
 
     id: str
     happens: str
     holds: str
     long: bool = False
+    sandbox: bool = True
 
 
 Play = Callable[[Node], None]
@@ -48,6 +50,8 @@ SCENARIOS = (
             holds,
             # the kubelet repeats a call that failed after 10 s and more
             long=when != "prepared" and (how == "restarted" or who == "both"),
+            # whose kubelet ends in one way only
+            sandbox=(who, how) not in {("kubelet", "killed"), ("both", "restarted")},
         )
         for when, (moment, holds) in _WHEN.items()
         for who in _WHO
@@ -102,7 +106,13 @@ SCENARIOS = (
         "what the kubelet had asked for is prepared without it, and told when it is back",
         long=True,
     ),
-    Scenario("quiet", "nothing, for longer than any look at the slices is due", "no write at all", long=True),
+    Scenario(
+        "quiet",
+        "nothing, for longer than any look at the slices is due",
+        "no write at all",
+        long=True,
+        sandbox=False,
+    ),
 )  # fmt: skip
 
 CLUSTERS = {

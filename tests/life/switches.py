@@ -8,7 +8,8 @@ from pathlib import Path
 
 PATIENCE = 120.0
 """Seconds in which everything that should become true does, however busy the machine; the kubelet repeats after 10."""
-POLL = 0.2
+_SHORTEST_POLL = 0.02
+_LONGEST_POLL = 0.2
 
 
 class Switches:
@@ -48,6 +49,8 @@ def until(
         AssertionError: it is not, in the end.
     """
     end = time.monotonic() + within
+    pause = _SHORTEST_POLL
     while not ready():
         assert time.monotonic() < end, f"{what}: not within {within:g} s; {problem()}"
-        time.sleep(POLL)
+        time.sleep(pause)
+        pause = min(pause * 2, _LONGEST_POLL)

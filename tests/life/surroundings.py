@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.cluster.life.node import Node
-from tests.cluster.life.scenarios import plays
-from tests.cluster.life.switches import until
 from tests.crash.world import DRIVER
-
-OUTAGE_SECONDS = 60.0
+from tests.life.node import Node
+from tests.life.scenarios import plays
+from tests.life.switches import until
 
 
 @plays("cdi-emptied")
@@ -34,13 +32,11 @@ def node_recreated(node: Node) -> None:
     node.served(name)
     node.check(status_written=1)
     former = node.node_uid()
-    labels = node.plane.get("node", node.node)["metadata"]["labels"]
     node.stop_kubelet(signal.SIGTERM)
-    node.plane.kubectl("delete", "node", node.node)
+    node.cluster.delete_node()
     node.start_kubelet()
     until("a new Node", lambda: node.node_uid() not in {former, ""})
-    node.plane.kubectl("label", "node", node.node, "--overwrite", *(f"{key}={labels[key]}" for key in labels))
-    node.driver.new_token()  # the kubelet does so for a pod
+    node.cluster.furnish_node()
     until("slices of the new Node", lambda: node.slice_owners() == [node.node_uid()])
     node.check(slice_created=1)
     node.release(name)
@@ -55,16 +51,14 @@ def api_server_down(node: Node) -> None:
     node.order(second, gate=second)
     node.switches.wait_at_gate(second)
     node.check(status_written=1)
-    node.plane.component("stop", "kube-apiserver")
+    node.cluster.stop_api_server()
     began = time.monotonic()
     node.switches.open_gate(second)
     until("the second claim's file", lambda: len(list(node.cdi.glob(f"*{DRIVER}*.json"))) > 1)
     node.driver.stop(signal.SIGKILL)
     node.driver.start()
-    until("the end of the outage", lambda: time.monotonic() > began + OUTAGE_SECONDS)
-    node.plane.component("start", "kube-apiserver")
-    node.api_server_answers()
-    node.writes.restarted()
+    until("the end of the outage", lambda: time.monotonic() > began + node.cluster.pace.outage)
+    node.cluster.start_api_server()
     node.served(second)
     node.check(status_written=1)
     node.release(first, second)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from tests.cluster.find import REPOSITORY
-from tests.cluster.life import calls, releases, restarts, surroundings  # noqa: F401 - they fill PLAYS
-from tests.cluster.life.scenarios import CLUSTERS, PLAYS, SCENARIOS, Scenario
+from tests.life import calls, releases, restarts, surroundings  # noqa: F401 - they fill PLAYS
+from tests.life.scenarios import CLUSTERS, PLAYS, SCENARIOS, Scenario
 
 TABLE = REPOSITORY / "docs" / "node-life.md"
 
 
 def row(scenario: Scenario) -> str:
     """A scenario as the documentation shows it."""
-    return f"| `{scenario.id}` | {scenario.happens} | {scenario.holds} | {'long' if scenario.long else ''} |"
+    tier, sandbox = "long" if scenario.long else "", "yes" if scenario.sandbox else ""
+    return f"| `{scenario.id}` | {scenario.happens} | {scenario.holds} | {tier} | {sandbox} |"
 
 
 def test_each_scenario_is_played() -> None:
@@ -22,4 +23,4 @@ def test_the_documentation_shows_the_list() -> None:
     rows = [line for line in TABLE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
     clusters = [f"| `{name}` | `{' '.join(flags)}` |" for name, flags in CLUSTERS.items()]
 
-    assert rows == [*map(row, SCENARIOS), *clusters], "make the table anew from tests/cluster/life/scenarios.py"
+    assert rows == [*map(row, SCENARIOS), *clusters], "make the table anew from tests/life/scenarios.py"

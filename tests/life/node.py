@@ -1,4 +1,4 @@
-"""A real node with the bakery of the crash tests on it, and what must be true of it."""
+"""A node with the bakery of the crash tests on it, and what must be true of it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ from dra_kit.cdi.names import spec_file_name
 from dra_kit.kubelet.plugin import Device
 from dra_kit.node.dump import dump_state
 from dra_kit.resource.reference import ClaimReference
-from tests.cluster.access import Access, granted
-from tests.cluster.life import manifests
-from tests.cluster.life.driver import KUBELET_DIR, STYLE, BakeryDriver
-from tests.cluster.life.orders import Orders
-from tests.cluster.life.switches import PATIENCE, Switches, until
-from tests.cluster.life.writes import Writes
-from tests.cluster.node_driver import CDI_DIR
-from tests.cluster.plane import Plane
 from tests.crash.invariants import problems_of
 from tests.crash.world import DRIVER, Claim
+from tests.life import manifests
+from tests.life.cluster import Cluster
+from tests.life.driver import STYLE, BakeryDriver
+from tests.life.orders import Orders
+from tests.life.switches import PATIENCE, Switches, until
 
 PANS = 64
 _TYPE = {"apiVersion", "kind"}
@@ -34,66 +31,64 @@ class Node:
     """One node, its driver and its orders; implements :class:`tests.crash.invariants.Observed`.
 
     Attributes:
+        cluster: around it.
         driver: its process.
         orders: pods and claims.
         switches: of the author's code.
-        writes: what the driver wrote to the API server.
         claims: those that the kubelet was answered, by UID.
     """
 
-    root = KUBELET_DIR
-    cdi = CDI_DIR
-    state = KUBELET_DIR / "plugins" / DRIVER
     style = STYLE
 
-    def __init__(self, plane: Plane, access: Access, namespace: str) -> None:
-        assert plane.node is not None
-        self.plane = plane
-        self.node = plane.node
-        self.bakery = plane.directory / "bakery"
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.node = cluster.node
+        self.root = cluster.kubelet_dir
+        self.cdi = cluster.cdi_dir
+        self.state = self.root / "plugins" / DRIVER
+        self.bakery = cluster.directory / "bakery"
         self.menu = {self.node: {f"pan-{number}": "iron" for number in range(PANS)}}
         self.switches = Switches(self.bakery)
         (self.bakery / "hardware").mkdir()
         (self.bakery / "menu.json").write_text(json.dumps(self.menu))
-        self.driver = BakeryDriver(plane, access, self.bakery)
-        self.orders = Orders(plane, namespace)
-        self.writes = Writes(plane)
+        self.driver = BakeryDriver(cluster, str(self.bakery))
+        self.orders = Orders(cluster, namespace)
         self.claims: dict[str, Claim] = {}
         self._others = self._all_files()
 
     @classmethod
     @contextmanager
-    def open(cls, plane: Plane) -> Iterator[Node]:
+    def open(cls, cluster: Cluster) -> Iterator[Node]:
         """The node, with a driver that has registered and published its pans; nothing of it is left in the end."""
         namespace = f"bakery-{secrets.token_hex(3)}"
         with ExitStack() as stack:
-            stack.callback(shutil.rmtree, plane.directory / "bakery", ignore_errors=True)
-            access = stack.enter_context(granted(plane, release="dra-bakery", driver=DRIVER))
-            stack.enter_context(_created(plane, manifests.namespace(namespace), manifests.device_class(DRIVER)))
-            node = cls(plane, access, namespace)
-            account = {"namespace": access.namespace, "account": f"{access.release}-node"}
-            node.writes = stack.enter_context(Writes.of(plane, **account, kubeconfig=node.driver.kubeconfig))
+            stack.callback(shutil.rmtree, cluster.directory / "bakery", ignore_errors=True)
+            cluster.create([manifests.namespace(namespace), manifests.device_class(DRIVER)])
+            stack.callback(cluster.delete, "namespace", [namespace])
+            stack.callback(cluster.delete, "deviceclass", [manifests.CLASS])
+            node = cls(cluster, namespace)
             try:
                 node.driver.start()
                 node.holds()
-                node.writes.forget()  # the kubelet may have wiped what another test's driver had published
+                cluster.writes.forget()  # the kubelet may have wiped what another test's driver had published
                 yield node
             finally:
                 node.settle()
                 node.driver.close()
-                plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={DRIVER}")
+                names = [item["metadata"]["name"] for item in node.objects("resourceslices")]
+                cluster.delete("resourceslice", names)
                 shutil.rmtree(node.state, ignore_errors=True)
 
     # -- the kubelet
 
     def stop_kubelet(self, number: signal.Signals) -> None:
         """End the kubelet by a signal; it is gone when this returns."""
-        self.plane.component("stop", "kubelet", signal_name=number.name.removeprefix("SIG"))
+        self.cluster.stop_kubelet(number)
 
     def start_kubelet(self) -> None:
         """Start the kubelet, and wait until it knows the driver, if that runs."""
         before = self.driver.registrations() if self.driver.alive else 0
-        self.plane.component("start", "kubelet")
+        self.cluster.start_kubelet()
         if self.driver.alive:
             self.driver.registered_again(before)
 
@@ -121,17 +116,22 @@ class Node:
 
     def served(self, *names: str) -> None:
         """Wait until these pods run; then what each container has, the kubelet, and the driver must agree."""
-        self.orders.wait(*(f"pod/{name}" for name in names), "--for=jsonpath={.status.phase}=Running")
-        for name in names:
-            raw = self.orders.claim(name)
-            reference = ClaimReference(self.orders.namespace, name, raw["metadata"]["uid"])
-            results = raw["status"]["allocation"]["devices"]["results"]
-            [entry] = raw["spec"]["devices"]["config"]
-            config = {key: value for key, value in entry["opaque"]["parameters"].items() if key not in _TYPE}
-            claim = Claim(reference, tuple(result["device"] for result in results), config)
-            claim.answer = tuple(self._asked(reference))
+        self.orders.wait_running(names)
+        found = self.orders.claims()
+        claims = [self._claim(found[name]) for name in names]
+        answers = self._asked([claim.reference for claim in claims])
+        for claim in claims:
+            claim.answer = answers[claim.uid]
             self.claims[claim.uid] = claim
             self.container_has(claim)
+
+    def _claim(self, raw: Mapping[str, Any]) -> Claim:
+        metadata = raw["metadata"]
+        results = raw["status"]["allocation"]["devices"]["results"]
+        [entry] = raw["spec"]["devices"]["config"]
+        config = {key: value for key, value in entry["opaque"]["parameters"].items() if key not in _TYPE}
+        reference = ClaimReference(metadata["namespace"], metadata["name"], metadata["uid"])
+        return Claim(reference, tuple(result["device"] for result in results), config)
 
     def container_has(self, claim: Claim) -> None:
         """What the container printed is what its CDI spec says."""
@@ -161,20 +161,15 @@ class Node:
         names = sorted(self.orders.names)
         if not names and self.driver.alive:
             return
-        for part in ("kube-apiserver", "kubelet"):
-            self.plane.component("start", part)
+        self.cluster.start_api_server()
+        self.cluster.start_kubelet()
         for name in names:
             self.switches.open_gate(name)
             self.switches.fail(name)
         if not self.driver.alive:
             self.driver.start()
-        self.api_server_answers()
         self.release(*names)
-        self.writes.forget()
-
-    def api_server_answers(self) -> None:
-        """Wait until the API server is ready."""
-        until("the API server", lambda: not self.plane.kubectl("get", "--raw", "/readyz", check=False).returncode)
+        self.cluster.writes.forget()
 
     # -- what must be true
 
@@ -190,8 +185,8 @@ class Node:
         """
         self.holds(within=within)
         wanted = {name.replace("_", " "): number for name, number in writes.items() if number}
-        until(f"{wanted} to be written", lambda: self._wrote(wanted), self._log)
-        self.writes.forget()  # a write that nobody needs may come later: the next check finds it
+        until(f"{wanted} to be written", lambda: self._wrote(wanted), self.driver.tail)
+        self.cluster.writes.forget()  # a write that nobody needs may come later: the next check finds it
 
     def holds(self, *, within: float = PATIENCE) -> None:
         """Wait until the invariants hold; then claims must be answered as before, and no log have a traceback.
@@ -206,28 +201,31 @@ class Node:
             problems = [*problems_of(self), *self.driver.problems()]
             return not problems
 
-        until("the node to be as it must be", right, lambda: "\n".join([*problems, self._log()]), within)
+        until("the node to be as it must be", right, lambda: "\n".join([*problems, self.driver.tail()]), within)
+        answers = self._asked([claim.reference for claim in self.claims.values()])
         for claim in self.claims.values():
-            answer = tuple(self._asked(claim.reference))
+            answer = answers[claim.uid]
             assert answer == claim.answer, f"{claim.reference} was answered {claim.answer}, and now {answer}"
         assert not self.driver.tracebacks()
 
     def _wrote(self, wanted: Mapping[str, int]) -> bool:
-        found = self.writes.since()
+        found = self.cluster.writes.since()
         surplus = {what: number for what, number in found.items() if number > wanted.get(what, 0)}
-        assert not surplus, f"the driver wrote {dict(found)}, expected {dict(wanted)}\n{self._log()}"
+        assert not surplus, f"the driver wrote {dict(found)}, expected {dict(wanted)}\n{self.driver.tail()}"
         return dict(found) == wanted
 
-    def _log(self) -> str:
-        return self.driver.process.tail() if self.driver.alive else "the driver does not run"
-
-    def _asked(self, reference: ClaimReference) -> Sequence[Device]:
-        """The driver's answer to one more call; the kubelet has the same in its own state."""
-        devices = self.driver.ask(reference)
-        known = self.kubelet_knows().get(reference.uid)
-        told = [name for device in devices for name in device.cdi_device_ids]
-        assert known == told, f"{reference}: the kubelet has {known}, the driver answers {told}"
-        return devices
+    def _asked(self, references: Sequence[ClaimReference]) -> dict[str, tuple[Device, ...]]:
+        """The driver's answers to one more call; the kubelet has the same in its own state."""
+        if not references:
+            return {}
+        answers, known = self.driver.ask(references), self.kubelet_knows()
+        for reference in references:
+            answer = answers[reference.uid]
+            assert not answer.error, f"{reference}: {answer.error}"
+            told = [name for device in answer.devices for name in device.cdi_device_ids]
+            has = known.get(reference.uid)
+            assert has == told, f"{reference}: the kubelet has {has}, the driver answers {told}"
+        return {uid: answer.devices for uid, answer in answers.items()}
 
     # -- what is there
 
@@ -246,10 +244,9 @@ class Node:
 
     def objects(self, plural: str) -> Sequence[Mapping[str, Any]]:
         """See :class:`tests.crash.invariants.Observed`."""
-        slices = ["--field-selector", f"spec.driver={DRIVER}"]
-        where = slices if plural == "resourceslices" else ["--namespace", self.orders.namespace]
-        items: list[Mapping[str, Any]] = self.plane.get(plural, *where)["items"]
-        return items
+        if plural == "resourceslices":
+            return self.cluster.objects("resourceslice", selector=f"spec.driver={DRIVER}")
+        return self.cluster.objects("resourceclaim", self.orders.namespace)
 
     def dump(self) -> Mapping[str, Any]:
         """See :class:`tests.crash.invariants.Observed`."""
@@ -257,20 +254,10 @@ class Node:
 
     def node_uid(self) -> str:
         """UID of the Node; empty while there is none."""
-        arguments = ("get", "node", self.node, "--ignore-not-found", "-o", "jsonpath={.metadata.uid}")
-        return self.plane.kubectl(*arguments).stdout
+        found = self.cluster.objects("node", selector=f"metadata.name={self.node}")
+        return str(found[0]["metadata"]["uid"]) if found else ""
 
     def slice_owners(self) -> list[str]:
         """UIDs of what the slices belong to."""
         slices = self.objects("resourceslices")
         return [owner["uid"] for item in slices for owner in item["metadata"]["ownerReferences"]]
-
-
-@contextmanager
-def _created(plane: Plane, *items: Mapping[str, Any]) -> Iterator[None]:
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    plane.kubectl("create", "-f", "-", stdin=text)
-    try:
-        yield
-    finally:
-        plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=text)

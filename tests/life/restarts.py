@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from tests.cluster.life.node import Node
-from tests.cluster.life.scenarios import Play, plays
+from tests.life.node import Node
+from tests.life.scenarios import Play, plays
 
 SIGNALS = {"restarted": signal.SIGTERM, "killed": signal.SIGKILL}
 WHO = {"kubelet": ("kubelet",), "driver": ("driver",), "both": ("kubelet", "driver")}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 
-from tests.cluster.life.node import Node
-from tests.cluster.life.scenarios import plays
-from tests.cluster.life.switches import until
+from tests.life.node import Node
+from tests.life.scenarios import plays
+from tests.life.switches import until
 
 WIPING_SECONDS = 180.0  # the kubelet begins after 30 s (Kubernetes 1.37, defaultWipingDelay)
-ORPHAN_SECONDS = 300.0  # two looks, the first at the start, the second 90 s later
 
 
 @plays("deleted-while-driver-down")
@@ -60,7 +59,7 @@ def forgotten_by_kubelet(node: Node) -> None:
     node.kubelet_forgets()
     node.driver.start(registered=False)
     node.start_kubelet()
-    node.check(slice_created=1, within=ORPHAN_SECONDS)
+    node.check(slice_created=1, within=node.cluster.pace.orphan)
 
 
 @plays("slices-wiped")

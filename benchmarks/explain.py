@@ -1,0 +1,127 @@
+"""``python -m benchmarks.explain``: how long an explanation takes, in seconds; exit 1 when the budget is exceeded."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import Row, show, write
+from dra_kit.cli.explanation_text import Page, tell_claim
+from dra_kit.explain.claims import Explainer
+from dra_kit.explain.cluster import model_of_claim
+from dra_kit.explain.snapshot import Objects
+
+BUDGET = 2.0  # seconds with 5,000 nodes of 8 devices
+GROWTH = 1.5  # times as long for each device at most, from the smallest to the largest cluster
+NODES = (50, 500, 5000)
+DEVICES = 8
+DRIVER = "gpu.example.com"
+MODELS = (("H200", "141Gi"), ("A100", "80Gi"), ("L4", "24Gi"))
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+MEMORY = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("{{}}")) >= 0'
+
+CLAIMS = {
+    "fits everywhere": (1, f'{ATTRIBUTES}.model == "H200"'),
+    "matches nothing": (1, f'{ATTRIBUTES}.model == "H200" && {MEMORY.format("200Gi")}'),
+    "too few on one node": (4, MEMORY.format("100Gi")),
+}
+
+
+def objects(nodes: int) -> Objects:
+    """A cluster of nodes with devices of three models, no two devices alike."""
+
+    def device(node: int, index: int) -> dict[str, Any]:
+        model, memory = MODELS[(node + index) % len(MODELS)]
+        return {
+            "name": f"gpu-{index}",
+            "attributes": {
+                "model": {"string": model},
+                "uuid": {"string": f"GPU-{node}-{index}"},
+                "index": {"int": index},
+                "driverVersion": {"version": "550.1.0"},
+            },
+            "capacity": {"memory": {"value": memory}},
+        }
+
+    def slice_(node: int) -> dict[str, Any]:
+        name = f"node-{node:05}"
+        return {
+            "metadata": {"name": f"{name}-slice"},
+            "spec": {
+                "driver": DRIVER,
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": [device(node, index) for index in range(DEVICES)],
+            },
+        }
+
+    selector = {"cel": {"expression": f'device.driver == "{DRIVER}"'}}
+    return Objects(
+        {
+            "Node": [{"metadata": {"name": f"node-{node:05}"}} for node in range(nodes)],
+            "ResourceSlice": [slice_(node) for node in range(nodes)],
+            "DeviceClass": [{"metadata": {"name": "gpu"}, "spec": {"selectors": [selector]}}],
+        },
+        "1.37",
+    )
+
+
+def seconds(known: Objects, count: int, selector: str) -> float:
+    """CPU time from the objects as they were read to the text on the terminal: on an idle machine what one waits."""
+    exactly = {
+        "deviceClassName": "gpu",
+        "allocationMode": "ExactCount",
+        "count": count,
+        "selectors": [{"cel": {"expression": selector}}],
+    }
+    claim = {
+        "metadata": {"name": "claim", "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+    }
+    gc.collect()
+    gc.disable()  # as the command does
+    begun = time.process_time()
+    page = Page(colour=False)
+    tell_claim(page, Explainer(known.cluster()).explain(model_of_claim(claim)))
+    str(page)
+    taken = time.process_time() - begun
+    gc.enable()
+    return taken
+
+
+def measure() -> list[Row]:
+    table = []
+    known = {nodes: objects(nodes) for nodes in NODES}
+    for name, (count, selector) in CLAIMS.items():
+        taken = {nodes: min(seconds(known[nodes], count, selector) for _ in range(2)) for nodes in NODES}
+        table += [
+            Row(
+                f"explain: {name}, {nodes} x {DEVICES} devices",
+                taken[nodes],
+                "s",
+                BUDGET if nodes == NODES[-1] else None,
+            )
+            for nodes in NODES
+        ]
+        growth = taken[NODES[-1]] / NODES[-1] / (taken[NODES[-2]] / NODES[-2])
+        table.append(Row(f"explain: {name}, growth for a device", growth, "times", GROWTH))
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.explain", description=__doc__)
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    table = measure()
+    show(table)
+    if options.json:
+        write(table, options.json)
+    return 0 if all(row.within for row in table) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
