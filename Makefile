@@ -66,6 +66,10 @@ format: install ## format the code and mend what ruff can mend
 proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
 	$(BIN)/python dra_kit/proto/generate.py
 
+.PHONY: schema
+schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
+	$(BIN)/python -m dra_kit.apiserver.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
+
 .PHONY: lock
 lock: ## pin the development environment again (needs uv on the PATH)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \

@@ -34,8 +34,10 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="golden lines, rewritten")
     options = parser.parse_args()
     lines = read(options.file)
-    directory = Path(tempfile.mkdtemp(prefix="dra-kit-"))
-    with envtest.control_plane(options.assets, directory) as kubeconfig:
+    with (
+        tempfile.TemporaryDirectory(prefix="dra-kit-") as directory,
+        envtest.control_plane(options.assets, Path(directory)) as kubeconfig,
+    ):
         recorded = asyncio.run(_record(lines, kubeconfig))
     options.file.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in recorded))
 
