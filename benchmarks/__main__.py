@@ -37,7 +37,7 @@ async def measure(kubeconfig: Path, directory: Path) -> list[Row]:
     return table
 
 
-PARTS = ("benchmarks.cel", "benchmarks.explain", "benchmarks.sandbox")
+PARTS = ("benchmarks.cel", "benchmarks.allocation", "benchmarks.explain", "benchmarks.sandbox")
 """Parts that need no cluster: each a process of its own, so that none has the memory of another."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from dra_kit.resource.names import label_key, label_value
@@ -93,6 +94,7 @@ def merge_selectors(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
     )
 
 
+@lru_cache(maxsize=10_000)  # asked for with every attempt on a node
 def only_node(name: str) -> NodeSelector:
     """The selector for one node by its name."""
     requirement = NodeSelectorRequirement(key="metadata.name", operator="In", values=(name,))
