@@ -17,7 +17,12 @@ kind: DeviceClass
 metadata: {{name: oven, labels: {{kitchen: {kitchen}}}}}
 spec: {{selectors: [{{cel: {{expression: "device.driver == 'dra.pizza'"}}}}]}}
 """
-POD = "{apiVersion: v1, kind: Pod, metadata: {name: baker}, spec: {containers: [{name: main, image: 'busybox:1'}]}}"
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: baker}
+spec: {containers: [{name: main, image: 'busybox:1'}]}
+"""
 
 
 @pytest.fixture
