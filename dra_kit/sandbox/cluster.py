@@ -222,9 +222,9 @@ class Sandbox:
         self.nodes.append(node)
 
     async def _published(self) -> None:
-        """Wait until each node's driver has published something."""
+        """Wait until each node's driver is registered and has published something."""
         begin = time.monotonic()
-        while waiting := [node for node in self.nodes if not self._has_slices(node.name)]:
+        while waiting := [node for node in self.nodes if not (self._has_slices(node.name) and node.serves())]:
             for node in waiting:
                 if node.failure:
                     raise SandboxError(self._why(f"the driver's node role on {node.name} ended: {node.failure}"))

@@ -115,6 +115,10 @@ class SandboxNode:
         """The calls of the driver's code that have not returned."""
         return self._role.calls() if self._role else ()
 
+    def serves(self) -> bool:
+        """Whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""
+        return bool(self.kubelet.plugins.plugins(self._driver))
+
     @property
     def failure(self) -> str:
         """Why the driver's node role ended; empty while it runs."""
