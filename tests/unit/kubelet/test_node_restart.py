@@ -109,6 +109,7 @@ async def test_slices_of_a_lost_driver_are_deleted(kubelet_dir: Path) -> None:
         await publish(kitchen, "of-another-node", DRIVER, nodeName="node-b")
         await publish(kitchen, "of-no-node", DRIVER, allNodes=True)
         await publish(kitchen, "of-another-driver", "dra.pasta", nodeName=NODE)
+        await kitchen.is_so(lambda: PluginConnection(DRIVER, connected=True) in kitchen.activity)
         await kitchen.driver.__aexit__()
         await kitchen.is_so(lambda: SlicesWiped(DRIVER) in kitchen.activity)
         assert await slices(kitchen) == {"of-another-node", "of-no-node", "of-another-driver"}
@@ -118,6 +119,7 @@ async def test_slices_of_a_lost_driver_are_deleted(kubelet_dir: Path) -> None:
 async def test_a_driver_that_comes_back_in_time_keeps_its_slices(kubelet_dir: Path) -> None:
     async with node(kubelet_dir, time_scale=1.0) as kitchen:
         await publish(kitchen, "mine", DRIVER, nodeName=NODE)
+        await kitchen.is_so(lambda: PluginConnection(DRIVER, connected=True) in kitchen.activity)
         await kitchen.driver.__aexit__()
         lost = PluginConnection(DRIVER, connected=False)
         await kitchen.is_so(lambda: lost in kitchen.activity)
