@@ -7,14 +7,12 @@ one are in use then.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, show, write
+from benchmarks.table import Row, part
 from dra_kit.allocator import Allocator, Node, Snapshot
 from dra_kit.resource.v1 import AllocationResult
 
@@ -125,16 +123,5 @@ def measure() -> list[Row]:
     ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.allocation", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures there too")
-    options = parser.parse_args()
-    table = measure()
-    show(table)
-    if options.json:
-        write(table, options.json)
-    return 0 if all(row.within for row in table) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(part("python -m benchmarks.allocation", __doc__, measure))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import timeit
 from collections.abc import Callable
-from pathlib import Path
 
-from benchmarks.table import Row, show, write
+from benchmarks.table import Row, part
 from dra_kit import cel
 
 BUDGET = 5.0  # microseconds of the selector with four conditions
@@ -61,16 +59,5 @@ def measure() -> list[Row]:
     return table
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cel", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures there too")
-    options = parser.parse_args()
-    table = measure()
-    show(table)
-    if options.json:
-        write(table, options.json)
-    return 0 if all(row.within for row in table) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(part("python -m benchmarks.cel", __doc__, measure))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, show, write
+from benchmarks.table import Row, part
 from dra_kit.cli.explanation_text import Page, tell_claim
 from dra_kit.explain.claims import Explainer
 from dra_kit.explain.cluster import model_of_claim
@@ -112,16 +110,5 @@ def measure() -> list[Row]:
     return table
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.explain", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures there too")
-    options = parser.parse_args()
-    table = measure()
-    show(table)
-    if options.json:
-        write(table, options.json)
-    return 0 if all(row.within for row in table) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(part("python -m benchmarks.explain", __doc__, measure))

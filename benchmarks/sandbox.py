@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import resource
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, show, write
+from benchmarks.table import Row, part
 
 BUDGET_FIRST_POD = 3.0  # seconds from exec to the first pod that runs
 NODES = 10
@@ -148,16 +147,5 @@ def measure() -> list[Row]:
     ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sandbox", description=__doc__)
-    parser.add_argument("--json", type=Path, help="write the figures there too")
-    options = parser.parse_args()
-    table = measure()
-    show(table)
-    if options.json:
-        write(table, options.json)
-    return 0 if all(row.within for row in table) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(part("python -m benchmarks.sandbox", __doc__, measure))

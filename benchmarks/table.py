@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -41,3 +42,15 @@ def write(table: Sequence[Row], path: Path) -> None:
 def read(path: Path) -> list[Row]:
     found = json.loads(path.read_text())
     return [Row(item["name"], item["figure"], item["unit"], item["budget"], item["rival"]) for item in found]
+
+
+def part(prog: str, description: str | None, measure: Callable[[], Sequence[Row]]) -> int:
+    """The command of one part: measure, show, exit 1 when a budget is exceeded."""
+    parser = argparse.ArgumentParser(prog=prog, description=description)
+    parser.add_argument("--json", type=Path, help="write the figures there too")
+    options = parser.parse_args()
+    table = measure()
+    show(table)
+    if options.json:
+        write(table, options.json)
+    return 0 if all(row.within for row in table) else 1
