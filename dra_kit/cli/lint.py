@@ -194,8 +194,14 @@ def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[
     from dra_kit.cli.first_inventory import first_inventory
 
     # why the driver fails is told once, as the error of this command
-    logging.getLogger("dra_kit").setLevel(logging.CRITICAL)
-    for pool in first_inventory(driver, settings, timeout).pools:
+    log = logging.getLogger("dra_kit")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        inventory = first_inventory(driver, settings, timeout)
+    finally:
+        log.setLevel(level)
+    for pool in inventory.pools:
         for device in pool.devices:
             yield driver.name, pool.name or "", device.to_v1()
 
