@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dra_kit.errors import ConfigurationError, DraKitError
+
+INTERRUPTED: Final = 130
+"""Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
 
 COMMANDS = {
     "controller": "run the controller role: Events on the life of claims",
@@ -50,6 +53,9 @@ class LazyGroup(click.Group):
             text = " ".join(str(error).split())  # an author's exception may have many lines
             click.echo(f"error: {text} [{error.code}]", err=True)
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
 
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

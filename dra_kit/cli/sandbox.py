@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.driver_settings import author_settings
 from dra_kit.cli.options import RoleCommand, path, target_of
 from dra_kit.errors import ConfigurationError
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 DOWN: Final = "down"
 _INSIST_SECONDS: Final = 2.0
-_INTERRUPTED: Final = 130
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -143,6 +143,7 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
     if options["stories"]:
         raise click.UsageError("--detach and --story do not go together: nobody would see the story.")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave behind what it started
     sandbox = detach([word for word in ctx.meta["arguments"] if word != "--detach"])
     click.echo(f"{sandbox.driver} runs in a cluster in the background, process {sandbox.pid}")
     click.echo(f"  kubectl --kubeconfig {sandbox.kubeconfig} get resourceslices")
@@ -235,4 +236,4 @@ async def _run(session: Session) -> int:
     try:
         return await work
     except asyncio.CancelledError:
-        return session.exit_code if session.lasting else _INTERRUPTED
+        return session.exit_code if session.lasting else INTERRUPTED

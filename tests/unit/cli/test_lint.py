@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import textwrap
@@ -143,6 +144,12 @@ def test_a_driver_brings_its_devices_its_models_and_its_settings(folder: Path) -
 def test_a_driver_that_finds_nothing_is_told(folder: Path, doughs: str, problem: str) -> None:
     arguments = [folder / "class.yaml", "--driver", folder / "pizzeria.py", "--doughs", doughs, "--timeout"]
     assert problem in lint(*arguments, 30 if doughs == "none" else 0.2, code=2).stderr
+
+
+def test_a_driver_that_was_asked_leaves_logging_as_it_was(folder: Path) -> None:
+    before = logging.getLogger("dra_kit").level
+    lint(folder / "class.yaml", "--driver", folder / "pizzeria.py", "--doughs", "none", code=2)
+    assert logging.getLogger("dra_kit").level == before
 
 
 def test_saved_objects_are_checked_against(folder: Path) -> None:

@@ -9,7 +9,10 @@ import sys
 import tempfile
 import textwrap
 import time
+from functools import partial
 from pathlib import Path
+
+import pytest
 
 DRIVER = """
     import threading
@@ -32,18 +35,20 @@ DRIVER = """
 """
 
 
-def test_nothing_remains_of_one_whose_start_is_interrupted() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signals) -> None:
     with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:
         place = Path(directory)
         (place / "pizzeria.py").write_text(textwrap.dedent(DRIVER))
         command = [str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
-        with subprocess.Popen(
-            command, cwd=place, env={**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory}
-        ) as process:
+        environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory}
+        # a shell starts what is in its background with SIGINT ignored
+        heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(command, cwd=place, env=environment, preexec_fn=heed) as process:
             wait_for(place, "dra-*/node-1/plugins_registry/*")
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
 
-        assert process.returncode
+        assert process.returncode == 130
         assert [path.name for path in place.iterdir() if not path.name.startswith("dra-kit-sandbox-")] == [
             "pizzeria.py"
         ]
