@@ -51,7 +51,7 @@ class ClaimService:
         effects: undone when a claim is released.
         failed: told of each claim that could not be prepared, for Events.
         prepared: told of each claim that was prepared anew, for its status.
-        resumed: told of each claim that an earlier process prepared, for the same.
+        resumed: told of each claim that was prepared before, for the same.
         released: told of the UID of each claim that was released.
         claims: the locks of all claims, by UID.
         locks: directory of further locks that hold across processes.
@@ -194,7 +194,7 @@ class ClaimService:
         if record is not None and self._preparation.is_current(record):
             await self._write_files(record)
             if not has_statuses(claim.raw, self._driver.name, record):
-                self._prepared(record)
+                self._resumed(record)  # it may have been written since the claim was fetched
             return record.answer()
         async with (
             self._exclusive.kept_for(claim),

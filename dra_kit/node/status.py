@@ -54,7 +54,7 @@ class StatusWriter:
             self._wake.set()
 
     def resume(self, record: ClaimRecord) -> None:
-        """Write it as well, unless the claim says so already: an earlier process knew it, and may have come to it."""
+        """Write it as well, unless the claim says so already: it was prepared before, and that may have been told."""
         if record.uid not in self._waiting:
             self.submit(record)
             if record.uid in self._waiting:
@@ -78,17 +78,21 @@ class StatusWriter:
                 await asyncio.wait_for(self._write_all(), _LAST_WRITES)
 
     async def _write_all(self) -> None:
-        attempt = 0
+        failures = 0
         while self._waiting:
             uid, record = next(iter(self._waiting.items()))
             try:
                 if self._resumed.get(uid) is not record or not await self._is_told(record):
                     await self._apply(record)
             except Unavailable:
-                await asyncio.sleep(RETRY[min(attempt, len(RETRY) - 1)])
-                attempt += 1
+                if uid in self._waiting:
+                    self._waiting.move_to_end(uid)  # it may be this claim alone: the others get their turn first
+                failures += 1
+                rounds, rest = divmod(failures, max(1, len(self._waiting)))
+                if not rest:
+                    await asyncio.sleep(RETRY[min(rounds, len(RETRY)) - 1])
                 continue
-            attempt = 0
+            failures = 0
             if self._waiting.get(uid) is record:
                 del self._waiting[uid]
             if self._resumed.get(uid) is record:

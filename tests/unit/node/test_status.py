@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
+from dra_kit.node import steps
+from dra_kit.node.steps import Step
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import NODE, Node
@@ -91,6 +93,35 @@ async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node:
         await node.prepare(dinner)
         await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
     assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
+
+
+async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_again(node: Node) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    [before] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        await node.prepare(lunch)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+        [written] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
+        node.api.put("resourceclaims", before)
+        steps.listen(lambda step: node.api.put("resourceclaims", written) if step is Step.CLAIM_FETCHED else None)
+        try:
+            await node.prepare(lunch)
+        finally:
+            steps.listen(None)
+        await node.prepare(dinner)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
+    assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
+
+
+async def test_a_claim_whose_status_cannot_be_written_holds_up_no_other(node: Node) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            await node.prepare(dinner)
+            await eventually(lambda: any(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
+        await eventually(lambda: all(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
 
 
 async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node) -> None:

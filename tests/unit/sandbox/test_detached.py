@@ -42,7 +42,7 @@ def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signal
         command = [str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
         environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory}
         # a shell starts what is in its background with SIGINT ignored
-        with subprocess.Popen(["env", "--default-signal=INT", *command], cwd=place, env=environment) as process:
+        with subprocess.Popen(["/usr/bin/env", "--default-signal=INT", *command], cwd=place, env=environment) as process:
             wait_for(place, "dra-*/node-1/plugins_registry/*")
             process.send_signal(number)
 
