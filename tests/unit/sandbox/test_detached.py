@@ -39,10 +39,11 @@ def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signal
     with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:
         place = Path(directory)
         (place / "pizzeria.py").write_text(textwrap.dedent(DRIVER))
-        command = [str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
-        environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory}
         # a shell starts what is in its background with SIGINT ignored
-        with subprocess.Popen(["/usr/bin/env", "--default-signal=INT", *command], cwd=place, env=environment) as process:
+        heeding = ["/usr/bin/env", "--default-signal=INT"]
+        command = [*heeding, str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
+        environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory}
+        with subprocess.Popen(command, cwd=place, env=environment) as process:
             wait_for(place, "dra-*/node-1/plugins_registry/*")
             process.send_signal(number)
 
