@@ -103,7 +103,12 @@ async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_aga
         await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
         [written] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
         node.api.put("resourceclaims", before)
-        steps.listen(lambda step: node.api.put("resourceclaims", written) if step is Step.CLAIM_FETCHED else None)
+
+        def write(step: Step) -> None:
+            if step is Step.CLAIM_FETCHED:
+                node.api.put("resourceclaims", written)
+
+        steps.listen(write)
         try:
             await node.prepare(lunch)
         finally:
