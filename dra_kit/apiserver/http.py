@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 import yaml
 from aiohttp import web
 
-from dra_kit.apiserver import discovery, media, openapi
+from dra_kit.apiserver import discovery, media, openapi, openapi_v2
 from dra_kit.apiserver.answers import Refusal, method_not_allowed, no_such_resource, not_acceptable
 from dra_kit.apiserver.api import ADMIN, Answer, Api, Request, encode
 from dra_kit.apiserver.kinds.kind import Kind
@@ -163,6 +163,10 @@ class Endpoint:
         if path == "/openapi/v3":
             # the API server sends the index of its documents as text
             return web.Response(text=json.dumps(openapi.index(self.api.registry)))
+        if path == "/openapi/v2":
+            if "protobuf" in raw.headers.get("Accept", ""):
+                return web.Response(body=openapi_v2.as_protobuf(), headers={"Content-Type": openapi_v2.PROTOBUF})
+            return web.Response(body=openapi_v2.as_json(), headers={"Content-Type": media.JSON})
         if path.startswith("/openapi/v3/"):
             return self._openapi(path.removeprefix("/openapi/v3/"))
         document = self._discovery(path, raw)
@@ -199,7 +203,7 @@ class Endpoint:
         return None
 
     def _paths(self) -> list[str]:
-        paths = ["/api", "/api/v1", "/apis", *sorted(_HEALTH), "/openapi/v3", "/version"]
+        paths = ["/api", "/api/v1", "/apis", *sorted(_HEALTH), "/openapi/v2", "/openapi/v3", "/version"]
         for name, versions in discovery.groups(self.api.registry).items():
             paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]
         return sorted(paths)

@@ -51,6 +51,18 @@ def test_server_side_apply_remembers_who_manages_what(user: User) -> None:
     assert owns == {"chef": False, "owner": True}
 
 
+@pytest.mark.parametrize("verb", ["create", "apply"])
+def test_a_list_is_taken_as_kubectl_printed_it(user: User, verb: str) -> None:
+    user.kubectl("apply", "-f", "-", stdin=CLASS.format(kitchen="north"))
+    printed = user.kubectl("get", "deviceclasses", "-o", "yaml")
+    assert "kind: List" in printed
+    user.kubectl("delete", "deviceclass", "oven")
+
+    user.kubectl(verb, "-f", "-", stdin=printed)
+
+    assert user.kubectl("get", "deviceclass", "oven", "-o", "name") == "deviceclass.resource.k8s.io/oven\n"
+
+
 def test_diff_shows_what_apply_would_change(user: User) -> None:
     user.kubectl("apply", "-f", "-", stdin=CLASS.format(kitchen="north"))
 
