@@ -58,6 +58,8 @@ def consumption(
     capacity = device.device.capacity
     if not capacity and not requested:
         return NOTHING
+    if not requested and device.whole:
+        return Share({name: offer.value for name, offer in capacity.items()}, device.capacity)
     requested = requested or {}
     if not requested.keys() <= capacity.keys():
         return None

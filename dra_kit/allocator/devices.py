@@ -57,9 +57,13 @@ class AdvertisedDevice:
         rule_taints: likewise those of DeviceTaintRules.
         demands: what it takes from counter sets.
         capacity: (name, billionths) of its whole capacity.
+        whole: that a share takes all of the capacity unless it asks for less: there is no policy that says otherwise.
     """
 
-    __slots__ = ("__weakref__", "capacity", "demands", "device", "id", "rule_taints", "shareable", "spec", "taints")
+    __slots__ = (
+        "__weakref__", "capacity", "demands", "device", "id", "rule_taints", "shareable", "spec", "taints",
+        "whole",
+    )  # fmt: skip
 
     def __init__(self, slice_: ResourceSlice, device: Device) -> None:
         self.spec = spec = slice_.spec
@@ -77,6 +81,10 @@ class AdvertisedDevice:
             for demand in device.consumes_counters
         )
         self.capacity = {name: nano(capacity.value) for name, capacity in device.capacity.items()}
+        self.whole = all(
+            capacity.request_policy is None and amount >= 0
+            for capacity, amount in zip(device.capacity.values(), self.capacity.values(), strict=True)
+        )
 
     @property
     def node_scope(self) -> tuple[str | None, bool | None, NodeSelector | None]:

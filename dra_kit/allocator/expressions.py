@@ -1,13 +1,14 @@
-"""CEL for the allocator: each expression is compiled once, and evaluated once for each device."""
+"""CEL for the allocator: each expression is compiled once, and evaluated once for devices that look the same to it."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from dra_kit import cel
 from dra_kit.allocator.devices import AdvertisedDevice
+from dra_kit.allocator.likeness import Likeness, has_plain_attributes, likeness_of
 from dra_kit.cel.program import DerivedValue
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.resource.v1 import Device, DeviceAttribute
@@ -18,6 +19,9 @@ _PROGRAMS: Final = 4096
 
 _REMEMBERED: Final = 1024
 """Results that are kept for each device; expressions may be many, where each pod has its own."""
+
+_ALIKE: Final = 65536
+"""Results that are kept for devices that look the same to an expression."""
 
 _Key = TypeVar("_Key")
 _Result = TypeVar("_Result")
@@ -57,10 +61,32 @@ class CelEvaluator:
 
     def __init__(self) -> None:
         self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()
+        self._alike: dict[tuple[str, Likeness], bool | CelRuntimeError] = {}
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
         """See :class:`Evaluator`."""
-        return self._of(device).selects(expression, sees_sharing=sees_sharing)
+        evaluations = self._of(device)
+        known = evaluations.known(expression, sees_sharing=sees_sharing)
+        if known is None:
+            likeness = self.likeness(expression, device, sees_sharing=sees_sharing)
+            known = self._alike.get((expression, likeness)) if likeness is not None else None
+            if known is None:
+                known = evaluations.select(expression, sees_sharing=sees_sharing)
+                if likeness is not None:
+                    _remember(self._alike, (expression, likeness), known, _ALIKE)
+            evaluations.remember(expression, known, sees_sharing=sees_sharing)
+        if isinstance(known, CelRuntimeError):
+            raise CelRuntimeError(known.message, kind=known.kind)
+        return known
+
+    def likeness(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> Likeness | None:
+        """What an expression can see of a device: what it says of devices of the same likeness is the same.
+
+        Arguments and errors are those of ``selects``; None where it is not known.
+        """
+        if not self._of(device).is_plain:
+            return None
+        return likeness_of(device, _selector(expression).reads, sees_sharing=sees_sharing)
 
     def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
         """See :class:`Evaluator`."""
@@ -92,18 +118,21 @@ class _Evaluations:
         self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
         self._attributes: dict[str, DeviceAttribute | CelRuntimeError] = {}
 
-    def selects(self, expression: str, *, sees_sharing: bool) -> bool:
-        key = expression, sees_sharing
-        known = self._selections.get(key)
-        if known is None:
-            try:
-                known = _selector(expression).matches(self.view(sees_sharing=sees_sharing))
-            except CelRuntimeError as error:
-                known = error
-            _remember(self._selections, key, known)
-        if isinstance(known, CelRuntimeError):
-            raise CelRuntimeError(known.message, kind=known.kind)
-        return known
+    @cached_property
+    def is_plain(self) -> bool:
+        return has_plain_attributes(self._device)
+
+    def known(self, expression: str, *, sees_sharing: bool) -> bool | CelRuntimeError | None:
+        return self._selections.get((expression, sees_sharing))
+
+    def remember(self, expression: str, result: bool | CelRuntimeError, *, sees_sharing: bool) -> None:
+        _remember(self._selections, (expression, sees_sharing), result)
+
+    def select(self, expression: str, *, sees_sharing: bool) -> bool | CelRuntimeError:
+        try:
+            return _selector(expression).matches(self.view(sees_sharing=sees_sharing))
+        except CelRuntimeError as error:
+            return error
 
     def derive(self, expression: str) -> DeviceAttribute:
         known = self._attributes.get(expression)
@@ -133,8 +162,8 @@ class _Evaluations:
         return view
 
 
-def _remember(results: dict[_Key, _Result], key: _Key, result: _Result) -> None:
-    if len(results) >= _REMEMBERED:
+def _remember(results: dict[_Key, _Result], key: _Key, result: _Result, most: int = _REMEMBERED) -> None:
+    if len(results) >= most:
         results.clear()
     results[key] = result
 

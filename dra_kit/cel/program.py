@@ -14,6 +14,7 @@ from dra_kit.cel.failure import Failure, Refusal
 from dra_kit.cel.functions.semvers import Semver
 from dra_kit.cel.literals import check_literals
 from dra_kit.cel.parser import parse
+from dra_kit.cel.reads import reads_of
 from dra_kit.cel.syntax import Node
 from dra_kit.cel.values import type_name
 from dra_kit.errors import CelCompileError, CelRuntimeError
@@ -37,6 +38,8 @@ class Expression:
         environment: what it was compiled with.
         cost: estimate of the highest cost of an evaluation, in Kubernetes' units; 2**64 - 1 if it has no bound.
         root: its syntax tree, checked, with the places in the text.
+        reads: all that it can read of a device: it is the same for devices that have the same there. None where the
+            text does not tell.
     """
 
     def __init__(self, text: str, environment: Environment, *, derived: bool) -> None:
@@ -46,6 +49,7 @@ class Expression:
             self.root = _checked(text, environment, derived=derived)
             self._evaluator = Evaluator(self.root)
             self.cost = estimate(self.root)
+            self.reads = reads_of(self.root)
         except Refusal as refusal:
             raise compile_error(text, refusal) from None
         except RecursionError:

@@ -12,6 +12,7 @@ from dra_kit.allocator import Node
 from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
 from dra_kit.allocator.expressions import CelEvaluator
 from dra_kit.allocator.holding import OPTIONAL_NODE_OPERATIONS, Holding
+from dra_kit.allocator.likeness import Likeness
 from dra_kit.allocator.nodes import node_matches
 from dra_kit.allocator.pools import NodePool
 from dra_kit.allocator.requests import Choice
@@ -76,6 +77,7 @@ class _Judge:
             *((Check.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors),
         ]
         self._explainers: dict[str, cel.Explainer] = {}
+        self._alike: dict[tuple[Check, str, Likeness], tuple[Reason, ...]] = {}
 
     def unmeant(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """Why the request does not mean a device, on whatever node."""
@@ -101,10 +103,19 @@ class _Judge:
             except CelRuntimeError as error:
                 yield _error(error, where, expression)
                 return
-            for conjunct in self._unmet(expression, device):
-                yield reason_of(conjunct, check, where)
+            yield from self._unmet(check, where, expression, device)
 
-    def _unmet(self, expression: str, device: AdvertisedDevice) -> tuple[cel.Conjunct, ...]:
+    def _unmet(self, check: Check, where: str, expression: str, device: AdvertisedDevice) -> tuple[Reason, ...]:
+        """What a selector says of a device that it does not select; once for devices that look the same to it."""
+        likeness = self.evaluator.likeness(expression, device, sees_sharing=self.sees_sharing)
+        known = self._alike.get((check, expression, likeness)) if likeness is not None else None
+        if known is None:
+            known = tuple(reason_of(conjunct, check, where) for conjunct in self._conjuncts(expression, device))
+            if likeness is not None:
+                self._alike[check, expression, likeness] = known
+        return known
+
+    def _conjuncts(self, expression: str, device: AdvertisedDevice) -> tuple[cel.Conjunct, ...]:
         explainer = self._explainers.get(expression)
         if explainer is None:
             explainer = self._explainers[expression] = cel.Explainer(cel.compile_selector(expression))

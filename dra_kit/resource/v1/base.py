@@ -10,12 +10,10 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     SerializerFunctionWrapHandler,
     Strict,
     ValidationError,
     model_serializer,
-    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -41,20 +39,17 @@ class APIModel(BaseModel, frozen=True):
         alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="allow", serialize_by_alias=True
     )
 
-    @model_validator(mode="wrap")
     @classmethod
-    def _null_is_zero(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """See pydantic; ``options`` are those of :meth:`pydantic.BaseModel.model_validate`."""
         try:
-            return handler(data)
+            return super().model_validate(obj, **options)
         except ValidationError:
             # nulls are so rare that looking for them first would only slow down every other object
-            if not isinstance(data, dict):
+            cleaned = _without_nulls(obj, cls)
+            if cleaned == obj:
                 raise
-            cleaned = {name: _replace_nulls(value, _zeros(cls).get(name)) for name, value in data.items()}
-            cleaned = {name: value for name, value in cleaned.items() if value is not None}
-            if cleaned == data:
-                raise
-        return handler(cleaned)
+        return super().model_validate(cleaned, **options)
 
     @model_serializer(mode="wrap")
     def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -70,27 +65,47 @@ class APIModel(BaseModel, frozen=True):
         return self.model_dump(mode="json", by_alias=True)
 
 
-def _replace_nulls(value: Any, zero: Any) -> Any:
-    if zero is not None and isinstance(value, list):
-        return [zero if item is None else item for item in value]
-    if zero is not None and isinstance(value, dict):
-        return {key: zero if item is None else item for key, item in value.items()}
-    return value
+def _without_nulls(data: Any, model: type[APIModel]) -> Any:
+    """An object without its nulls: an attribute is left out, an item of a list or map is the zero of its type."""
+    if not isinstance(data, dict):
+        return data
+    nested = _nested(model)
+    return {
+        name: _cleaned(value, *nested[name]) if name in nested else value
+        for name, value in data.items()
+        if value is not None
+    }
+
+
+def _cleaned(value: Any, container: Any, item: Any, zero: Any) -> Any:
+    def cleaned(one: Any) -> Any:
+        one = zero if one is None else one
+        return _without_nulls(one, item) if item is not None else one
+
+    if container is tuple and isinstance(value, list):
+        return [cleaned(one) for one in value]
+    if container is dict and isinstance(value, dict):
+        return {key: cleaned(one) for key, one in value.items()}
+    return cleaned(value) if container is None else value
 
 
 @cache
-def _zeros(model: type[APIModel]) -> dict[str, Any]:
-    """The zero value of the items of each list and map, by attribute and by JSON name."""
-    zeros: dict[str, Any] = {}
+def _nested(model: type[APIModel]) -> dict[str, tuple[Any, type[APIModel] | None, Any]]:
+    """Of lists, maps and objects, by attribute and by JSON name: the container, the model and the zero of items."""
+    found: dict[str, tuple[Any, type[APIModel] | None, Any]] = {}
     for name, field in model.model_fields.items():
         for annotation in _alternatives(field.annotation):
             container = get_origin(annotation)
+            item = annotation
             if container in {tuple, dict}:
                 item = get_args(annotation)[0 if container is tuple else 1]
                 item = get_args(item)[0] if get_origin(item) is Annotated else item
-                zero = item() if item in {str, int, bool} else {} if issubclass(item, BaseModel) else "0"
-                zeros[name] = zeros[field.alias or name] = zero
-    return zeros
+            is_model = isinstance(item, type) and issubclass(item, APIModel)
+            if container in {tuple, dict} or is_model:
+                zero = item() if item in {str, int, bool} else {} if is_model else "0"
+                kept = container if container in {tuple, dict} else None
+                found[name] = found[field.alias or name] = (kept, item if is_model else None, zero)
+    return found
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:

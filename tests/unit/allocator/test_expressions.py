@@ -16,8 +16,13 @@ MODEL = 'device.attributes["gpu.example.com"].model == "big"'
 DEVICES = [device(f"d{number}", attributes={"model": {"string": "small"}}) for number in range(4)]
 
 
-def test_a_selector_is_evaluated_once_for_each_device_whatever_the_pod_and_node() -> None:
-    world = snapshot(slice_of(*DEVICES, allNodes=True))
+def test_a_selector_is_evaluated_once_for_devices_that_look_the_same_whatever_the_pod_and_node() -> None:
+    models = ["small", "medium", "small", "medium"]
+    devices = [
+        device(f"d{number}", attributes={"model": {"string": model}, "index": {"int": number}})
+        for number, model in enumerate(models)
+    ]
+    world = snapshot(slice_of(*devices, allNodes=True))
     allocator = Allocator(world, ALL)
     evaluated = []
     matches = cel.Selector.matches
@@ -31,7 +36,23 @@ def test_a_selector_is_evaluated_once_for_each_device_whatever_the_pod_and_node(
             for node in ("node-1", "node-2"):
                 allocator.allocate(type(NODE)(node), [claim(request("r", 1, MODEL), name=pod)])
 
-    assert evaluated == [MODEL] * len(DEVICES)
+    assert evaluated == [MODEL] * len(set(models))
+
+
+def test_an_expression_that_does_not_tell_what_it_reads_is_evaluated_for_each_device() -> None:
+    every = slice_of(*DEVICES, allNodes=True)
+    model = 'device.attributes[device.driver].model == "big"'
+    evaluated = []
+    matches = cel.Selector.matches
+
+    def counting(self: cel.Selector, seen: cel.Device) -> bool:
+        evaluated.append(self.text)
+        return matches(self, seen)
+
+    with patch.object(cel.Selector, "matches", counting):
+        allocate(snapshot(every), claim(request("r", 1, model)))
+
+    assert evaluated == [model] * len(DEVICES)
 
 
 def test_a_device_that_is_published_again_is_evaluated_again() -> None:
