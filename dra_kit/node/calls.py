@@ -60,6 +60,30 @@ class Calls:
             for task in self._running:
                 task.cancel()
             await asyncio.wait(set(self._running), timeout=_UNDOING)
+        for task in self._running:
+            task.cancel()  # for the second time, which nothing outlasts
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """Do work that would have to be begun again if it were cut off at a deadline.
+
+    Being cancelled waits until it has ended; being cancelled for the second time, when the process ends, cuts it off.
+
+    Args:
+        work: it tells itself of its errors, which nobody asks for after a deadline.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+        else:
+            task.exception()  # asked for
+        raise
+    return task.result()
 
 
 class _Call(Generic[T]):

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from dra_kit.author.calling import call
 from dra_kit.author.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, PermanentError, TransientError
+from dra_kit.node.calls import to_its_end
 from dra_kit.node.locks import Locks
 from dra_kit.node.records import EffectRecord
 from dra_kit.node.steps import Step, reached
@@ -161,6 +162,10 @@ class EffectEngine:
                     await self._revert(record)
 
     async def _revert(self, record: EffectRecord) -> None:
+        """Undo an effect and forget it, whatever time that takes."""
+        await to_its_end(self._undo(record))
+
+    async def _undo(self, record: EffectRecord) -> None:
         cls = self._known[record.effect]
         effect = cls.model_validate_json(record.spec)
         outcome = cls.outcome_adapter().validate_json(record.outcome) if record.outcome is not None else None

@@ -14,7 +14,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.preparer import Preparer
 from dra_kit.errors import DraKitError, InternalError, PrepareError, TransientError
-from dra_kit.node.calls import Calls
+from dra_kit.node.calls import Calls, to_its_end
 from dra_kit.node.claims import AllocatedClaim, Getter, fetch
 from dra_kit.node.concurrency import Turns
 from dra_kit.node.effects import EffectEngine
@@ -293,15 +293,23 @@ class ClaimService:
                 await in_thread(self._files.remove, record.uid)
                 await self._effects.release(record.reference)
                 if imperative:
-                    await self._ask_author(record)
-                    reached(Step.AUTHOR_UNPREPARED)
+                    await self._preparation.started.wait()
+                    await to_its_end(self._unprepare_and_forget(record))
+                    return
+        await self._forget(record)
+
+    async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
+        await self._ask_author(record)
+        reached(Step.AUTHOR_UNPREPARED)
+        await self._forget(record)
+
+    async def _forget(self, record: ClaimRecord) -> None:
         await self._store.forget_claim(record.uid, first=self._files.remove)
         reached(Step.CLAIM_FORGOTTEN)
         self._released(record.uid)
 
     async def _ask_author(self, record: ClaimRecord) -> None:
         preparer = self._driver.preparer
-        await self._preparation.started.wait()
         try:
             await call(preparer.unprepare, record.reference, [device.state for device in record.devices])
         except PrepareError:

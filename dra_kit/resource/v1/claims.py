@@ -40,7 +40,7 @@ class DeviceToleration(APIModel, frozen=True):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class DeviceRequestAllocationResult(APIModel, frozen=True):

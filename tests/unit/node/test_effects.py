@@ -174,6 +174,25 @@ async def test_a_deadline_in_apply_undoes_what_was_begun(node: Node) -> None:
         await eventually(node.is_clean)
 
 
+async def test_an_undoing_that_takes_longer_than_the_deadline_is_not_begun_again(node: Node) -> None:
+    begun = []
+
+    async def take_time() -> None:
+        begun.append("revert")
+        await asyncio.sleep(1.5)
+
+    lunch = node.claim()
+    async with node.running(kitchen(), deadline=0.5):
+        await node.prepare(lunch)
+        Heat.hardware.fail = lambda what, temperature: take_time() if what == "revert" else None
+        assert "not released within 0.5 s" in await node.unprepare_error(lunch)
+        await eventually(lambda: not node.effects())
+        await node.unprepare(lunch)
+        assert begun == ["revert"]
+        assert Heat.hardware.on == {}
+        assert node.is_clean()
+
+
 async def test_after_a_reboot_effects_are_applied_again_with_the_former_outcome(node: Node) -> None:
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
     async with node.running(kitchen()):

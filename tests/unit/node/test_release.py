@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -176,6 +177,29 @@ async def test_what_the_next_process_cannot_finish_either_is_told(node: Node, ca
     async with node.running(driver(preparer)):
         await eventually(lambda: [item for item in caplog.records if item.getMessage() == "claim not resumed"])
         assert node.records() == ["lunch"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_an_unprepare_that_takes_longer_than_the_deadline_is_not_begun_again(node: Node, is_async: bool) -> None:
+    begun = []
+
+    class Slow(Imperative):
+        def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+            begun.append(claim.name)
+            time.sleep(1.5)
+
+    class Patient(Imperative):
+        async def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:  # type: ignore[override]
+            begun.append(claim.name)
+            await asyncio.sleep(1.5)
+
+    lunch = node.claim()
+    async with node.running(driver(Patient() if is_async else Slow()), deadline=0.5):
+        await node.prepare(lunch)
+        assert "not released within 0.5 s" in await node.unprepare_error(lunch)
+        await eventually(node.is_clean)
+        await node.unprepare(lunch)
+    assert begun == ["lunch"]
 
 
 async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(node: Node) -> None:
