@@ -55,7 +55,10 @@ class Effect(BaseModel, ABC, Generic[OutcomeT]):
 
     @abstractmethod
     def revert(self, outcome: OutcomeT | None) -> Awaitable[None] | None:
-        """Undo it. ``outcome`` is None when ``apply`` never finished. Must succeed when there is nothing to undo."""
+        """Undo it. ``outcome`` is None when ``apply`` never finished. Must succeed when there is nothing to undo.
+
+        It may take longer than the kubelet waits, and is not cut off then.
+        """
 
     @classmethod
     def outcome_adapter(cls) -> TypeAdapter[OutcomeT]:

@@ -56,7 +56,7 @@ class Preparer(ABC, Generic[ConfigT, AdvertisedT_contra]):
         """Called once a claim is released, after its effects were reverted; most drivers need nothing here.
 
         ``state`` holds what ``prepare`` returned as ``Prepared.state``, for each device. The claim object may be
-        gone. Must succeed when there is nothing to do.
+        gone. Must succeed when there is nothing to do. It may take longer than the kubelet waits, and is not cut off.
         """
         del claim, state
         return None
