@@ -18,6 +18,8 @@ from dra_kit.resource.v1 import AllocationResult
 
 NODES = 500
 DEVICES = 8
+LARGER = 32  # devices of a node, for the growth
+GROWTH = 1.5  # times as long for each device at most
 DRIVER = "gpu.example.com"
 PODS = 100  # that are measured
 COMPARED = 230  # nodes that fit, after which kube-scheduler looks for no more: 50 % less one for each 125 nodes
@@ -51,12 +53,12 @@ CLAIMS: dict[str, dict[str, Any]] = {
 }
 
 
-def snapshot() -> Snapshot:
+def snapshot(devices_each: int) -> Snapshot:
     def slice_(node: int) -> dict[str, Any]:
         name = f"node-{node:03}"
         devices = [
             {"name": f"gpu-{index}", "attributes": {"model": {"string": "H200"}, "numa": {"int": index // 4}}}
-            for index in range(DEVICES)
+            for index in range(devices_each)
         ]
         return {
             "metadata": {"name": f"{name}-slice"},
@@ -78,9 +80,9 @@ def snapshot() -> Snapshot:
 class Cluster:
     """Pods with a claim each, one after the other."""
 
-    def __init__(self, spec: dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any], devices: int) -> None:
         self._spec = spec
-        self._snapshot = snapshot()
+        self._snapshot = snapshot(devices)
         self._allocator = Allocator(self._snapshot)
         self._nodes = [Node(f"node-{node:03}", {}) for node in range(NODES)]
         self._next = 0
@@ -103,10 +105,10 @@ class Cluster:
             self._snapshot.allocate(allocation)
 
 
-def milliseconds(spec: dict[str, Any], share: float) -> float:
+def milliseconds(spec: dict[str, Any], share: float, devices: int = DEVICES) -> float:
     count = sum(request["exactly"]["count"] for request in spec["requests"])
-    cluster = Cluster(spec)
-    for _ in range(min(int(NODES * DEVICES * share), NODES * DEVICES - PODS * count) // count):
+    cluster = Cluster(spec, devices)
+    for _ in range(min(int(NODES * devices * share), NODES * devices - PODS * count) // count):
         cluster.place(compared=1)
     gc.collect()
     begun = time.perf_counter()
@@ -116,11 +118,17 @@ def milliseconds(spec: dict[str, Any], share: float) -> float:
 
 
 def measure() -> list[Row]:
-    return [
-        Row(f"allocation for a pod: {name}, {state}", milliseconds(spec, share), "ms", 1000 / AIM, 1000 / RIVAL[name])
-        for name, spec in CLAIMS.items()
-        for state, share in STATES.items()
-    ]
+    table = []
+    for name, spec in CLAIMS.items():
+        taken = {state: milliseconds(spec, share) for state, share in STATES.items()}
+        table += [
+            Row(f"allocation for a pod: {name}, {state}", figure, "ms", 1000 / AIM, 1000 / RIVAL[name])
+            for state, figure in taken.items()
+        ]
+        larger = milliseconds(spec, STATES["half full"], LARGER) / LARGER
+        growth = larger / (taken["half full"] / DEVICES)
+        table.append(Row(f"allocation: {name}, growth for a device", growth, "times", GROWTH))
+    return table
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ Objects: TypeAlias = Mapping[Resource, Mapping[tuple[str, str], Object]]
 
 _TIME = re.compile(r"20[23]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SHARE = re.compile(r'(?<="shareID": ")[0-9a-f-]{36}')
+_GENERATED = re.compile(
+    r"\bclaim [a-z0-9-]+/([a-z0-9-]+-[bcdfghjklmnpqrstvwxz2456789]{5})\b"
+)  # the API server's letters
 _OLD = "2024-01-02"  # times that the scenarios themselves set are kept
 # written by kube-controller-manager as core/v1 Events, which have no action
 _WITHOUT_ACTION = {"resource_claim", "device-taint-eviction-controller"}
@@ -120,12 +123,14 @@ def _generated_names(objects: Objects) -> dict[str, str]:
 
 
 def _names_of_gone(objects: Objects) -> dict[str, str]:
-    """Names of claims that were made for pods and are gone, which the pods still tell."""
+    """Names of claims that were made for pods and are gone, which pods and Events still tell."""
     told = set[str]()
     for pod in objects[PODS].values():
         status = pod.get("status") or {}
         made = [*(status.get("resourceClaimStatuses") or ()), status.get("extendedResourceClaimStatus") or {}]
         told |= {item["resourceClaimName"] for item in made if item.get("resourceClaimName")}
+    for event in objects[EVENTS].values():
+        told |= set(_GENERATED.findall(event.get("note") or ""))
     return dict.fromkeys(told - {name for _, name in objects[RESOURCE_CLAIMS]}, "<gone>")
 
 
