@@ -70,7 +70,7 @@ proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
 
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
-	$(BIN)/python -m dra_kit.apiserver.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
+	$(BIN)/python -m dra_kit.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
 
 .PHONY: lock
 lock: ## pin the development environment again (needs uv on the PATH)

@@ -5,7 +5,8 @@
     DraKitError                     has a stable ``code``; docs/troubleshooting.md has a heading for each
     ├── ConfigurationError          the author or the deployer must change something; the CLI prints it and exits 2
     │   ├── InvalidDevice           a device, pool or inventory breaks a rule of the API   (also a ValueError)
-    │   └── TargetError             the TARGET of a command cannot be loaded
+    │   ├── TargetError             the TARGET of a command cannot be loaded
+    │   └── SandboxError            the sandbox's cluster, or the driver in it, does not come up or is not there
     ├── PrepareError                reaches the kubelet as the claim's ``error`` and the user as an Event
     │   ├── TransientError          trying again may help: the kubelet calls again anyway
     │   └── PermanentError          trying again will not help until somebody changes something
@@ -20,7 +21,6 @@
     ├── CelCompileError             a CEL expression that Kubernetes would not accept    (also a ValueError)
     ├── CelRuntimeError             a CEL expression that fails for one device
     ├── Unsupported                 Kubernetes can do it and dra-kit cannot; never a wrong answer instead
-    ├── SandboxError                the sandbox's cluster, or the driver in it, does not come up or is not there
     └── InternalError               a bug in dra-kit
 
 An error names the object, the cause and the remedy in one line. ``code`` never changes its meaning between
@@ -221,8 +221,8 @@ class AllocationError(DraKitError):
             ``all-pool-invalid``, ``invalid-pools``, ``too-many-devices``, ``cel-runtime``, ``cel-compile``,
             ``derived-runtime``, ``derived-compile``, ``capacity-not-representable``, ``capacity-negative``,
             ``constraint-unknown``, ``selector-unknown``, ``mode-unknown``, ``class-not-found``,
-            ``class-name-missing``, ``request-unknown``, ``node-selector-invalid``, ``node-selector-terms`` or
-            ``search-limit``.
+            ``class-name-missing``, ``request-unknown``, ``node-selector-invalid``, ``node-selector-terms``,
+            ``search-limit`` or ``aborted``.
         node_only: other nodes may still fit.
     """
 
@@ -273,7 +273,7 @@ class Unsupported(DraKitError):
     default_code = "unsupported"
 
 
-class SandboxError(DraKitError):
+class SandboxError(ConfigurationError):
     """The cluster of ``dra-kit sandbox``, or the driver in it, does not come up; or there is none to end."""
 
     default_code = "sandbox"

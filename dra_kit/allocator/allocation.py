@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dra_kit.allocator.constraints import constraints_of
 from dra_kit.allocator.devices import AdvertisedDevice
@@ -14,14 +14,17 @@ from dra_kit.allocator.pools import NodePool
 from dra_kit.allocator.prospects import ClaimSearch, NodeChoice
 from dra_kit.allocator.requests import Choice, choices_of
 from dra_kit.allocator.result import allocation_of
-from dra_kit.allocator.search import Search, check_size
+from dra_kit.allocator.search import Limits, Search, check_size
 from dra_kit.allocator.selection import Selection
 from dra_kit.allocator.snapshot import Document, Snapshot
 from dra_kit.errors import AllocationError
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
 
 MAX_STEPS = 2_000_000
-"""Visits of a device after which a search gives up: some seconds, where kube-scheduler has ten."""
+"""Tries of a device after which a search gives up: some ten seconds, which kube-scheduler has, too.
+
+It tries more in that time, but also all those devices that are left out here (see ``shortlist``).
+"""
 
 
 class Allocator:
@@ -64,9 +67,17 @@ class Allocator:
         """
         return self.attempt(claims).on(node)
 
-    def attempt(self, claims: Sequence[ResourceClaim | Document]) -> Attempt:
-        """The attempt for one pod, to be made on one node after the other."""
-        return Attempt(self._snapshot, self._gates, self._evaluator, claims, max_steps=self._max_steps)
+    def attempt(
+        self, claims: Sequence[ResourceClaim | Document], *, is_aborted: Callable[[], bool] = lambda: False
+    ) -> Attempt:
+        """The attempt for one pod, to be made on one node after the other.
+
+        Args:
+            claims: see ``allocate``.
+            is_aborted: asked now and then; once it is true, every search ends with an AllocationError.
+        """
+        limits = Limits(self._max_steps, is_aborted)
+        return Attempt(self._snapshot, self._gates, self._evaluator, claims, limits)
 
 
 class Attempt:
@@ -78,13 +89,12 @@ class Attempt:
         gates: Gates,
         evaluator: Evaluator,
         claims: Iterable[ResourceClaim | Document],
-        *,
-        max_steps: int,
+        limits: Limits,
     ) -> None:
         self._snapshot = snapshot
         self._gates = gates
         self._evaluator = evaluator
-        self._max_steps = max_steps
+        self._limits = limits
         self._claims = [ResourceClaim.model_validate(claim) for claim in claims]
         self._requests = [
             [choices_of(claim, request, snapshot.classes, gates) for request in claim.spec.devices.requests]
@@ -103,7 +113,7 @@ class Attempt:
             )
             for claim, requests in zip(self._claims, self._requests, strict=True)
         ]
-        search = Search(claims, pools.devices, selection, holding, max_steps=self._max_steps)
+        search = Search(claims, pools.devices, selection, holding, self._limits)
         if search.run():
             return [
                 allocation_of(claim, picks, chosen, node, self._gates)

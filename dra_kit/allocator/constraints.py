@@ -6,7 +6,7 @@ A constraint is monotonic: once it refuses a device, it refuses it beside still 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from dra_kit.allocator.attributes import Scalar, elements, scalar
@@ -18,6 +18,38 @@ from dra_kit.resource.v1 import DeviceAttribute, ResourceClaim
 
 AttributeLookup: TypeAlias = Callable[[Choice, AdvertisedDevice, str], DeviceAttribute | None]
 """The attribute of a device under a request, with derived attributes; raises AllocationError."""
+
+
+class DevicesByValue:
+    """Devices that a choice may have, by what they have of an attribute.
+
+    Args:
+        positions: of devices in ascending order, by value.
+    """
+
+    def __init__(self, positions: Mapping[Scalar, Sequence[int]]) -> None:
+        self._positions = positions
+        self._merged: dict[int | frozenset[Scalar], Sequence[int]] = {}
+
+    def having(self, values: frozenset[Scalar]) -> Sequence[int]:
+        """Those with any of these values."""
+        if values not in self._merged:
+            self._merged[values] = _merge([self._positions[value] for value in values if value in self._positions])
+        return self._merged[values]
+
+    def in_groups_of(self, size: int) -> Sequence[int]:
+        """Those with a value that so many of them have."""
+        if size not in self._merged:
+            self._merged[size] = _merge([group for group in self._positions.values() if len(group) >= size])
+        return self._merged[size]
+
+    def values_besides(self, used: frozenset[Scalar]) -> int:
+        """How many other values there are."""
+        return len(self._positions) - sum(value in self._positions for value in used)
+
+
+def _merge(groups: Sequence[Sequence[int]]) -> Sequence[int]:
+    return groups[0] if len(groups) == 1 else sorted({position for group in groups for position in group})
 
 
 class Constraint(ABC):
@@ -44,6 +76,23 @@ class Constraint(ABC):
         return attribute is not None and self._push(attribute)
 
     @abstractmethod
+    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+        """What a device has of the attribute, to be in common with others or not; None if it lacks the attribute.
+
+        Raises:
+            AllocationError: as ``add``.
+        """
+
+    @abstractmethod
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        """The devices of which several may still be added, perhaps some more; None if that may be any.
+
+        Args:
+            devices: those that a choice may have.
+            needed: how many are to be added.
+        """
+
+    @abstractmethod
     def _push(self, attribute: DeviceAttribute) -> bool: ...
 
     @abstractmethod
@@ -51,7 +100,26 @@ class Constraint(ABC):
         """Gives back the device that was picked last."""
 
 
-class _MatchScalars(Constraint):
+class _OfScalars(Constraint):
+    """Looks at attributes that are no lists."""
+
+    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+        attribute = self._lookup(choice, device, self._attribute)
+        if attribute is None:
+            return None
+        value = scalar(attribute)
+        return frozenset() if value is None else frozenset({value})
+
+
+class _OfElements(Constraint):
+    """Looks at all attributes as sets."""
+
+    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+        attribute = self._lookup(choice, device, self._attribute)
+        return None if attribute is None else elements(attribute)
+
+
+class _MatchScalars(_OfScalars):
     """Equal values. Before list attributes, the first device was not looked at, and a list equalled nothing."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
@@ -71,8 +139,13 @@ class _MatchScalars(Constraint):
     def remove_last(self) -> None:
         self._count -= 1
 
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        if self._count == 0:
+            return None if needed == 1 else devices.in_groups_of(needed)
+        return () if self._value is None else devices.having(frozenset({self._value}))
 
-class _MatchElements(Constraint):
+
+class _MatchElements(_OfElements):
     """Some element in common to all."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
@@ -91,8 +164,11 @@ class _MatchElements(Constraint):
     def remove_last(self) -> None:
         self._common.pop()
 
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        return devices.having(self._common[-1]) if self._common else devices.in_groups_of(needed)
 
-class _DistinctScalars(Constraint):
+
+class _DistinctScalars(_OfScalars):
     """No value twice. Before list attributes, a list was only accepted as the first device's."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
@@ -109,8 +185,13 @@ class _DistinctScalars(Constraint):
     def remove_last(self) -> None:
         self._values.pop()
 
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        first_may_be_list = not self._values
+        used = frozenset(value for value in self._values if value is not None)
+        return () if devices.values_besides(used) + first_may_be_list < needed else None
 
-class _DistinctElements(Constraint):
+
+class _DistinctElements(_OfElements):
     """No element twice."""
 
     def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
@@ -126,6 +207,10 @@ class _DistinctElements(Constraint):
 
     def remove_last(self) -> None:
         self._values.pop()
+
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        used = frozenset[Scalar]().union(*self._values)
+        return () if devices.values_besides(used) < needed else None
 
 
 def constraints_of(claim: ResourceClaim, gates: Gates, lookup: AttributeLookup) -> list[Constraint]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from dra_kit import cel
 from dra_kit.allocator.devices import AdvertisedDevice
-from dra_kit.allocator.likeness import Likeness, has_plain_attributes, likeness_of
+from dra_kit.allocator.likeness import Likeness, glimpse_of, likeness_of
 from dra_kit.cel.program import DerivedValue
 from dra_kit.errors import CelCompileError, CelRuntimeError
+from dra_kit.resource.plain_attributes import has_plain_attributes
 from dra_kit.resource.v1 import Device, DeviceAttribute
 from dra_kit.values.semver import Version
 
@@ -71,7 +72,10 @@ class CelEvaluator:
             likeness = self.likeness(expression, device, sees_sharing=sees_sharing)
             known = self._alike.get((expression, likeness)) if likeness is not None else None
             if known is None:
-                known = evaluations.select(expression, sees_sharing=sees_sharing)
+                try:
+                    known = _selector(expression).matches(self.view(expression, device, sees_sharing=sees_sharing))
+                except CelRuntimeError as error:
+                    known = error
                 if likeness is not None:
                     _remember(self._alike, (expression, likeness), known, _ALIKE)
             evaluations.remember(expression, known, sees_sharing=sees_sharing)
@@ -92,13 +96,19 @@ class CelEvaluator:
         """See :class:`Evaluator`."""
         return self._of(device).derive(expression)
 
-    def view(self, device: AdvertisedDevice, *, sees_sharing: bool) -> cel.Device:
-        """The device as expressions see it; arguments are those of ``selects``.
+    def view(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> cel.Device:
+        """The device as an expression sees it, perhaps without what it does not read.
+
+        Arguments are those of ``selects``.
 
         Raises:
+            CelCompileError: the expression is none.
             CelRuntimeError: an attribute has no value that expressions could see.
         """
-        return self._of(device).view(sees_sharing=sees_sharing)
+        evaluations, reads = self._of(device), _selector(expression).reads
+        if reads is not None and evaluations.is_plain:
+            return glimpse_of(device, reads, sees_sharing=sees_sharing)
+        return evaluations.view(sees_sharing=sees_sharing)
 
     def _of(self, device: AdvertisedDevice) -> _Evaluations:
         evaluations = self._devices.get(device)
@@ -128,12 +138,6 @@ class _Evaluations:
     def remember(self, expression: str, result: bool | CelRuntimeError, *, sees_sharing: bool) -> None:
         _remember(self._selections, (expression, sees_sharing), result)
 
-    def select(self, expression: str, *, sees_sharing: bool) -> bool | CelRuntimeError:
-        try:
-            return _selector(expression).matches(self.view(sees_sharing=sees_sharing))
-        except CelRuntimeError as error:
-            return error
-
     def derive(self, expression: str) -> DeviceAttribute:
         known = self._attributes.get(expression)
         if known is None:
@@ -152,7 +156,7 @@ class _Evaluations:
             try:
                 view = cel.Device(
                     driver=self._driver,
-                    attributes={name: _published(value) for name, value in self._device.attributes.items()},
+                    attributes={name: value.to_json() for name, value in self._device.attributes.items()},
                     capacity={name: capacity.value for name, capacity in self._device.capacity.items()},
                     allow_multiple_allocations=sees_sharing and bool(self._device.allow_multiple_allocations),
                 )
@@ -210,15 +214,6 @@ def _attribute(value: DerivedValue) -> DeviceAttribute:
     if not value:
         return DeviceAttribute()
     return DeviceAttribute.model_validate({f"{_FIELDS[type(value[0])]}s": [_plain(one) for one in value]})
-
-
-def _published(attribute: DeviceAttribute) -> dict[str, Any]:
-    """The attribute as JSON, without the cost of a whole object's serialization."""
-    scalars = (
-        ("string", attribute.string), ("int", attribute.int_), ("bool", attribute.bool_), ("version", attribute.version)
-    )  # fmt: skip
-    found: dict[str, Any] = {field: value for field, value in scalars if value is not None}
-    return found if len(found) == len(attribute.model_fields_set) == 1 else attribute.to_json()
 
 
 def _plain(value: bool | int | str | Version) -> bool | int | str:

@@ -90,11 +90,11 @@ class Prospects:
         for choice, constrained in self._choices_up_to(claim, request):
             if choice.choice.derived or (constrained and choice.everything is not None):
                 return False
-            self._available_to(choice)
+            self.available_to(choice)
         return True
 
     def _is_hopeless(self, choice: NodeChoice, claim: int, request: int) -> bool:
-        available = self._available_to(choice)
+        available = self.available_to(choice)
         if len(available) < choice.count or (choice.everything is not None and not choice.everything):
             return True
         if choice.choice.admin_access or any(self._holding.is_shareable(device) for device in available):
@@ -105,11 +105,11 @@ class Prospects:
             for number, asked in enumerate(self._claims[: claim + 1])
             for choices in (asked.requests if number < claim else asked.requests[:request])
             for rival in choices
-            if len(choices) == 1 and not rival.choice.admin_access and self._available_to(rival) <= available
+            if len(choices) == 1 and not rival.choice.admin_access and self.available_to(rival) <= available
         )
         return sum(rivals) + choice.count > len(available)
 
-    def _available_to(self, choice: NodeChoice) -> frozenset[AdvertisedDevice]:
+    def available_to(self, choice: NodeChoice) -> frozenset[AdvertisedDevice]:
         """The devices that a choice could have if it came first.
 
         Raises:

@@ -7,19 +7,24 @@ the depth of the search is not bounded by Python's.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from dra_kit.allocator.devices import AdvertisedDevice
 from dra_kit.allocator.holding import Holding, Pick
 from dra_kit.allocator.prospects import ClaimSearch, NodeChoice, Prospects
 from dra_kit.allocator.requests import Choice
 from dra_kit.allocator.selection import Selection
+from dra_kit.allocator.shortlist import Shortlists
 from dra_kit.errors import AllocationError
 
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
+
+
+_BETWEEN_QUESTIONS: Final = 1024
+"""Steps of a search between two questions whether to go on."""
 
 
 class Outcome(Enum):
@@ -34,6 +39,18 @@ class Outcome(Enum):
 _Step: TypeAlias = "Generator[_Step, Outcome, Outcome]"
 
 
+class Limits(NamedTuple):
+    """What ends a search before its time.
+
+    Attributes:
+        steps: visits of a device.
+        is_aborted: asked now and then.
+    """
+
+    steps: int
+    is_aborted: Callable[[], bool] = lambda: False
+
+
 class _DeadEnd(Exception):
     """No combination of devices can succeed."""
 
@@ -46,7 +63,7 @@ class Search:
         devices: those that ExactCount requests may have, in the order of preference.
         selection: which devices match.
         holding: which devices are in use.
-        max_steps: after so many visits of a device the search gives up.
+        limits: what ends the search before its time.
     """
 
     def __init__(
@@ -55,15 +72,17 @@ class Search:
         devices: Sequence[AdvertisedDevice],
         selection: Selection,
         holding: Holding,
-        *,
-        max_steps: int,
+        limits: Limits,
     ) -> None:
         self._claims = claims
         self._devices = devices
         self._selection = selection
         self._holding = holding
         self._prospects = Prospects(claims, devices, selection, holding)
-        self._steps_left = max_steps
+        self._shortlists = Shortlists(claims, devices, self._prospects)
+        self._limits = limits
+        self._steps = 0
+        self._in_vain = 0
         self._matches: dict[Choice, list[bool | None]] = {}
         self.picks: list[list[Pick]] = [[] for _ in claims]
         self.chosen: list[list[Choice]] = [[requests[0].choice for requests in claim.requests] for claim in claims]
@@ -116,24 +135,11 @@ class Search:
             return (yield self._request(claim, request + 1))
         if len(self.picks[claim]) + needed > MAX_RESULTS:
             return Outcome.TOO_MANY
-        candidates: Sequence[AdvertisedDevice]
-        if choice.everything is not None:
-            candidates, start, stop = choice.everything, picked, picked + 1
-        else:
-            candidates, stop = self._devices, len(self._devices)
         # Too few are left: nothing can come of going deeper, yet errors of the devices that are left must be met.
         hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
-        for index in range(start, stop):
-            self._count_step(choice.choice)
-            if choice.everything is None and not self._is_candidate(choice.choice, index, claim):
-                continue
-            taken = self._holding.take(
-                choice.choice,
-                candidates[index],
-                claim,
-                self._claims[claim].constraints,
-                must=choice.everything is not None,
-            )
+        constraints = self._claims[claim].constraints
+        for index, device in self._tries(claim, choice, picked, start):
+            taken = self._holding.take(choice.choice, device, claim, constraints, must=choice.everything is not None)
             if taken is None:
                 continue
             pick, undo = taken
@@ -148,6 +154,30 @@ class Search:
                     return outcome
             undo()
         return Outcome.FAILED
+
+    def _tries(self, claim: int, choice: NodeChoice, picked: int, start: int) -> Iterator[tuple[int, AdvertisedDevice]]:
+        """The devices that are worth a try at one position; whoever asks for the next had no success with the last."""
+        if choice.everything is not None:
+            self._count_step(choice.choice)
+            yield picked, choice.everything[picked]
+            return
+        shortlist = self._shortlists.of(claim, choice) if self._is_long() else None
+        everywhere = range(start, len(self._devices))
+        failed: set[Hashable] = set()
+        for index in everywhere if shortlist is None else shortlist.positions(start, choice.count - picked):
+            self._count_step(choice.choice)
+            if not self._is_candidate(choice.choice, index, claim):
+                continue
+            if failed and self._shortlists.likeness(index) in failed:
+                continue
+            yield index, self._devices[index]
+            self._in_vain += 1
+            if self._is_long():
+                failed.add(self._shortlists.likeness(index))
+
+    def _is_long(self) -> bool:
+        """Whether it is worth while to look at all devices once, so that fewer need a visit."""
+        return self._in_vain > len(self._devices)
 
     def _is_candidate(self, choice: Choice, index: int, claim: int) -> bool:
         device = self._devices[index]
@@ -172,14 +202,16 @@ class Search:
         return known
 
     def _count_step(self, choice: Choice) -> None:
-        self._steps_left -= 1
-        if self._steps_left < 0:
+        self._steps += 1
+        if self._steps > self._limits.steps:
             raise AllocationError(
-                f"claim {choice.claim}, request {choice.label}: gave up the search for devices, there are too many "
-                "combinations; kube-scheduler would time out as well: ask for fewer devices, or tell the requests "
-                "apart by their selectors",
+                f"claim {choice.claim}, request {choice.label}: gave up the search for devices after "
+                f"{self._limits.steps:,} tries; kube-scheduler, which searches for ten seconds, may time out as well: "
+                "ask for fewer devices, or tell the requests apart by their selectors",
                 kind="search-limit",
             )
+        if self._steps % _BETWEEN_QUESTIONS == 0 and self._limits.is_aborted():
+            raise AllocationError("filter operation aborted", kind="aborted")
 
 
 def check_size(claim: str, request: str, minimum: int, counted: int) -> None:

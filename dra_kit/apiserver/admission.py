@@ -1,7 +1,8 @@
-"""Admission webhooks: calls to whoever a ValidatingWebhookConfiguration names.
+"""Admission webhooks: calls to whoever a webhook configuration names, first those that change the object.
 
 Source: k8s.io/api 0.37 ``admission/v1`` and k8s.io/apiserver 0.37 ``pkg/admission/plugin/webhook``. Match conditions
-count as fulfilled, so that a webhook may see more than it asked for, never less.
+count as fulfilled, so that a webhook may see more than it asked for, never less; no webhook is asked a second time
+about what a later one changed.
 """
 
 from __future__ import annotations
@@ -10,24 +11,34 @@ import base64
 import json
 import ssl
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import aiohttp
 
-from dra_kit.apiserver.answers import Refusal
+from dra_kit.apiserver.answers import Refusal, internal
 from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.selectors import labels
+from dra_kit.resource.schema.defaults import apply_defaults
+from dra_kit.resource.schema.scalars import WrongType
 
 if TYPE_CHECKING:
     from dra_kit.apiserver.verbs.write import Write
 
+_DEFAULT_SECONDS: Final = 10
+
 ServiceAddress: TypeAlias = Callable[[str, str, int], str]
 """The base URL of a Service: called with its namespace, name and port."""
 
-_CONFIGURATIONS: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
-_EXEMPT: Final = {"validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
+_VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+_MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+_EXEMPT: Final = {_VALIDATING, _MUTATING}
+
+
+class _CallFailed(Exception):
+    """A webhook that gives no answer that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,25 @@ class _Call:
             body["subResource"] = body["requestSubResource"] = target.subresource
         return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": body}
 
+    def patched(self, webhook: str, patch: list[Any], api_version: str) -> Object:
+        """The object in storage version after a webhook's patch of one of its versions.
+
+        Raises:
+            Refusal: there is no object, or what the patch makes is none.
+        """
+        wire = self._wire(self.obj, api_version)
+        if wire is None:
+            text = "attempted to modify the object, which is not supported for this operation"
+            raise internal(f'Internal error occurred: admission webhook "{webhook}" {text}')
+        kind = self.write.kind
+        try:
+            obj = self.write.api.decoded(kind, json_patch.apply(wire, patch), api_version)
+        except (json_patch.PatchFailed, json_patch.PatchInvalid, WrongType) as error:
+            raise internal(f"Internal error occurred: {error}") from None
+        if api_version == kind.storage_api_version:
+            apply_defaults(obj, kind.stored_type)
+        return obj
+
     def _wire(self, obj: Object | None, api_version: str) -> Object | None:
         return None if obj is None else self.write.api.wire(self.write.kind, obj, api_version)
 
@@ -103,32 +133,73 @@ class Admission:
         Raises:
             Refusal: one denies it, or cannot be asked and must be.
         """
-        if write.kind.plural in _EXEMPT:
-            return []
-        call = _Call(write, operation, obj, old)
         warnings: list[str] = []
-        for _, stored in write.api.storage.items(_CONFIGURATIONS):
-            for webhook in stored.object.get("webhooks") or ():
-                api_version = _matching_version(webhook, call)
-                if api_version is not None and _selected(webhook, call):
-                    warnings += await self._ask(webhook, call, api_version)
+        if obj is None:  # nothing that could change: the others are asked here too
+            await self._mutated(write, operation, None, old, warnings)
+        call = _Call(write, operation, obj, old)
+        for webhook in _configured(_VALIDATING, write):
+            if (api_version := _asked_version(webhook, call)) is not None:
+                await self._ask(webhook, call, api_version, warnings)
         return warnings
 
-    async def _ask(self, webhook: Object, call: _Call, api_version: str) -> list[str]:
+    async def mutate(
+        self, write: Write, operation: str, obj: Object, old: Object | None, warnings: list[str]
+    ) -> Object:
+        """Lets every mutating webhook whose rules match change the object, one after another.
+
+        Args:
+            write: what is asked for.
+            operation: CREATE or UPDATE.
+            obj: after it, in storage version.
+            old: before it, in storage version; None for a creation.
+            warnings: takes those of the webhooks.
+
+        Returns:
+            The object in storage version.
+
+        Raises:
+            Refusal: one denies it, cannot be asked and must be, or makes no object of it.
+        """
+        return await self._mutated(write, operation, obj, old, warnings) or obj
+
+    async def _mutated(
+        self, write: Write, operation: str, obj: Object | None, old: Object | None, warnings: list[str]
+    ) -> Object | None:
+        for webhook in _configured(_MUTATING, write):
+            call = _Call(write, operation, obj if obj is None else write.api.pruned(write.kind, obj), old)
+            api_version = _asked_version(webhook, call)
+            if api_version is None:
+                continue
+            patch = await self._ask(webhook, call, api_version, warnings, mutating=True)
+            if patch:
+                obj = call.patched(webhook["name"], patch, api_version)
+        return obj
+
+    async def _ask(
+        self, webhook: Object, call: _Call, api_version: str, warnings: list[str], *, mutating: bool = False
+    ) -> list[Any]:
+        """Asks one webhook; the operations of its JSON patch."""
         name = webhook["name"]
         try:
             response = await self._send(webhook, call.review(api_version))
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+            patch = _patch(response) if mutating and response.get("allowed") else []
+        except (_CallFailed, ValueError, KeyError, TypeError) as error:
             if webhook.get("failurePolicy") == "Ignore":
                 return []
-            text = f'failed calling webhook "{name}": {error or type(error).__name__}'
+            text = f'failed calling webhook "{name}": {error}'
             message = f"Internal error occurred: {text}"
             raise Refusal(500, "InternalError", message, {"causes": [{"message": text}]}) from None
+        warnings += [str(text) for text in response.get("warnings") or ()]
         if not response.get("allowed"):
             raise _denied(name, response.get("status") or {})
-        return [str(text) for text in response.get("warnings") or ()]
+        return patch
 
     async def _send(self, webhook: Object, review: Object) -> Mapping[str, Any]:
+        """Posts a review; its response.
+
+        Raises:
+            _CallFailed: the webhook cannot be reached in time, or does not answer the question.
+        """
         config = webhook["clientConfig"]
         context: ssl.SSLContext | None = None
         if bundle := config.get("caBundle"):
@@ -137,21 +208,76 @@ class Admission:
         if self._session is None:
             # a connection that is kept would outlive a webhook that stops
             self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
-        timeout = aiohttp.ClientTimeout(total=webhook.get("timeoutSeconds") or 10)
-        url = config.get("url") or self._service_url(config["service"])
-        async with self._session.post(url, json=review, ssl=context or True, timeout=timeout) as answer:
-            answer.raise_for_status()
-            answered = json.loads(await answer.read())
-        response: Mapping[str, Any] = answered["response"]
-        if response.get("uid") != review["request"]["uid"]:
-            raise ValueError("the answer's uid is not that of the request")
+        seconds = webhook.get("timeoutSeconds") or _DEFAULT_SECONDS
+        query = {"timeout": f"{seconds}s"}
+        shown = f"{config.get('url') or _service_name(config['service'])}?timeout={seconds}s"
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        try:
+            url = config.get("url") or self._service_url(config["service"])
+            async with self._session.post(
+                url, params=query, json=review, ssl=context or True, timeout=timeout
+            ) as answer:
+                answer.raise_for_status()
+                body = await answer.read()
+        except TimeoutError:
+            raise _CallFailed(f'failed to call webhook: Post "{shown}": context deadline exceeded') from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _CallFailed(f'failed to call webhook: Post "{shown}": {error}') from None
+        response: Mapping[str, Any] | None = json.loads(body).get("response")
+        if response is None:
+            raise _CallFailed("received invalid webhook response: webhook response was absent")
+        uid, got = review["request"]["uid"], response.get("uid", "")
+        if got != uid:
+            raise _CallFailed(f'received invalid webhook response: expected response.uid="{uid}", got "{got}"')
         return response
 
     def _service_url(self, service: Object) -> str:
         namespace, name, port = service["namespace"], service["name"], service.get("port", 443)
         if self.services is None:
-            raise ValueError(f'service "{name}" in namespace {namespace} cannot be reached: no services are routed')
+            raise OSError(f'service "{name}" in namespace {namespace} cannot be reached: no services are routed')
         return self.services(namespace, name, port) + (service.get("path") or "")
+
+
+def _service_name(service: Object) -> str:
+    """The address that a Service has in a cluster."""
+    return (
+        f"https://{service['name']}.{service['namespace']}.svc:{service.get('port', 443)}{service.get('path') or '/'}"
+    )
+
+
+def _configured(resource: str, write: Write) -> Iterator[Object]:
+    """The webhooks of all configurations, by their names; nobody is asked about the configurations themselves."""
+    if write.kind.resource not in _EXEMPT:
+        for _, stored in list(write.api.storage.items(resource)):
+            yield from stored.object.get("webhooks") or ()
+
+
+def _patch(response: Mapping[str, Any]) -> list[Any]:
+    """The operations of a response's patch.
+
+    Raises:
+        _CallFailed: it is no JSON patch.
+    """
+    patch, type_ = response.get("patch"), response.get("patchType")
+    if not patch and type_ is None:
+        return []
+    if not patch or type_ is None:
+        given, missing = ("patch", "patchType") if patch else ("patchType", "patch")
+        raise _CallFailed(
+            f"received invalid webhook response: webhook returned response.{given} but not response.{missing}"
+        )
+    if type_ != "JSONPatch":
+        raise _CallFailed(f'unsupported patch type "{type_}"')
+    operations = json.loads(base64.b64decode(patch))
+    if not isinstance(operations, list):
+        raise _CallFailed("received undecodable patch in webhook response: it is no list of operations")
+    return operations
+
+
+def _asked_version(webhook: Object, call: _Call) -> str | None:
+    """The version in which a webhook is to see the object, None when it is not to be asked."""
+    api_version = _matching_version(webhook, call)
+    return api_version if api_version is not None and _selected(webhook, call) else None
 
 
 def _matching_version(webhook: Object, call: _Call) -> str | None:

@@ -20,7 +20,7 @@ class Refusal(Exception):
         code: HTTP status.
         reason: ``reason`` of the Status; empty for none.
         message: one line.
-        details: ``details`` of the Status.
+        details: ``details`` of the Status; None for none, which is not the same as empty ones.
     """
 
     def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
@@ -28,7 +28,7 @@ class Refusal(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
+        self.details = None if details is None else dict(details)
 
     def status(self) -> Object:
         """The Status object."""
@@ -37,7 +37,7 @@ class Refusal(Exception):
             status["message"] = self.message
         if self.reason:
             status["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             status["details"] = self.details
         return status | {"code": self.code}
 
@@ -113,7 +113,8 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> R
 
 def method_not_allowed() -> Refusal:
     """405."""
-    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    message = "the server does not allow this method on the requested resource"
+    return Refusal(405, "MethodNotAllowed", message, {})
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:

@@ -14,9 +14,9 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Context, Object
 from dra_kit.apiserver.requests import Query, Target
-from dra_kit.apiserver.schema.decode import decode, prune
 from dra_kit.apiserver.storage import Storage, Stored
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.schema.decode import decode, prune
 
 ADMIN: Final = "system:admin"
 

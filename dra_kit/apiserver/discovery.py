@@ -113,7 +113,8 @@ def _served(registry: Registry, name: str, version: str) -> Iterator[Kind]:
 
 def _resources(kind: Kind) -> Iterator[Object]:
     scope = {"namespaced": kind.namespaced, "kind": kind.kind}
-    found: Object = {"name": kind.plural, "singularName": kind.singular, **scope, "verbs": list(VERBS)}
+    verbs = [verb for verb in VERBS if kind.collection_deletion or verb != "deletecollection"]
+    found: Object = {"name": kind.plural, "singularName": kind.singular, **scope, "verbs": verbs}
     if kind.short_names:
         found["shortNames"] = list(kind.short_names)
     if kind.categories:
@@ -121,12 +122,12 @@ def _resources(kind: Kind) -> Iterator[Object]:
     yield found | {"storageVersionHash": _storage_hash(kind)}
     if kind.status:
         yield {"name": f"{kind.plural}/status", "singularName": "", **scope, "verbs": list(_STATUS_VERBS)}
-    for name, api_version, kind_name, verbs in _subresources(kind):
+    for name, api_version, kind_name, allowed in _subresources(kind):
         other: Object = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
         if api_version:
             group_name, _, version = api_version.rpartition("/")
             other |= {"group": group_name, "version": version}
-        yield other | {"kind": kind_name, "verbs": list(verbs)}
+        yield other | {"kind": kind_name, "verbs": list(allowed)}
 
 
 def _subresources(kind: Kind) -> tuple[tuple[str, str, str, tuple[str, ...]], ...]:

@@ -272,6 +272,8 @@ def _check_path(kind: Kind, request: Request, action: str) -> None:
     everywhere = kind.namespaced and not target.namespace
     if action not in _COLLECTION or (everywhere and action in {"create", "deletecollection"}):
         raise method_not_allowed()
+    if action == "deletecollection" and not kind.collection_deletion:
+        raise method_not_allowed()
     if request.method == "HEAD":
         raise method_not_allowed()
 

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import secrets
 import uuid
-from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, GoStruct, forbidden, invalid, quote, required, too_long
+from dra_kit.resource.fielderror import FieldError, forbidden, invalid, quote, required
+from dra_kit.resource.validation.metadata import validate_metadata
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 _SUFFIX_LENGTH: Final = 5
 _GENERATE_NAME_MAX: Final = 63 - _SUFFIX_LENGTH
-_ANNOTATIONS_MAX: Final = 256 * 1024
-_STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
 IMMUTABLE: Final = "field is immutable"
 
 
@@ -106,70 +104,7 @@ def validate(obj: Object, kind: Kind) -> list[FieldError]:
             ]
     elif metadata.get("namespace"):
         errors.append(forbidden("metadata.namespace", "not allowed on this type"))
-    return errors + _labels(metadata) + _annotations(metadata) + _owners(metadata) + _finalizers(metadata)
-
-
-def _labels(metadata: Object) -> list[FieldError]:
-    errors = []
-    for key, value in sorted((metadata.get("labels") or {}).items()):
-        errors += [invalid("metadata.labels", key, text) for text in names.label_key(key)]
-        errors += [invalid("metadata.labels", value, text) for text in names.label_value(value)]
-    return errors
-
-
-def _annotations(metadata: Object) -> list[FieldError]:
-    annotations = metadata.get("annotations") or {}
-    errors = []
-    for key in sorted(annotations):
-        errors += [invalid("metadata.annotations", key, text) for text in names.label_key(key.lower())]
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
-    if size > _ANNOTATIONS_MAX:
-        errors.append(too_long("metadata.annotations", "", _ANNOTATIONS_MAX))
-    return errors
-
-
-def _owners(metadata: Object) -> list[FieldError]:
-    errors: list[FieldError] = []
-    owners = metadata.get("ownerReferences") or []
-    controllers = []
-    for i, owner in enumerate(owners):
-        path = f"metadata.ownerReferences[{i}]"
-        missing = [name for name in ("apiVersion", "kind", "name", "uid") if not owner.get(name)]
-        errors += [required(f"{path}.{name}", "must not be empty") for name in missing]
-        if (owner.get("apiVersion") or "").count("/") > 1:
-            detail = "must be <group>/<version> or <version>"
-            errors.append(invalid(f"{path}.apiVersion", owner["apiVersion"], detail))
-        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
-            errors.append(invalid(path, _owner(owner), "/v1, Kind=Event is disallowed from being an owner"))
-        if owner.get("controller"):
-            controllers.append(owner)
-    if len(controllers) > 1:
-        detail = (
-            'Only one reference can have Controller set to true. Found "true" in references for '
-            f"{controllers[0].get('kind')}/{controllers[0].get('name')} and "
-            f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
-        )
-        errors.append(invalid("metadata.ownerReferences", [_owner(owner) for owner in owners], detail))
-    return errors
-
-
-def _owner(owner: Mapping[str, Any]) -> Any:
-    order = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
-    return GoStruct({name: owner[name] for name in order if name in owner})
-
-
-def _finalizers(metadata: Object) -> list[FieldError]:
-    finalizers = metadata.get("finalizers") or []
-    errors: list[FieldError] = []
-    for i, finalizer in enumerate(finalizers):
-        errors += [invalid("metadata.finalizers", finalizer, text) for text in names.label_key(finalizer)]
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
-            detail = "name is neither a standard finalizer name nor is it fully qualified"
-            errors.append(invalid(f"metadata.finalizers[{i}]", finalizer, detail))
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        detail = "finalizer orphan and foregroundDeletion cannot be both set"
-        errors.append(invalid("metadata.finalizers", finalizers, detail))
-    return errors
+    return errors + validate_metadata(metadata)
 
 
 def validate_update(obj: Object, old: Object) -> list[FieldError]:

@@ -17,8 +17,8 @@ from dra_kit.apiserver.api import encode
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Object
-from dra_kit.apiserver.schema.table import CUSTOM, LIST, MAP, Field, item_type, struct
 from dra_kit.resource import v1
+from dra_kit.resource.schema.table import CUSTOM, LIST, MAP, Field, item_type, struct
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _PREFIXES: Final = {
@@ -222,14 +222,8 @@ def _operations(kind: Kind, version: str) -> Iterator[tuple[str, Object]]:
             "responses": {"200": {"description": "OK", "content": content}},
         }
 
-    yield (
-        collection,
-        {
-            "get": operation("list"),
-            "post": operation("post", *_PATCH_PARAMETERS[:3]),
-            "delete": operation("deletecollection"),
-        },
-    )
+    many = {"get": operation("list"), "post": operation("post", *_PATCH_PARAMETERS[:3])}
+    yield collection, many | ({"delete": operation("deletecollection")} if kind.collection_deletion else {})
     one = {
         "get": operation("get"),
         "put": operation("put", *_PATCH_PARAMETERS[:3]),

@@ -28,8 +28,8 @@ def parse_version(text: str, *, code: int) -> int:
     if not text:
         return 0
     if not text.isdecimal():
-        message = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise bad_request(message) if code == 400 else Refusal(code, "", message)
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: {message}") if code == 400 else Refusal(code, "", message)
     return int(text)
 
 

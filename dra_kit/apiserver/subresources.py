@@ -1,4 +1,4 @@
-"""Subresources other than the status: binding, eviction and log of pods, finalize of namespaces."""
+"""Subresources other than the status: binding, eviction, log and streams of pods, finalize of namespaces."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.apiserver.verbs.delete import delete
 
+_STREAMS: Final = ("attach", "exec", "portforward")
+"""What the kubelet connects kubectl with a container for."""
+
 SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("pods", "binding"): frozenset({"create"}),
     ("pods", "eviction"): frozenset({"create"}),
     ("pods", "log"): frozenset({"get"}),
+    **{("pods", name): frozenset({"create", "get"}) for name in _STREAMS},
     ("namespaces", "finalize"): frozenset({"update"}),
 }
 """(resource, subresource) -> verbs."""
@@ -43,7 +47,15 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
             return await _evict(api, kind, request)
         case "finalize":
             return _finalize(api, kind, request, stored)
-    return _log(api, stored.object, request)
+        case "log":
+            return _log(api, stored.object, request)
+    raise Refusal(
+        501,
+        "NotImplemented",
+        f"pods/{target.subresource} cannot be served: containers of the sandbox are local processes of the machine it "
+        "runs on, without a file system or network of their own; run the command there, reach their ports at "
+        "localhost, and read what they print with kubectl logs",
+    )
 
 
 def _body(request: Request) -> Object:
@@ -104,17 +116,16 @@ def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
 
 def _log(api: Api, pod: Object, request: Request) -> str:
     container = request.query.text("container")
-    names = [item["name"] for item in pod["spec"]["containers"]]
+    name = pod["metadata"]["name"]
+    names, initial = ([item["name"] for item in pod["spec"].get(field) or ()]
+                      for field in ("containers", "initContainers"))  # fmt: skip
     if not container and len(names) == 1:
         container = names[0]
-    if container not in names:
-        name = pod["metadata"]["name"]
-        cause = (
-            f"container {container} is not valid for pod {name}"
-            if container
-            else f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
-        )
-        raise bad_request(cause)
+    if not container:
+        cause = f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
+        raise bad_request(cause + (f" or one of the init containers: [{' '.join(initial)}]" if initial else ""))
+    if container not in names + initial:
+        raise bad_request(f"container {container} is not valid for pod {name}")
     if api.pod_log is None:
         raise Refusal(501, "", "this cluster runs no containers, so that there are no logs")
     return api.pod_log(pod, container, request.query)

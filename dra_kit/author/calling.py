@@ -56,10 +56,35 @@ async def call(function: Callable[P, T | Awaitable[T]], *args: P.args, **kwargs:
             result = await in_thread(function, *args, **kwargs)
         if inspect.isawaitable(result):
             result = await result
+    except GeneratorExit:
+        raise  # nobody awaits it any more
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, Exception) or (
+            isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling()
+        ):
+            raise
+        raise as_error(error) from None
+    else:
         outcome: T = result
         return outcome
     finally:
         del _under_way[item]
+
+
+class Escaped(RuntimeError):
+    """Stands for what may not leave an author's call; its text begins with ``raised``."""
+
+
+def as_error(error: BaseException) -> Exception:
+    """What an author's code raised, as an error that ends nothing but the call.
+
+    SystemExit and the like would end the process, CancelledError would look as if the caller had been cancelled, and
+    StopIteration cannot pass through a future.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return Escaped(f"raised {type(error).__name__}({error})").with_traceback(error.__traceback__)
 
 
 def _title(function: Callable[..., object]) -> str:
@@ -77,12 +102,8 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
     def finish(result: Any, error: BaseException | None) -> None:
         if error is None:
             future.set_result(result)
-        elif isinstance(error, StopIteration) or not isinstance(error, Exception):
-            # the first cannot pass through a future; SystemExit and the like would end the process, or look as if
-            # the caller had been cancelled
-            future.set_exception(RuntimeError(f"raised {type(error).__name__}({error})"))
         else:
-            future.set_exception(error)
+            future.set_exception(as_error(error))
 
     def run() -> None:
         result: Any = None

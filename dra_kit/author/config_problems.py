@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,9 @@ from typing import Any, Final, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.config_places import place_of
+from dra_kit.author.wording import rule
 from dra_kit.values.json import DuplicateKeysObject
+from dra_kit.values.nearest import did_you_mean
 
 Problem: TypeAlias = tuple[str, str]
 """Path below ``parameters``, empty for the whole, and text."""
@@ -74,15 +75,6 @@ def one_of(accepted: Iterable[object]) -> str:
     return f"use {texts[0]}" if len(texts) == 1 else f"use one of {', '.join(texts)}"
 
 
-def did_you_mean(value: object, accepted: Iterable[object]) -> str:
-    """The accepted text that is nearest, when one is near; case, ``-`` and ``_`` count nothing."""
-    if not isinstance(value, str):
-        return ""
-    texts = {_folded(text): text for text in accepted if isinstance(text, str)}
-    near = difflib.get_close_matches(_folded(value), texts, n=1, cutoff=0.6)
-    return f'; did you mean "{texts[near[0]]}"?' if near and texts[near[0]] != value else ""
-
-
 def short(value: object) -> str:
     """A value as JSON, cut when it is long."""
     text = json.dumps(value, default=repr)
@@ -113,9 +105,8 @@ def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
         case "value_error" | "assertion_error":
             text = str(context.get("error") or detail["msg"])
             return " ".join(text.split()) or "is not valid"
-    text = detail["msg"].replace("Input should be", "must be", 1)
-    text = " ".join(f"{text[:1].lower()}{text[1:]}".split())
-    return f"{'key ' if '[key]' in detail['loc'] else ''}{text}, not {short(value)}"
+    remedy = "; put it in quotes" if detail["type"] == "string_type" and isinstance(value, bool | int | float) else ""
+    return f"{'key ' if '[key]' in detail['loc'] else ''}{rule(detail['msg'])}, not {short(value)}{remedy}"
 
 
 def _literals(expected: str) -> Iterator[object]:
@@ -133,7 +124,3 @@ def _bare(text: str) -> object:
         return json.loads(text.lower() if text in {"True", "False"} else text)
     except ValueError:
         return text
-
-
-def _folded(text: str) -> str:
-    return text.casefold().replace("_", "").replace("-", "")

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar
 
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.errors import ConfigurationError
 
 SettingsT = TypeVar("SettingsT", bound="BaseModel | None", default=None)
 
@@ -50,13 +51,26 @@ class Context(ABC, Generic[SettingsT]):
         driver: the driver's name.
         node: the node this process runs on.
         state_dir: a directory of the author's own that survives restarts (not reboots of a tmpfs).
-        settings: an instance of ``Driver(settings=…)``, or None.
+        settings: an instance of ``Driver(settings=…)``.
+
+    Raises:
+        ConfigurationError: ``settings`` is read, and the driver has none.
     """
 
     driver: str
     node: NodeInfo
     state_dir: Path
     settings: SettingsT
+
+    if not TYPE_CHECKING:  # type checkers are to know the attributes above, and no other
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "settings":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise ConfigurationError(
+                f"driver {self.driver} has no settings, and its code reads context.settings; "
+                "write Driver(…, settings=<their class>)"
+            )
 
     @property
     @abstractmethod

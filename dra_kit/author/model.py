@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
 
+from dra_kit.author.wording import rule
 from dra_kit.errors import DraKitError, InvalidDevice
 from dra_kit.values.quantity import Quantity
 
@@ -90,5 +91,4 @@ def _text(cls: type[BaseModel], field: str, problem: dict[str, Any]) -> str:
             return "is required"
         case "value_error":
             return str(problem["msg"]).removeprefix("Value error, ")
-    text = str(problem["msg"]).replace("Input should be", "must be", 1)
-    return f"{text[:1].lower()}{text[1:]}, not {shown(problem['input'])}"
+    return f"{rule(problem['msg'])}, not {shown(problem['input'])}"

@@ -17,6 +17,7 @@ from dra_kit.author.device import Device
 from dra_kit.author.generics import config_kinds
 from dra_kit.author.model import shown
 from dra_kit.author.prepared import Prepared
+from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.resource.reference import ClaimReference
 
@@ -140,5 +141,5 @@ def _check_defaults(kind: type[OpaqueConfig]) -> None:
         config = kind()
         kind.model_validate(dict(config), strict=True, by_name=True)
     except ValidationError as error:
-        text = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+        text = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {rule(detail['msg'])}" for detail in error.errors())
         raise ConfigurationError(f"config {kind.__name__}: its defaults break its own rules: {text}") from None

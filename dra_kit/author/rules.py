@@ -19,6 +19,9 @@ _SHOWN_MAX: Final = 8
 
 _CAMEL: Final = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 _ATTRIBUTE_MEMBER: Final = re.compile(r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool)s?")
+_PATTERN: Final = re.compile(r", regex used for validation is '[^']*'")
+"""What a rule in words goes on with."""
+
 _OWN_NAMES: Final = {"sharedCounters": "counter_sets"}
 """What an author writes under another name: a pool's counters are laid out in slices of their own."""
 
@@ -45,7 +48,7 @@ def author_path(path: str) -> str:
 
 
 def _line(error: FieldError) -> str:
-    path, detail = author_path(error.path), _words(error.detail)
+    path, detail = author_path(error.path), _words(_PATTERN.sub("", error.detail).replace("',  or '", "' or '"))
     counted = next((fields for start, fields in _COUNTED.items() if detail.startswith(start)), "")
     path = f"{path}: {counted}" if path and counted else path or counted
     detail = detail.replace("in the ResourceSlice spec", "in its Pool")

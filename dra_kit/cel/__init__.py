@@ -1,4 +1,4 @@
-"""Kubernetes' dialect of CEL for device selectors and derived attributes, equal to that of Kubernetes 1.37.
+"""The Kubernetes CEL dialect in Python: device selectors and derived attributes, equal to Kubernetes 1.37.
 
 ::
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         compile_derived,
         compile_selector,
     )
-    from dra_kit.errors import CelCompileError, CelRuntimeError, Unsupported
+    from dra_kit.errors import CelCompileError, CelRuntimeError
 
 _HOME_OF = {
     "AttributeValue": "cel.device",
@@ -46,7 +46,6 @@ _HOME_OF = {
     "MAX_LENGTH": "cel.program",
     "STORED": "cel.environment",
     "Selector": "cel.program",
-    "Unsupported": "errors",
     "compile_derived": "cel.program",
     "compile_selector": "cel.program",
     "explain": "cel.explanation",
@@ -68,7 +67,6 @@ __all__ = [  # noqa: RUF022 - sorted as Python sorts
     "MAX_LENGTH",
     "STORED",
     "Selector",
-    "Unsupported",
     "compile_derived",
     "compile_selector",
     "explain",

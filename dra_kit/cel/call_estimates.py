@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from dra_kit.cel.bounds import MAX, ONE, UNKNOWN, Bounds, exactly
 from dra_kit.cel.charges import LIST_COST
+from dra_kit.cel.sizes import Path, size_at
 from dra_kit.cel.syntax import Literal, Node
 from dra_kit.cel.types import FORMAT, QUANTITY, SEMVER, URL, Type
 
@@ -29,9 +30,8 @@ class Operand(NamedTuple):
 
     node: Node
     type: Type
-    path: tuple[str, ...]
+    path: Path
     size: Bounds | None
-    size_at: Callable[[tuple[str, ...]], Bounds | None]
 
     @property
     def size_or_unknown(self) -> Bounds:
@@ -41,7 +41,7 @@ class Operand(NamedTuple):
     @property
     def element_size(self) -> Bounds:
         """The size of an element of a list."""
-        found = self.size_at((*self.path, "@items")) if self.path else None
+        found = size_at((*self.path.names, "@items"))
         return UNKNOWN if found is None else found
 
     @property

@@ -182,7 +182,7 @@ def _with_frame(overload: Overload) -> _Invoke:
 def _is_certain(node: Node, declared: Type) -> bool:
     """Whether a value cannot but have the declared type: it is a constant, or made by a function for that type."""
     if isinstance(node, Literal):
-        return True
+        return node.value is not None  # null fits many types, and is of none of them
     if not isinstance(node, Call) or len(node.overloads) != 1 or declared.parameters:
         return False
     made = [one for one in functions().get(node.function, ()) if one.id == node.overloads[0]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel.values import DomainMap, Map, size_of
+from dra_kit.cel.values import MAPS, size_of
 
 Charge: TypeAlias = Callable[[tuple[Any, ...], Any], int]
 """The cost of a call from its arguments and its result."""
@@ -60,12 +60,12 @@ def traversal(value: Any) -> int:
         if value and type(value[0]) is int and not any(type(one) in _CONTAINERS for one in value):
             return len(value)
         return sum(map(traversal, value))
-    if kind is Map or kind is DomainMap:
+    if kind in MAPS:
         return sum(traversal(key) + traversal(value.find(key)[0]) for key in value)
     return 1
 
 
-_CONTAINERS: Final = frozenset({str, bytes, list, Map, DomainMap})
+_CONTAINERS: Final = frozenset({str, bytes, list}) | MAPS
 
 
 def _first(factor: int = 1) -> Charge:

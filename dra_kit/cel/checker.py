@@ -9,6 +9,7 @@ from dra_kit.cel import types
 from dra_kit.cel.declarations import Overload
 from dra_kit.cel.environment import TYPE_NAMES, Environment
 from dra_kit.cel.failure import Refusal
+from dra_kit.cel.messages import MESSAGES, OTHER_NAMES
 from dra_kit.cel.syntax import (
     Call,
     Comprehension,
@@ -24,9 +25,7 @@ from dra_kit.cel.syntax import (
 from dra_kit.cel.types import Type, list_of, map_of, optional_content, optional_of, type_of_type, type_parameter
 from dra_kit.cel.unification import Substitution, assignable, most_general, substitute
 from dra_kit.cel.values import RUNTIME_TYPES
-from dra_kit.errors import Unsupported
 
-_PROTOBUF: Final = "google.protobuf."
 _DYNAMIC: Final = frozenset({"dyn", "any", "error"})
 
 
@@ -35,7 +34,6 @@ def check(root: Node, environment: Environment) -> None:
 
     Raises:
         Refusal: a name is not declared or the types do not fit.
-        Unsupported: a Protocol Buffers message is made or named, which Kubernetes accepts.
     """
     checker = _Checker(environment)
     checker.check(root)
@@ -76,10 +74,8 @@ class _Checker:
         return None if found is None else type_of_type(found)
 
     def _undeclared(self, node: Node, name: str) -> NoReturn:
-        if name.removeprefix(".").startswith(_PROTOBUF):
-            raise Unsupported(
-                f"the expression uses {name}, which dra-kit does not know: use a function like duration()"
-            )
+        if name.removeprefix(".") in OTHER_NAMES:
+            raise Refusal(f"dra-kit does not know {name}, which Kubernetes does: write a value of CEL", node.place)
         raise Refusal(f"undeclared reference to '{name}' (in container '')", node.place)
 
     def _ident(self, node: Ident) -> Type:
@@ -95,7 +91,7 @@ class _Checker:
                 found = self._resolve(qualified)
                 if found is not None:
                     return found
-                if qualified.startswith(_PROTOBUF) and self._resolve("google") is None:
+                if qualified in OTHER_NAMES and self._resolve("google") is None:
                     self._undeclared(node, qualified)
         found = self._field(node, node.operand, node.field, optional=False)
         return types.BOOL if node.test_only else substitute(self.substitution, found)
@@ -224,7 +220,22 @@ class _Checker:
         return most_general(previous, current) if self._fits([previous], [current]) else types.DYN
 
     def _struct(self, node: StructNode) -> Type:
-        self._undeclared(node, node.name)
+        message = MESSAGES.get(node.name.removeprefix("."))
+        if message is None:
+            self._undeclared(node, node.name)
+        for position, (name, value) in enumerate(node.fields):
+            found = self.check(value)
+            if position in node.optional:
+                found = self._unwrapped(value, found)
+            declared = message.fields.get(name)
+            if declared is None:
+                raise Refusal(f"undefined field '{name}'", value.place)
+            if not self._fits([declared.type], [found]):
+                shown = self._shown(found)
+                raise Refusal(
+                    f"expected type of field '{name}' is '{declared.type}' but provided type is '{shown}'", value.place
+                )
+        return message.type
 
     def _comprehension(self, node: Comprehension) -> Type:
         ranged = substitute(self.substitution, self.check(node.iteration_range))

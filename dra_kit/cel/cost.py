@@ -6,23 +6,14 @@ The sizes of what a device holds are those that resource.k8s.io/v1 allows at mos
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from dra_kit.cel.bounds import MAX, NOTHING, ONE, UNKNOWN, Bounds, exactly
 from dra_kit.cel.call_estimates import CallEstimate, Operand, estimate_call
-from dra_kit.cel.charges import LIST_COST, MAP_COST
-from dra_kit.cel.environment import (
-    MAX_ATTRIBUTES,
-    MAX_DOMAIN_LENGTH,
-    MAX_DRIVER_LENGTH,
-    MAX_ID_LENGTH,
-    MAX_VALUE_LENGTH,
-)
-from dra_kit.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select
+from dra_kit.cel.charges import LIST_COST, MAP_COST, STRUCT_COST
+from dra_kit.cel.sizes import NOWHERE, Path, size_at
+from dra_kit.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
 from dra_kit.cel.types import Type, optional_content
-
-Path: TypeAlias = tuple[str, ...]
-"""How a value is reached from a variable: field names, ``@keys``, ``@values``, ``@items``, ``@indices``."""
 
 
 class _Entries(NamedTuple):
@@ -62,6 +53,7 @@ class _Estimator:
             Call: self._call,
             ListNode: self._list,
             MapNode: self._map,
+            StructNode: self._struct,
             Comprehension: self._comprehension,
         }
 
@@ -71,7 +63,7 @@ class _Estimator:
     def _ident(self, node: Ident) -> Bounds:
         if node.type.kind != "type":
             variable = self._variable(node.name)
-            self._paths[id(node)] = (node.name.removeprefix("."),) if variable is None else variable.path
+            self._paths[id(node)] = Path.of(node.name.removeprefix(".")) if variable is None else variable.path
         return ONE
 
     def _variable(self, name: str) -> _Variable | None:
@@ -86,7 +78,7 @@ class _Estimator:
             return cost
         if node.operand.type.kind in _FIELDS_COST_KINDS:
             cost = cost.plus(ONE)
-        self._paths[id(node)] = (*self._path(node.operand), node.field)
+        self._paths[id(node)] = self._path(node.operand).below(node.field)
         return cost
 
     def _path(self, node: Node) -> Path:
@@ -94,19 +86,21 @@ class _Estimator:
             variable = self._variable(node.name)
             if variable is not None:
                 return variable.path
-        return self._paths.get(id(node), ())
+        return self._paths.get(id(node), NOWHERE)
 
     def _operand(self, node: Node) -> Operand:
-        path = self._path(node)
-        return Operand(node, node.type, path, self._size(node), element_size_at)
+        return Operand(node, node.type, self._path(node), self._size(node))
 
     def _call(self, node: Call) -> Bounds:
         if node.function == "dyn":
             cost = self.cost(node.arguments[0]).plus(ONE)
             self._copy_sizes(node, node.arguments[0])
             return cost
-        costs = [self.cost(argument) for argument in node.arguments]
-        arguments = [self._operand(argument) for argument in node.arguments]
+        costs: list[Bounds] = []
+        arguments: list[Operand] = []
+        for argument in node.arguments:
+            costs.append(self.cost(argument))
+            arguments.append(self._operand(argument))
         total = NOTHING
         target: Operand | None = None
         if node.target is not None:
@@ -122,7 +116,7 @@ class _Estimator:
                 entries = self._entries_of(node.arguments[0])
                 size = None if entries is None else entries.value
                 step = "@items" if overload == "index_list" else "@values"
-                self._paths[id(node)] = (*self._path(node.arguments[0]), step)
+                self._paths[id(node)] = self._path(node.arguments[0]).below(step)
             if size is None:
                 size = self._size(node)
         if size is not None:
@@ -178,6 +172,12 @@ class _Estimator:
         self._entries[id(node)] = _Entries("map", keys, values)
         return cost
 
+    def _struct(self, node: StructNode) -> Bounds:
+        cost = exactly(STRUCT_COST)
+        for _, value in node.fields:
+            cost = cost.plus(self.cost(value))
+        return cost
+
     def _comprehension(self, node: Comprehension) -> Bounds:
         cost = self.cost(node.iteration_range).plus(self.cost(node.initial))
         accumulator = _Variable(self._path(node.initial), self._size(node.initial), self._entries_of(node.initial))
@@ -214,13 +214,15 @@ class _Estimator:
         over = node.iteration_range
         entries, path = self._entries_of(over), self._path(over)
         is_list = (over.type.kind if entries is None else entries.kind) == "list"
-        key = _Variable((*path, "@indices" if is_list else "@keys"), None if entries is None else entries.key, None)
-        value = _Variable((*path, "@items" if is_list else "@values"), None if entries is None else entries.value, None)
+        key, value = ("@indices", "@items") if is_list else ("@keys", "@values")
+        key_size, value_size = (None, None) if entries is None else (entries.key, entries.value)
         if node.variable2 is not None:
-            self._push(node.variable, key)
-            self._push(node.variable2, value)
+            self._push(node.variable, _Variable(path.below(key), key_size, None))
+            self._push(node.variable2, _Variable(path.below(value), value_size, None))
+        elif is_list:
+            self._push(node.variable, _Variable(path.below(value), value_size, None))
         else:
-            self._push(node.variable, value if is_list else key)
+            self._push(node.variable, _Variable(path.below(key), key_size, None))
 
     def _copy_sizes(self, node: Node, source: Node) -> None:
         size, entries = self._size(source), self._entries_of(source)
@@ -236,7 +238,7 @@ class _Estimator:
         found = _literal_size(node)
         if found is not None:
             return found
-        found = element_size_at(self._path(node))
+        found = size_at(self._path(node).names)
         if found is not None:
             self._sizes[id(node)] = found
             return found
@@ -267,43 +269,3 @@ def _literal_size(node: Node) -> Bounds | None:
 def _is_scalar(of: Type) -> bool:
     content = optional_content(of)
     return _is_scalar(content) if content is not None else of.kind in _SCALARS
-
-
-_STEPS: Final = frozenset({"@items", "@values"})
-
-
-def element_size_at(path: Path) -> Bounds | None:
-    """The size of what is at a path below ``device``; None where it is not known."""
-    if not path or path[0] != "device":
-        return None
-    if len(path) == 1:
-        return exactly(0)  # an object: Kubernetes knows no number of elements for it
-    match path[1]:
-        case "driver":
-            return Bounds(0, MAX_DRIVER_LENGTH) if len(path) == 2 else None
-        case "allowMultipleAllocations":
-            return Bounds(0, 1) if len(path) == 2 else None
-        case "attributes" | "capacity":
-            return _map_size(path[2:], is_attribute=path[1] == "attributes")
-        case _:
-            return None
-
-
-def _map_size(path: Path, *, is_attribute: bool) -> Bounds | None:
-    if not path:
-        return Bounds(0, MAX_ATTRIBUTES)
-    if path[0] == "@keys":
-        return Bounds(0, MAX_DOMAIN_LENGTH) if len(path) == 1 else None
-    if path[0] not in _STEPS:
-        return None
-    match path[1:]:
-        case ():
-            return Bounds(0, MAX_ATTRIBUTES)
-        case ("@keys",):
-            return Bounds(0, MAX_ID_LENGTH)
-        case (step,) if is_attribute:
-            return None if step.startswith("@") and step not in _STEPS else Bounds(0, MAX_VALUE_LENGTH)
-        case (step,):
-            return Bounds(0, MAX) if step in _STEPS else None
-        case _:
-            return None

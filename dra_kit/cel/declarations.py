@@ -14,8 +14,8 @@ Implementation: TypeAlias = Callable[..., Any]
 _Computation = TypeVar("_Computation", bound=Implementation)
 
 _MODULES: Final = (
-    "arithmetic", "comparison", "containers", "conversions", "formats", "formatting", "lists", "network", "optionals",
-    "quantities", "regex", "semvers", "sets", "sorting", "strings", "time", "urls",
+    "arithmetic", "comparison", "containers", "conversions", "formats", "formatting", "network", "optionals",
+    "quantities", "regex", "semvers", "sets", "sorting", "strings", "lists", "time", "urls",
 )  # fmt: skip
 
 
@@ -48,7 +48,9 @@ class Library:
     """Collects the overloads of a module.
 
     ``library.function("id", "name(string, int) -> bool")`` and ``library.method("id", "name(string) -> bool")``, where
-    the first argument of a method is its target, decorate the code.
+    the first argument of a method is its target, decorate the code. The order of the overloads of one function is
+    Kubernetes', for the first one that fits decides what a type that is not known yet stands for. Of several
+    decorators Python applies the last one first.
     """
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any, Final
 from dra_kit.cel.failure import Failure, no_such_overload
 from dra_kit.cel.meter import Frame, spend
 from dra_kit.cel.values import (
+    MAPS,
     Computed,
-    DomainMap,
     Duration,
     Map,
     Optional,
@@ -21,7 +21,6 @@ from dra_kit.values.quantity import Quantity
 # Comparing two containers is as much work as comparing so many numbers, beside their elements.
 _CONTAINER_WORK: Final = 10
 _NUMBERS: Final = frozenset({int, Uint, float})
-_MAPS: Final = frozenset({Map, DomainMap})
 _PLAIN: Final = frozenset({str, bytes, bool, TypeValue})
 
 
@@ -42,8 +41,8 @@ def equal(frame: Frame, left: Any, right: Any) -> bool:
         return one is other and bool(left == right)
     if one is list:
         return other is list and _lists_equal(frame, left, right)
-    if one in _MAPS:
-        return other in _MAPS and _maps_equal(frame, left, right)
+    if one in MAPS:
+        return other in MAPS and _maps_equal(frame, left, right)
     if one is Optional:
         return other is Optional and _optionals_equal(frame, left, right)
     if one is Duration or one is Timestamp:

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dra_kit.cel.calls import compile_call
-from dra_kit.cel.charges import LIST_COST, MAP_COST, equality_cost
+from dra_kit.cel.charges import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
 from dra_kit.cel.code import Code, Run, Scope, as_bool, constant
 from dra_kit.cel.equality import equal
 from dra_kit.cel.failure import Exhausted, Failure, Panic, Refusal, no_such_overload
 from dra_kit.cel.loops import compile_comprehension
+from dra_kit.cel.messages import MESSAGES
 from dra_kit.cel.meter import VARIABLES, Frame, check_cost
 from dra_kit.cel.paths import compile_path, is_path
-from dra_kit.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select
+from dra_kit.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
 from dra_kit.cel.values import Map, Optional, TypeValue, key_of
 
 Observer = Callable[[Node, Run], Run]
@@ -84,7 +85,9 @@ class Evaluator:
             return self._list(node, scope)
         if isinstance(node, MapNode):
             return self._map(node, scope)
-        assert isinstance(node, Call)  # noqa: S101 - the checker refuses messages
+        if isinstance(node, StructNode):
+            return self._struct(node, scope)
+        assert isinstance(node, Call)  # noqa: S101 - there are no other nodes
         special = _SPECIAL.get(node.function)
         if special is not None:
             return special(self, node, scope)
@@ -138,6 +141,28 @@ class Evaluator:
                 return constant(run([0, 0]))
             except Panic as panic:
                 raise Refusal(f"program instantiation failed: {panic.message}", node.place) from None
+        return Code(run)
+
+    def _struct(self, node: StructNode, scope: Scope) -> Code:
+        make = MESSAGES[node.name.removeprefix(".")].make
+        fields = [
+            (name, self._compile(value, scope).run, position in node.optional)
+            for position, (name, value) in enumerate(node.fields)
+        ]
+
+        def run(frame: Frame) -> Any:
+            given: dict[str, Any] = {}
+            for name, field, optional in fields:
+                value = field(frame)
+                if not optional:
+                    given[name] = value
+                elif _optional(value).present:
+                    given[name] = value.value
+                else:
+                    given.pop(name, None)
+            frame[0] += STRUCT_COST
+            return make(given)
+
         return Code(run)
 
     def _and(self, node: Call, scope: Scope) -> Code:

@@ -17,7 +17,7 @@ from dra_kit.cel.meter import Frame
 from dra_kit.cel.paths import is_path
 from dra_kit.cel.program import Selector, place_of
 from dra_kit.cel.syntax import Call, Comprehension, Ident, Literal, Node
-from dra_kit.cel.values import DomainMap, Duration, Map, Optional, Timestamp, TypeValue, type_name
+from dra_kit.cel.values import Duration, Map, Optional, Timestamp, TypeValue, type_name
 from dra_kit.errors import CelRuntimeError
 
 _MAX_SHOWN: Final = 200
@@ -209,7 +209,7 @@ def _text(value: Any) -> str:
         return json.dumps(value[: _MAX_SHOWN + 1], ensure_ascii=False)
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value[:_MAX_SHOWN]))}]"
-    if isinstance(value, (Map, DomainMap)):
+    if isinstance(value, Map):
         shown = (f"{_text(key)}: {_text(value.find(key)[0])}" for key in list(value)[:_MAX_SHOWN])
         return f"{{{', '.join(shown)}}}"
     if isinstance(value, Optional):

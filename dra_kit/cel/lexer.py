@@ -9,7 +9,7 @@ from dra_kit.cel.failure import Refusal
 from dra_kit.cel.values import INT_MAX, UINT_MAX, Uint
 
 TokenKind: TypeAlias = Literal["operator", "identifier", "escaped", "literal", "int", "double", "end"]
-"""``int`` and ``double`` are literals that a minus sign before them belongs to."""
+"""``int`` and ``double`` are literals that a minus sign may belong to."""
 
 
 class Token(NamedTuple):

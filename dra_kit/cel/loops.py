@@ -10,7 +10,7 @@ from dra_kit.cel.code import UNSET, Code, Compile, Run, Scope, as_bool
 from dra_kit.cel.failure import Exhausted, Failure, Refusal, no_such_overload
 from dra_kit.cel.meter import RUNTIME_LIMIT, Frame, spend
 from dra_kit.cel.syntax import Call, Comprehension, ListNode, Node
-from dra_kit.cel.values import DomainMap, Map, key_of, type_name
+from dra_kit.cel.values import Map, key_of, type_name
 
 
 def compile_comprehension(node: Comprehension, scope: Scope, compile_node: Compile) -> Code:
@@ -64,7 +64,7 @@ def _binder(node: Comprehension, scope: Scope) -> _Bind:
 
 
 def _keys(values: Any) -> Iterable[Any]:
-    if type(values) is Map or type(values) is DomainMap:
+    if isinstance(values, Map):
         return values
     raise Failure(f"got '{type_name(values)}', expected iterable type", "no-such-overload")
 

@@ -10,6 +10,9 @@ from dra_kit.cel.macros import expand
 from dra_kit.cel.syntax import Call, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
 from dra_kit.cel.values import INT_MAX
 
+# A single minus sign before one of these is a part of it; of several signs none is.
+_NUMBERS: Final = frozenset({"int", "double"})
+
 # cel-go's limit of the depth of any rule of its grammar
 _MAX_DEPTH: Final = 250
 
@@ -116,13 +119,14 @@ class _Parser:
         operators = [self._advance()]
         while self.token.kind == "operator" and self.token.text == token.text:
             operators.append(self._advance())
-        negative_literal = token.text == "-" and self.token.kind in {"int", "double"}
-        if negative_literal:
-            operators.pop()
-            sign_start = self._last_end - 1
-            operand = self._member(self._number(negative=True, start=sign_start), sign_start)
+        start = self.token.start
+        if token.text == "-" and len(operators) == 1 and self.token.kind in _NUMBERS:
+            return self._member(self._number(negative=True, start=token.start), token.start)
+        if token.text == "!" and self._accept("-"):
+            if self.token.kind not in _NUMBERS:
+                raise self.unexpected()
+            operand = self._member(self._number(negative=True, start=start), start)
         else:
-            start = self.token.start
             operand = self._member(self._primary(), start)
         if len(operators) % 2 == 0:
             return operand
@@ -187,7 +191,7 @@ class _Parser:
         if token.kind == "literal":
             self._advance()
             return Literal(token.value, token.start, token.end)
-        if token.kind in {"int", "double"}:
+        if token.kind in _NUMBERS:
             return self._number(negative=False, start=token.start)
         if token.kind == "identifier":
             return self._name(token.start, "")
@@ -236,8 +240,10 @@ class _Parser:
     def _struct(self, names: list[str], start: int) -> Node:
         self._expect("{")
         fields: list[tuple[str, Node]] = []
+        optional: set[int] = set()
         while not self._accept("}"):
-            self._accept("?")
+            if self._accept("?"):
+                optional.add(len(fields))
             if self.token.kind not in {"identifier", "escaped"}:
                 raise self.unexpected()
             name = str(self._advance().value)
@@ -246,7 +252,7 @@ class _Parser:
             if not self._accept(","):
                 self._expect("}")
                 break
-        return StructNode(".".join(names), fields, start, self._last_end)
+        return StructNode(".".join(names), fields, frozenset(optional), start, self._last_end)
 
     def _list(self) -> Node:
         start = self._advance().start

@@ -6,16 +6,16 @@ from typing import Any, Final, NamedTuple
 
 from dra_kit.cel.code import UNSET, Code, Compile, Run, Scope
 from dra_kit.cel.device import FIELDS, Device
-from dra_kit.cel.failure import Failure, Panic, Refusal
+from dra_kit.cel.failure import Failure, Refusal
 from dra_kit.cel.meter import DEVICE, Frame
 from dra_kit.cel.syntax import Call, Ident, Node, Select
-from dra_kit.cel.values import NONE, DomainMap, Map, Optional, Uint, type_name
+from dra_kit.cel.values import MAPS, NONE, Map, Optional, StringMap, Uint, type_name
 
 _INDEXING: Final = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
-# What cel-go takes for the key of a selection when it makes the program.
-_CONSTANT_KEYS: Final = frozenset({str, int, Uint, bool, float})
+# What cel-go takes for the key of a selection.
+_KEYS: Final = frozenset({str, int, Uint, bool, float})
 
 
 class _Step(NamedTuple):
@@ -74,7 +74,7 @@ def _key_step(key: Node, scope: Scope, compile_node: Compile, *, optional: bool)
         return _Step(None, compile_path(key, scope, compile_node, charge_root=False).run, optional)
     code = compile_node(key, scope)
     if code.constant and not code.cost:
-        if type(code.value) not in _CONSTANT_KEYS:
+        if type(code.value) not in _KEYS:
             raise Refusal(f"program instantiation failed: invalid qualifier type: {type_name(code.value)}", key.place)
         return _Step(code.value, None, optional)
     return _Step(None, code.run, optional)
@@ -90,7 +90,7 @@ def _whole_device(cost: int) -> Run:
 
     def run(frame: Frame) -> Any:
         frame[0] += cost
-        return Map({name: frame[DEVICE].field(name) for name in FIELDS})
+        return StringMap({name: frame[DEVICE].field(name) for name in FIELDS})
 
     return run
 
@@ -163,7 +163,8 @@ def _one_field(root: Run, key: str, cost: int) -> Run:
     def run(frame: Frame) -> Any:
         frame[0] += cost
         target = root(frame)
-        if type(target) is Map:
+        kind = type(target)
+        if kind is StringMap or kind is Map:
             try:
                 return target.items[key]
             except KeyError:
@@ -189,7 +190,11 @@ def _follow(frame: Frame, target: Any, steps: list[_Step], *, test: bool) -> Any
         target = target.value
     last = len(steps) - 1
     for position, step in enumerate(steps):
-        key = step.key if step.run is None else step.run(frame)
+        key = step.key
+        if step.run is not None:
+            key = step.run(frame)
+            if type(key) not in _KEYS:
+                raise Failure(f"invalid qualifier type: {type_name(key)}", "no-such-overload")
         optional = optional or step.optional
         value, found = _find(target, key, presence=optional or (test and position == last))
         if test and position == last:
@@ -206,11 +211,8 @@ def _follow(frame: Frame, target: Any, steps: list[_Step], *, test: bool) -> Any
 
 def _find(target: Any, key: Any, *, presence: bool) -> tuple[Any, bool]:
     kind = type(target)
-    if kind is Map or kind is DomainMap:
-        try:
-            found: tuple[Any, bool] = target.find(key)
-        except Panic:
-            raise Failure(f"invalid qualifier type: {type_name(key)}", "no-such-overload") from None
+    if kind in MAPS:
+        found: tuple[Any, bool] = target.find(key)
         return found
     if kind is Device:
         return target.field(key), True

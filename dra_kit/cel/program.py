@@ -137,7 +137,6 @@ def compile_selector(text: str, *, environment: Environment = STORED) -> Selecto
 
     Raises:
         CelCompileError: Kubernetes would not compile it, or it is longer than 10 KiB.
-        Unsupported: it uses Protocol Buffers messages.
     """
     return Selector(text, environment, derived=False)
 
@@ -151,7 +150,6 @@ def compile_derived(text: str, *, environment: Environment = STORED) -> Derived:
 
     Raises:
         CelCompileError: Kubernetes would not compile it, or it is longer than 10 KiB.
-        Unsupported: it uses Protocol Buffers messages.
     """
     return Derived(text, environment, derived=True)
 

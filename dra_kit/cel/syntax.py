@@ -146,14 +146,17 @@ class MapNode(Node):
 
 
 class StructNode(Node):
-    """``name{field: value}``; no message type can be made in a selector."""
+    """``name{field: value, ?field: value}``; ``optional`` holds the positions of the fields with a question mark."""
 
-    __slots__ = ("fields", "name")
+    __slots__ = ("fields", "name", "optional")
 
-    def __init__(self, name: str, fields: list[tuple[str, Node]], start: int, end: int) -> None:
+    def __init__(
+        self, name: str, fields: list[tuple[str, Node]], optional: frozenset[int], start: int, end: int
+    ) -> None:
         super().__init__(start, end)
         self.name = name
         self.fields = fields
+        self.optional = optional
 
     @override
     def children(self) -> Iterator[Node]:

@@ -25,17 +25,19 @@ class Type:
         kind: which rules hold for it.
         name: its name at run time, which is all that is left of a type there.
         parameters: element type of a list; key and value type of a map; the types an opaque type is made of.
+        nullable: whether null fits too, which it does for Protocol Buffers' wrappers of plain types.
 
     Raises:
         Refusal: it is made of more types than an expression of some sense needs.
     """
 
-    __slots__ = ("_text", "_weight", "kind", "name", "parameters")
+    __slots__ = ("_text", "_weight", "kind", "name", "nullable", "parameters")
 
-    def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = ()) -> None:
+    def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = (), *, nullable: bool = False) -> None:
         self.kind: Kind = kind
         self.name = name
         self.parameters = parameters
+        self.nullable = nullable
         self._text: str | None = None
         # a map whose keys and values are of one type is twice as large as that type
         self._weight: int = 1 + sum(parameter._weight for parameter in parameters)  # noqa: SLF001 - of the same class
@@ -61,7 +63,8 @@ class Type:
         if self._text is None:
             name = f"<{self.name}>" if self.kind == "param" else self.name
             inner = ", ".join(map(str, self.parameters))
-            self._text = f"{name}({inner})" if inner else name
+            text = f"{name}({inner})" if inner else name
+            self._text = f"wrapper({text})" if self.nullable else text
         return self._text
 
     def __repr__(self) -> str:

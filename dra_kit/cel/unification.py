@@ -49,9 +49,9 @@ def _assign(substitution: Substitution, given: Type, expected: Type) -> bool:
     if given.is_dynamic or expected.is_dynamic or "error" in {given.kind, expected.kind}:
         return True
     if given.kind == "null":
-        return expected.kind in _NULLABLE
+        return expected.nullable or expected.kind in _NULLABLE
     if expected.kind == "null":
-        return given.kind in _NULLABLE
+        return given.nullable or given.kind in _NULLABLE
     if given.kind == "type":
         return expected.kind == "type"
     if given.kind != expected.kind or given.name != expected.name:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from typing_extensions import override
+
 from dra_kit.cel import types
 from dra_kit.cel.failure import Panic
 from dra_kit.cel.types import Type
@@ -105,6 +107,14 @@ class Map:
         except KeyError:
             return None, False
 
+    def has(self, key: object) -> bool:
+        """``key in map``.
+
+        Raises:
+            Panic: values of this type are never keys.
+        """
+        return key_of(key) in self.items
+
     def __iter__(self) -> Iterator[Any]:
         """The keys in the order in which they were inserted."""
         for key in self.items:
@@ -114,15 +124,38 @@ class Map:
         return len(self.items)
 
 
-class DomainMap(Map):
+class StringMap(Map):
+    """A map that is none of CEL's own, like ``device`` and what is in it: its keys are strings, nothing else is one."""
+
+    __slots__ = ()
+
+    @override
+    def find(self, key: object) -> tuple[Any, bool]:
+        """The value, and whether there is one."""
+        if type(key) is str and key in self.items:
+            return self.items[key], True
+        return None, False
+
+    @override
+    def has(self, key: object) -> bool:
+        """``key in map``."""
+        return type(key) is str and key in self.items
+
+
+class DomainMap(StringMap):
     """``device.attributes`` or ``device.capacity``: an unknown domain is found, as an empty map."""
 
     __slots__ = ()
 
+    @override
     def find(self, key: object) -> tuple[Any, bool]:
         """The domain's map; an empty one if there is none."""
         found = self.items.get(key) if type(key) is str else None
-        return Map(found or {}), True
+        return StringMap(found or {}), True
+
+
+MAPS: Final = frozenset({Map, StringMap, DomainMap})
+"""The classes of maps."""
 
 
 class _WrappedKey:
@@ -168,9 +201,9 @@ def key_of(value: Any) -> Any:
 RUNTIME_TYPES: Final[dict[type, Type]] = {
     bool: types.BOOL, int: types.INT, Uint: types.UINT, float: types.DOUBLE, str: types.STRING, bytes: types.BYTES,
     type(None): types.NULL, list: types.list_of(types.DYN), Map: types.map_of(types.DYN, types.DYN),
-    DomainMap: types.map_of(types.DYN, types.DYN), TypeValue: types.type_of_type(types.DYN),
-    Optional: types.optional_of(types.DYN), Duration: types.DURATION, Timestamp: types.TIMESTAMP,
-    Quantity: types.QUANTITY, Computed: types.QUANTITY,
+    StringMap: types.map_of(types.DYN, types.DYN), DomainMap: types.map_of(types.DYN, types.DYN),
+    TypeValue: types.type_of_type(types.DYN), Optional: types.optional_of(types.DYN), Duration: types.DURATION,
+    Timestamp: types.TIMESTAMP, Quantity: types.QUANTITY, Computed: types.QUANTITY,
 }  # fmt: skip
 """The type of a value by its Python class; modules that define more classes of values add theirs."""
 
@@ -183,7 +216,7 @@ def type_name(value: object) -> str:
 def size_of(value: Any) -> int:
     """What a value counts in costs: the length of what has one, 1 for the rest."""
     kind = type(value)
-    if kind is str or kind is list or kind is bytes or kind is Map or kind is DomainMap:
+    if kind is str or kind is list or kind is bytes or kind in MAPS:
         return len(value)
     if kind is Optional and value.present:
         return size_of(value.value)

@@ -15,10 +15,14 @@ from pydantic.fields import FieldInfo
 
 from dra_kit.author.driver import Driver
 from dra_kit.author.model import shown
+from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError
 
 AUTHOR_PREFIX: Final = "DRIVER_"
 """Environment names of an author's settings: ``DRIVER_`` and the field's name in upper case."""
+
+_SIGNS: Final = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+"""Attributes of pydantic's constraints, and what they say."""
 
 _METAVARS: Final = {int: "INTEGER", float: "FLOAT", Path: "PATH"}
 
@@ -86,9 +90,7 @@ def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> B
 
 
 def _problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
-    message = detail["msg"].replace("Input should be", "must be", 1).removeprefix("Value error, ")
-    message = message.removeprefix("Assertion failed, ")
-    text = f"{message[:1].lower()}{message[1:]}"
+    text = rule(detail["msg"])
     if not detail["loc"] or detail["loc"][0] not in fields:
         return text
     name, *inner = detail["loc"]
@@ -174,7 +176,20 @@ def _help(field: FieldInfo) -> str:
     text = field.description or ""
     default = None if field.default_factory is not None else _default(field)
     note = "required" if field.is_required() else f"default: {default}" if default else ""
+    note = "; ".join(filter(None, (note, _range(field))))
     return "  ".join(part for part in (text, f"[{note}]" if note else "") if part)
+
+
+def _range(field: FieldInfo) -> str:
+    """``1<=x<=8`` or ``x>=1``, as click writes the range of a number; empty where there is none."""
+    limits = {
+        name: value for item in field.metadata for name in _SIGNS if (value := getattr(item, name, None)) is not None
+    }
+    least = next((name for name in ("ge", "gt") if name in limits), "")
+    most = next((name for name in ("le", "lt") if name in limits), "")
+    if least and most:
+        return f"{limits[least]}{_SIGNS[least].replace('>', '<')}x{_SIGNS[most]}{limits[most]}"
+    return "".join(f"x{_SIGNS[name]}{limits[name]}" for name in (least, most) if name)
 
 
 def _default(field: FieldInfo) -> str:

@@ -28,20 +28,29 @@ NOT_GOOD: Final = 3
 _KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node")
 _NAMES: Final = 8
 
-Subject = tuple[Literal["claim", "pod"], str, str]
+_USAGE: Final = "Say what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', or '-f FILE'."
+
+SubjectKind = Literal["claim", "pod"]
+
+_WORDS: Final[Mapping[str, SubjectKind]] = {
+    **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"), "claim"),
+    **dict.fromkeys(("pod", "pods", "po"), "pod"),
+}
+"""The words that kubectl has for what can be explained."""
+
+Subject = tuple[SubjectKind, str, str]
 """Kind, namespace and name of what is to be explained."""
 
 
 @click.command
-@click.argument("kind", type=click.Choice(["claim", "pod"]), required=False)
-@click.argument("name", required=False)
+@click.argument("names", nargs=-1, metavar="[KIND NAME...|KIND/NAME...]")
 @click.option(
     "-f",
     "--filename",
     "files",
     multiple=True,
-    type=path(exists=True, dir_okay=False),
-    help="explain the pods of this manifest, else its claims and templates, as if applied; may be repeated",
+    type=path(exists=True),
+    help="explain the pods of this file or folder, else its claims and templates, as if applied; may be repeated",
 )
 @click.option("--from", "saved", type=path(exists=True), help="look at these saved objects instead of a cluster")
 @source_options
@@ -52,12 +61,13 @@ Subject = tuple[Literal["claim", "pod"], str, str]
 def command(
     ctx: click.Context,
     /,
-    kind: Literal["claim", "pod"] | None,
-    name: str | None,
+    names: tuple[str, ...],
     files: tuple[Path, ...],
     **options: Any,
 ) -> None:
     """Tell why a claim or a pod gets devices, or why not, and what would have to change.
+
+    KIND is claim or pod, or one of the words that kubectl has for them.
 
     Reading suffices: what may not be read is told, with the right that is missing. With --from, the objects of
     'dra-kit snapshot' are looked at, or those of a folder with what kubectl get -o yaml wrote.
@@ -67,26 +77,41 @@ def command(
     \b
       dra-kit explain claim lunch
       dra-kit explain pod guest -n kitchen
+      dra-kit explain pod/guest resourceclaim/lunch
       dra-kit explain -f order.yaml
       dra-kit explain claim lunch --from cluster.tar.gz -o json
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    if (kind is None) != (name is None) or (kind is None) != bool(files):
-        raise click.UsageError("Say what to explain: 'claim NAME', 'pod NAME', or '-f FILE'.")
+    wanted = _wanted(names)
+    if bool(wanted) == bool(files):
+        raise click.UsageError(_USAGE)
     # what is read is kept until the end: there is nothing to collect, and looking for it takes as long as all the rest
     gc.disable()
     try:
-        good = _explain(kind, name, files, options)
+        good = _explain(wanted, files, options)
     finally:
         gc.enable()
     ctx.exit(0 if good else NOT_GOOD)
 
 
-def _explain(
-    kind: Literal["claim", "pod"] | None, name: str | None, files: Sequence[Path], options: Mapping[str, Any]
-) -> bool:
-    objects, namespace = _objects(options, _KINDS_OF_CLAIM if kind == "claim" else None)
-    if kind is not None and name is not None:
-        subjects: Sequence[Subject] = [(kind, namespace, name)]
+def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
+    """Kinds and names, as kubectl takes them: ``pod a b`` or ``pod/a claim/b``."""
+    with_kind = [word.partition("/") for word in words if "/" in word]
+    if with_kind and len(with_kind) < len(words):
+        raise click.UsageError(f"{_USAGE} Not both at once.")
+    pairs = [(kind, name) for kind, _, name in with_kind] or [(words[0], name) for name in words[1:]]
+    if not all(name for _, name in pairs) or (words and not pairs):
+        raise click.UsageError(_USAGE)
+    for kind, _ in pairs:
+        if kind not in _WORDS:
+            raise click.UsageError(f"{kind} cannot be explained. {_USAGE}")
+    return [(_WORDS[kind], name) for kind, name in pairs]
+
+
+def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> bool:
+    only_claims = bool(wanted) and all(kind == "claim" for kind, _ in wanted)
+    objects, namespace = _objects(options, _KINDS_OF_CLAIM if only_claims else None)
+    if wanted:
+        subjects: Sequence[Subject] = [(kind, namespace, name) for kind, name in wanted]
     else:
         objects, subjects = _with_manifests(objects, files, namespace)
     return _tell(objects.cluster(), subjects, as_json=options["output"] == "json", everything=options["everything"])
@@ -110,7 +135,7 @@ def _with_manifests(objects: Objects, files: Sequence[Path], namespace: str) -> 
     """The objects together with those of manifests, and what of these is to be explained."""
     from dra_kit.cli.given_objects import read_manifests
 
-    given = read_manifests(files, namespace)
+    given = read_manifests(files, namespace, alpha=objects.alpha)
     subjects = [_subject("pod", pod) for pod in given.get("Pod", ())]
     if not subjects:
         templates = [_claim_of(template) for template in given.get("ResourceClaimTemplate", ())]

@@ -14,7 +14,7 @@ from dra_kit.explain.cluster import Gap, missing_rules
 from dra_kit.explain.conditions import shorten
 from dra_kit.explain.places import by_place
 from dra_kit.explain.summary import counted, summarize
-from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, NodeOutcome, Request, Way
+from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, Miss, NodeOutcome, Request, Way
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
 
@@ -93,12 +93,21 @@ def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
     page.bad(f"{explanation.key}{text}")
     for blocker in explanation.blockers:
         page.line(blocker, indent=2)
+    for remedy in explanation.remedies:
+        page.line(f"→ {remedy}", indent=2, colour="yellow")
     for miss in explanation.nearest:
-        several = len(explanation.requests) > 1 or "/" in miss.request
-        whose = f" for {miss.request}" if several else ""
-        verb = "fits" if miss.devices == 1 else "fit"
-        enough = "" if miss.enough else ", which is still too few on one node"
-        page.line(f"→ {miss.change} {counted(miss.devices, 'device')} {verb}{whose}{enough}", indent=2, colour="yellow")
+        page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
+
+
+def _change(explanation: ClaimExplanation, miss: Miss) -> str:
+    """What would have to change, and what comes of it."""
+    several = len(explanation.requests) > 1 or "/" in miss.request
+    whose = f" for {miss.request}" if several and miss.request else ""
+    if miss.devices is None:
+        return f"{miss.change}{whose} it fits"
+    verb = "fits" if miss.devices == 1 else "fit"
+    enough = "" if miss.enough else ", which alone is not enough"
+    return f"{miss.change} {counted(miss.devices, 'device')} {verb}{whose}{enough}"
 
 
 def tell_gaps(page: Page, gaps: Sequence[Gap]) -> None:

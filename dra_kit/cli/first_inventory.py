@@ -20,9 +20,11 @@ from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.discovery import Discovery
 from dra_kit.node.inventory import CurrentInventory
+from dra_kit.process.tracebacks import raised
 
 _NODE: Final = "this-node"
 _POLL_SECONDS: Final = 0.02
+_REMEDY: Final = "run this where its devices are, or correct it"
 
 
 def first_inventory(driver: Driver[Any, Any], settings: Any, timeout: float) -> Inventory[Device]:
@@ -51,11 +53,11 @@ async def _first(driver: Driver[Any, Any], context: Context[Any], timeout: float
                 if discovery.done():
                     await discovery
                 if current.problem:
-                    raise ConfigurationError(f"{provider}.discover failed: {current.problem}; correct it")
+                    raise ConfigurationError(f"{provider}.discover failed: {current.problem}; {_REMEDY}")
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         raise ConfigurationError(
-            f"{provider} has found no devices in {timeout:g} s; give it more time with --timeout, or check without it"
+            f"{provider} has found no devices in {timeout:g} s; give it more time with --timeout"
         ) from None
     finally:
         discovery.cancel()
@@ -68,7 +70,8 @@ async def _started(driver: Driver[Any, Any], context: Context[Any], current: Cur
     try:
         await call(driver.provider.startup, context)
     except Exception as error:  # the author's code may raise anything
-        text = f"{type(driver.provider).__name__}.startup raised {type(error).__name__}: {error}; correct it"
+        provider = type(driver.provider)
+        text = f"{provider.__name__}.startup {raised(error, provider.__module__)}; {_REMEDY}"
         raise ConfigurationError(text) from error
     await Discovery(driver, _NODE, current).run(asyncio.Event())
 
@@ -80,7 +83,8 @@ class _OnceContext(Context[Any]):
         self.driver = driver
         self.node = NodeInfo(_NODE)
         self.state_dir = state_dir
-        self.settings = settings
+        if settings is not None:
+            self.settings = settings
 
     @property
     @override

@@ -164,9 +164,9 @@ def _surroundings(
     alpha: bool,
     timeout: float,
 ) -> Surroundings:
-    from dra_kit.lint.advertised import Advertised
     from dra_kit.lint.surroundings import Surroundings
     from dra_kit.resource.gates import FeatureGates
+    from dra_kit.resource.mistakes.advertised import Advertised
 
     devices: list[tuple[str, str, v1.Device]] = []
     complete = False
@@ -176,7 +176,16 @@ def _surroundings(
         classes = {**classes, **found}
         devices += [(one.spec.driver, one.spec.pool.name, device) for one in slices for device in one.spec.devices]
     if driver is not None:
-        devices += _found(driver, settings, timeout)
+        # manifests are also checked where the hardware is not; the driver's configuration needs none
+        why = f"{type(driver.provider).__name__} finds none on this machine"
+        found_here: list[tuple[str, str, v1.Device]] = []
+        try:
+            found_here += _found(driver, settings, timeout)
+        except ConfigurationError as error:
+            why = str(error)
+        if not found_here:
+            click.echo(f"warning: nothing is checked against devices of {driver.name}: {why}", err=True)
+        devices += found_here
     try:
         advertised = Advertised(devices, complete=saved is not None) if devices else None
     except ValueError as error:
@@ -193,7 +202,7 @@ def _surroundings(
 def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[tuple[str, str, v1.Device]]:
     from dra_kit.cli.first_inventory import first_inventory
 
-    # why the driver fails is told once, as the error of this command
+    # why the driver fails is told once, by this command
     log = logging.getLogger("dra_kit")
     level = log.level
     log.setLevel(logging.CRITICAL)

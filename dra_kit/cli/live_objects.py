@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from dra_kit import __version__
-from dra_kit.errors import Forbidden, NotFound
+from dra_kit.errors import ConfigurationError, Forbidden, NotFound, SandboxError
 from dra_kit.explain.cluster import Gap, missing_rules
 from dra_kit.explain.snapshot import KINDS, Objects
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -26,6 +27,7 @@ from dra_kit.kube.resources import (
     Resource,
 )
 from dra_kit.kube.versions import discover
+from dra_kit.sandbox.detached import DetachedSandbox, running
 
 _RESOURCES: Final = {
     resource.kind: resource
@@ -80,7 +82,7 @@ async def read_live(source: Source, kinds: Collection[str] = KINDS, *, alpha: bo
         KubeError: the server does not answer.
         ConfigurationError: there are no usable credentials, or the cluster does not serve resource.k8s.io/v1.
     """
-    credentials = await load_credentials(source.kubeconfig, source.context)
+    credentials = await _credentials(source)
     namespace = source.namespace or credentials.namespace or "default"
     async with Client(credentials, user_agent=f"dra-kit/{__version__} explain", timeout=60) as client:
         features = await discover(client)
@@ -89,6 +91,25 @@ async def read_live(source: Source, kinds: Collection[str] = KINDS, *, alpha: bo
     _require(gaps)
     documents = {kind: items for kind, (items, _) in zip(kinds, found, strict=True)}
     return Objects(documents, str(features), alpha, gaps), namespace
+
+
+async def _credentials(source: Source) -> Credentials:
+    try:
+        return await load_credentials(source.kubeconfig, source.context)
+    except ConfigurationError as error:
+        if source.kubeconfig is not None:
+            raise
+        ways = [*_sandboxes(), "dra-kit explain --from PATH looks at saved objects"]
+        raise ConfigurationError("; ".join((str(error), *ways))) from None
+
+
+def _sandboxes() -> list[str]:
+    """The sandboxes in the background that may be meant, else how to have one."""
+    found: list[DetachedSandbox] = []
+    with contextlib.suppress(OSError, SandboxError):  # there may be no place where they could have left word
+        found = running()
+    told = [f"--kubeconfig {one.kubeconfig} is the sandbox of {one.driver}" for one in found]
+    return told or ["dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes"]
 
 
 async def _read(client: Client, kind: str, namespace: str) -> tuple[list[dict[str, Any]], Gap | None]:

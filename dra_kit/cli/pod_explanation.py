@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
+from dra_kit.allocator import Node
 from dra_kit.allocator.nodes import selects
+from dra_kit.cli.pod_binding import never_prepared
+from dra_kit.cli.pod_containers import devices_cannot_be_injected, failing_containers
+from dra_kit.cli.pod_resources import ExtendedResource, Provision, provided, provisions
+from dra_kit.explain.apart import told_apart
 from dra_kit.explain.claims import Explainer
 from dra_kit.explain.cluster import Document, model_of_claim
 from dra_kit.explain.document import claim_document
@@ -14,8 +19,7 @@ from dra_kit.explain.verdicts import ClaimExplanation
 from dra_kit.kubelet.pods import PodClaim, pod_claims
 from dra_kit.resource.v1 import ResourceClaim
 from dra_kit.sandbox.controllers.generation import claim_from_template
-from dra_kit.sandbox.scheduler.extended import extended_claim
-from dra_kit.sandbox.scheduler.nodes import NodeLoad, node_loads, node_rejection
+from dra_kit.sandbox.scheduler.nodes import NodeLoad, is_tainted, node_loads, node_rejection
 from dra_kit.sandbox.scheduler.resources import pod_requests
 from dra_kit.values.quantity import Quantity
 
@@ -23,7 +27,9 @@ _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", "FailedPrepareDynamicResources", "FailedScheduling"})
 _INSUFFICIENT: Final = "Insufficient "
 
-Outcome: TypeAlias = Literal["ended", "runs", "scheduled", "not-prepared", "fits", "waits", "does-not-fit", "error"]
+Outcome: TypeAlias = Literal[
+    "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "waits", "does-not-fit", "error"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +55,15 @@ class PodExplanation:
 
     Attributes:
         name: ``namespace/name``.
-        outcome: ``waits``: for a claim; ``not-prepared``: it has a node and devices, which the kubelet cannot prepare.
+        outcome: ``waits``: for a claim; ``bypassed``: it has a node and no devices; ``not-prepared``: it has a node and
+            devices, which the kubelet cannot prepare; ``not-running``: it has them prepared, and a container fails.
         node: where it is.
         claims: that it needs.
         problems: what stands in its way besides the devices of one claim, a sentence each.
         rejections: why nodes are not for it, apart from devices, by name.
         fitting: nodes on which it could run.
         events: what controllers, the scheduler and the kubelet reported last.
-        resources: extended resources, each with what provides it.
+        resources: extended resources that it asks for.
     """
 
     name: str
@@ -67,7 +74,7 @@ class PodExplanation:
     rejections: Mapping[str, tuple[str, ...]] | None = None
     fitting: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
-    resources: tuple[str, ...] = ()
+    resources: tuple[ExtendedResource, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -110,41 +117,63 @@ class _PodExplainer:
         if node:
             failing = phase == "Pending" and any("FailedPrepareDynamicResources" in event for event in events)
             outcome: Outcome = "not-prepared" if failing else "runs" if phase == "Running" else "scheduled"
-            return PodExplanation(self._name, outcome, node, tuple(claims), events=events)
+            problems: tuple[str, ...] = ()
+            containers = failing_containers(self._pod)
+            if containers:  # which are only started once everything is prepared, whatever Events of before say
+                outcome, problems = "not-running", (*containers, *self._of_devices(containers, claims))
+            elif outcome != "runs" and (problems := tuple(self._never_prepared(node, claims))):
+                outcome = "bypassed"
+            resources = self._resources(self._loads())
+            return PodExplanation(
+                self._name, outcome, node, tuple(claims), problems, events=events, resources=resources
+            )
         return self._unscheduled(claims, events)
+
+    def _never_prepared(self, name: str, claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
+        node = next((each for each in self._cluster.nodes if each.name == name), Node(name))
+        known = [(claim.entry, claim.explanation.claim) for claim in claims if claim.explanation is not None]
+        return never_prepared(known, node)
+
+    def _loads(self) -> dict[str, NodeLoad]:
+        pods = self._cluster.documents("Pod")
+        placed = [(pod["spec"]["nodeName"], pod) for pod in pods if pod["spec"].get("nodeName")]
+        return node_loads(self._cluster.documents("Node"), placed)
+
+    def _of_devices(self, containers: list[str], claims: Sequence[PodClaimExplanation]) -> Iterator[str]:
+        """Whether devices are to blame for containers that do not run: the kubelet prepares them before."""
+        known = [claim.explanation for claim in claims if claim.explanation is not None]
+        if devices_cannot_be_injected(containers):
+            yield "the container runtime cannot inject its devices: is the driver's CDI spec on the node, and valid?"
+        elif known and all(each.outcome == "allocated" for each in known):
+            yield "its devices are allocated and prepared: they are not what keeps its containers from running"
 
     def _unscheduled(self, claims: list[PodClaimExplanation], events: tuple[str, ...]) -> PodExplanation:
         problems = [f"claim {claim.entry}: {claim.problem}" for claim in claims if claim.problem]
         gates = [gate["name"] for gate in self._pod["spec"].get("schedulingGates") or ()]
         if gates:
             problems.append(f"it has scheduling gates, which somebody has to remove: {', '.join(gates)}")
-        loads = node_loads(
-            self._cluster.documents("Node"),
-            [
-                (each["spec"]["nodeName"], each)
-                for each in self._cluster.documents("Pod")
-                if each["spec"].get("nodeName")
-            ],
-        )
-        extended = extended_claim(
-            self._pod,
-            self._cluster.documents("DeviceClass"),
-            {name for load in loads.values() for name in load.allocatable},
-        )
-        if extended is not None:
-            model = model_of_claim(
-                {**extended.document, "metadata": {**extended.document["metadata"], "name": "extended-resources"}}
-            )
-            claims.append(PodClaimExplanation("", "", self._explainer.explain(model)))
-        provided = extended.resources if extended is not None else frozenset[str]()
-        rejections = {name: why for name, load in loads.items() if (why := self._rejection(load, provided, claims))}
+        loads = self._loads()
         known = [claim.explanation for claim in claims if claim.explanation is not None]
         pending = [each.claim for each in known if each.outcome != "allocated"]
+        found = provisions(self._pod, self._cluster.documents("DeviceClass"), self._allocatable(loads))
+        for provision in found:
+            if provision.claim is not None:
+                explanation = self._explainer.explain(provision.claim)
+                claims.append(PodClaimExplanation("", "", explanation))
+                known.append(explanation)
+        rejections = {
+            name: why
+            for provision in found
+            for name in provision.nodes
+            if name in loads and (why := self._rejection(loads[name], provision.resources, claims))
+        }
         open_nodes = [node.name for node in self._cluster.nodes if node.name not in rejections]
-        fitting = tuple(self._fitting(pending, open_nodes))
+        fits = {name for provision in found for name in self._fitting(pending, provision, open_nodes)}
+        fitting = tuple(name for name in open_nodes if name in fits)
         outcome = self._outcome(known, fitting, waits=any(claim.problem for claim in claims) or bool(gates))
         if outcome == "does-not-fit":
-            problems += self._why_not(known, open_nodes)
+            problems += self._why_not(claims, open_nodes)
+            claims = [self._for_the_pod(claim, pending, found, open_nodes) for claim in claims]
         return PodExplanation(
             self._name,
             outcome,
@@ -154,7 +183,34 @@ class _PodExplainer:
             rejections,
             fitting,
             events,
-            tuple(sorted(provided)),
+            self._resources(loads),
+        )
+
+    def _allocatable(self, loads: Mapping[str, NodeLoad]) -> dict[str, Mapping[str, int]]:
+        """What each node has; nothing, where no more is known of it than its name."""
+        return {node.name: loads[node.name].allocatable if node.name in loads else {} for node in self._cluster.nodes}
+
+    def _resources(self, loads: Mapping[str, NodeLoad]) -> tuple[ExtendedResource, ...]:
+        return tuple(provided(self._pod, self._cluster.documents("DeviceClass"), self._allocatable(loads)))
+
+    def _for_the_pod(
+        self,
+        claim: PodClaimExplanation,
+        pending: Sequence[ResourceClaim],
+        found: Sequence[Provision],
+        open_nodes: Sequence[str],
+    ) -> PodClaimExplanation:
+        """A claim with what would help the whole pod, on nodes that take it."""
+        explanation = claim.explanation
+        if explanation is None or not explanation.nearest:
+            return claim
+        provision = next((each for each in found if each.claim is explanation.claim), found[0])
+        nodes = [name for name in provision.nodes if name in open_nodes]
+        if not nodes:
+            return claim
+        beside = [each for each in _with(pending, provision) if each is not explanation.claim]
+        return replace(
+            claim, explanation=replace(explanation, nearest=self._explainer.nearest(explanation, beside, nodes))
         )
 
     def _outcome(self, known: Sequence[ClaimExplanation], fitting: Sequence[str], *, waits: bool) -> Outcome:
@@ -164,18 +220,23 @@ class _PodExplainer:
             return "error"
         return "fits" if fitting else "does-not-fit"
 
-    def _why_not(self, known: Sequence[ClaimExplanation], open_nodes: Sequence[str]) -> Iterator[str]:
+    def _why_not(self, claims: Sequence[PodClaimExplanation], open_nodes: Sequence[str]) -> Iterator[str]:
         """What is wrong beyond a single claim."""
         if not open_nodes:
             yield "no node would take it, whatever its devices"
             return
-        if any(not each.good for each in known):
+        if any(not each.explanation.good for each in claims if each.explanation is not None):
             return
-        by_claim = [
-            {outcome.node.name for outcome in each.fitting_nodes} for each in known if each.outcome != "allocated"
-        ]
-        common = set(open_nodes).intersection(*by_claim) if by_claim else set(open_nodes)
-        if not common:
+        places = {
+            f"claim {claim.entry or 'of extended resources'}": {
+                outcome.node.name for outcome in claim.explanation.fitting_nodes
+            }.intersection(open_nodes)
+            for claim in claims
+            if claim.explanation is not None and claim.explanation.outcome != "allocated"
+        }
+        if apart := told_apart(places):
+            yield f"no node has devices for all claims: {apart}"
+        elif not all(places.values()):
             yield "nodes that have devices for it do not take it for other reasons, and the other way round"
         else:
             yield "each claim finds devices for itself, but no node has devices for all of them at once"
@@ -213,7 +274,7 @@ class _PodExplainer:
         found: list[str] = []
         rejection = node_rejection(self._pod, load, requests, provided)
         if rejection is not None:
-            found += [_in_numbers(reason, load, requests) for reason in rejection.reasons]
+            found += [_in_numbers(reason, self._pod, load, requests) for reason in rejection.reasons]
         for claim in claims:
             allocation = claim.explanation.claim.status.allocation if claim.explanation is not None else None
             selector = allocation.node_selector if allocation is not None else None
@@ -221,11 +282,16 @@ class _PodExplainer:
                 found.append(f"claim {claim.entry} is allocated elsewhere")
         return tuple(found)
 
-    def _fitting(self, pending: Sequence[ResourceClaim], nodes: Sequence[str]) -> Iterator[str]:
-        if not pending:
+    def _fitting(
+        self, pending: Sequence[ResourceClaim], provision: Provision, open_nodes: Sequence[str]
+    ) -> Iterator[str]:
+        """Those of a provision's nodes that are open to the pod and have all devices it needs there."""
+        wanted = _with(pending, provision)
+        nodes = [name for name in provision.nodes if name in open_nodes]
+        if not wanted:
             yield from nodes
             return
-        for outcome in self._explainer.outcomes(pending, nodes):
+        for outcome in self._explainer.outcomes(wanted, nodes):
             if outcome.allocations is not None:
                 yield outcome.node.name
 
@@ -235,15 +301,22 @@ class _PodExplainer:
         for condition in (self._pod.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
                 last["FailedScheduling"] = f"FailedScheduling: {condition.get('message', '')}"
+        metadata = self._pod["metadata"]
         for event in self._cluster.documents("Event"):
             regarding: Mapping[str, Any] = event.get("regarding") or {}
             key = regarding.get("kind"), regarding.get("namespace"), regarding.get("name")
-            if key == ("Pod", self._namespace, self._pod["metadata"].get("name")) and event.get("reason") in _WARNINGS:
+            # one of the same name may have been there before
+            same = key == ("Pod", self._namespace, metadata.get("name")) and regarding.get("uid") == metadata["uid"]
+            if same and event.get("reason") in _WARNINGS:
                 last[event["reason"]] = f"{event['reason']}: {' '.join(str(event.get('note', '')).split())}"
         yield from last.values()
 
 
-def _in_numbers(reason: str, load: NodeLoad, requests: Mapping[str, int]) -> str:
+def _with(pending: Sequence[ResourceClaim], provision: Provision) -> list[ResourceClaim]:
+    return [*pending, *([provision.claim] if provision.claim is not None else [])]
+
+
+def _in_numbers(reason: str, pod: Document, load: NodeLoad, requests: Mapping[str, int]) -> str:
     """Why a node is not for a pod, with the amounts or the taint."""
     if reason.startswith(_INSUFFICIENT):
         name = reason.removeprefix(_INSUFFICIENT)
@@ -251,7 +324,11 @@ def _in_numbers(reason: str, load: NodeLoad, requests: Mapping[str, int]) -> str
         free = max(has - load.used.get(name, 0), 0)
         return f"{name}: {_amount(requests[name])} asked for, {_amount(free)} of {_amount(has)} free"
     if "taint" in reason:
-        taints = [f"{taint['key']}:{taint['effect']}" for taint in load.document.get("spec", {}).get("taints", ())]
+        taints = [
+            f"{taint['key']}:{taint['effect']}"
+            for taint in load.document["spec"]["taints"]
+            if is_tainted(pod, {"spec": {"taints": [taint]}})
+        ]
         return f"taint that the pod does not tolerate ({', '.join(taints)})"
     if "affinity" in reason:
         return "not one of the pod's node selector or affinity"
@@ -275,7 +352,8 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
         "fittingNodes": list(explanation.fitting),
         "events": list(explanation.events),
-        "extendedResources": list(explanation.resources),
+        "extendedResources": [resource.name for resource in explanation.resources if resource.by_claim],
+        "resources": [resource.to_json() for resource in explanation.resources],
         "claims": [
             {
                 "entry": claim.entry,

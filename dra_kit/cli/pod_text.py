@@ -16,7 +16,9 @@ _VERDICTS: Final = {
     "ended": "has ended",
     "runs": "runs on {node}",
     "scheduled": "is scheduled to {node}",
+    "bypassed": "is on {node} without having devices there",
     "not-prepared": "has its devices on {node}, and the kubelet cannot prepare them",
+    "not-running": "has its devices on {node}, and does not run",
     "fits": "can run on {where}",
     "waits": "waits for a claim",
     "does-not-fit": "cannot be scheduled",
@@ -34,8 +36,8 @@ def tell_pod(page: Page, explanation: PodExplanation) -> None:
         elif claim.problem:
             page.bad(claim.problem)
         page.line()
-    if explanation.resources:
-        page.line(f"provided by devices, not by a device plugin: {', '.join(explanation.resources)}")
+    for resource in explanation.resources:
+        page.line(resource.text)
     rejections = explanation.rejections or {}
     if rejections:
         nodes = counted(len(rejections), "node")

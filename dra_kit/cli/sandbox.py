@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,28 +17,55 @@ import click
 from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.driver_settings import author_settings
 from dra_kit.cli.options import RoleCommand, path, target_of
+from dra_kit.cli.sandbox_down import down, how_to_end
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 
 if TYPE_CHECKING:
     from dra_kit.resource.gates import FeatureGates
+    from dra_kit.sandbox.live import LiveView
     from dra_kit.sandbox.session import Session
     from dra_kit.sandbox.story import Story
 
 DOWN: Final = "down"
 _INSIST_SECONDS: Final = 2.0
+_CUT_OFF: Final = 128 + signal.SIGPIPE
+"""Exit code when nobody reads the output any more, as shells give it."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SandboxCommand(RoleCommand):
-    """Knows ``down``, which is no TARGET."""
+    """Knows ``down``, which is no TARGET but a command of its own."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """That of ``down`` where it is meant."""
+        if target_of(self.params, args) == DOWN:
+            args.remove(DOWN)
+            return down.make_context(f"{info_name} {DOWN}", args, parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they came: a sandbox in the background gets them again."""
         ctx.meta["arguments"] = list(args)
-        if target_of(click.Command.get_params(self, ctx), args) == DOWN:
-            return click.Command.parse_args(self, ctx, args)
         return super().parse_args(ctx, args)
+
+
+class NewFile(click.Path):
+    """A file to be written, in a directory that is there."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path, if a file can be written there."""
+        file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # it is told path_type
+        if not file.parent.is_dir():
+            self.fail(f"there is no directory {file.parent}; make it, or name another.", param, ctx)
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            self.fail(f"{file} may not be written.", param, ctx)
+        return file
 
 
 @click.command(cls=SandboxCommand)
@@ -63,7 +92,7 @@ class SandboxCommand(RoleCommand):
     type=click.IntRange(1, 100),
     help="nodes; {node} in a setting of the driver stands for the node's name",
 )
-@click.option("--report", type=path(dir_okay=False), help="write what became of every pod there, as JSON")
+@click.option("--report", type=NewFile(), help="write what became of every pod there, as JSON")
 @click.option(
     "--timeout",
     default=60.0,
@@ -73,7 +102,7 @@ class SandboxCommand(RoleCommand):
 )
 @click.option("--keep", is_flag=True, help="leave everything running in the end, until Ctrl-C")
 @click.option("--detach", is_flag=True, help="run in the background; 'dra-kit sandbox down' ends it")
-@click.option("--kubeconfig", type=path(dir_okay=False), help="write the cluster's kubeconfig there")
+@click.option("--kubeconfig", type=NewFile(), help="write the cluster's kubeconfig there")
 @click.option("--alpha", is_flag=True, help="switch on the alpha features of resource.k8s.io")
 @click.option(
     "--feature-gates",
@@ -110,8 +139,8 @@ def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt:
     TARGET is module:attr, ./file.py or a folder with a pyproject.toml, whose deviceclasses.yaml is applied first.
     Containers run as local processes: no image is pulled, no mount is made.
 
-    Exit code 0: every pod of -f ended with 0, or is ready if it is not to end; every story was true. With neither,
-    everything runs until Ctrl-C.
+    Exit code 0: every pod of -f ended with 0, or is ready if it is not to end; every story was true. 1: not so. 2: the
+    driver or a manifest cannot be used. With neither -f nor --story everything runs until Ctrl-C.
 
     \b
       dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml
@@ -119,23 +148,30 @@ def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt:
       dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
       dra-kit sandbox down
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    if target == DOWN:
-        _end(options["kubeconfig"])
-        return
+    if options["kubeconfig"] is not None:
+        _require_unused(options["kubeconfig"])
+    _hint(target)
     if options["detach"]:
         _detach(ctx, options)
         return
+    from dra_kit.sandbox.live import LiveView
+
     process_logging.configure("text", options["log_level"].upper())
     for handler in logging.getLogger().handlers:
         handler.setLevel(options["log_level"].upper())  # the sandbox looks at what is below, too
-    ctx.exit(asyncio.run(_run(_session(ctx, target, options))))
+    view = LiveView(sys.stdout)
+    ctx.exit(asyncio.run(_run(_session(ctx, target, options, view), view)))
 
 
-def _end(kubeconfig: Path | None) -> None:
-    from dra_kit.sandbox.detached import end_detached
+def _require_unused(kubeconfig: Path) -> None:
+    from dra_kit.sandbox.detached import running
 
-    for sandbox in end_detached(kubeconfig):
-        click.echo(f"the sandbox of {sandbox.driver} has ended")
+    for sandbox in running():
+        if sandbox.has_kubeconfig(kubeconfig):
+            raise ConfigurationError(
+                f"--kubeconfig {kubeconfig} is that of the sandbox of {sandbox.driver} in the background, process "
+                f"{sandbox.pid}; name another, or end that one: {how_to_end(sandbox)}"
+            )
 
 
 def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
@@ -148,15 +184,29 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
     click.echo(f"{sandbox.driver} runs in a cluster in the background, process {sandbox.pid}")
     click.echo(f"  kubectl --kubeconfig {sandbox.kubeconfig} get resourceslices")
     click.echo(f"  tail -f {sandbox.log}")
-    click.echo("  dra-kit sandbox down")
+    click.echo(f"  {how_to_end(sandbox)}")
 
 
-def _session(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Session:
+def _hint(target: str) -> None:
+    """A project that is not taken, although the TARGET lies in it."""
+    from dra_kit.sandbox.project import other_project
+
+    project = other_project(target)
+    if project is not None and project.has_more_than_a_driver():
+        named = ":".join(project.driver)
+        click.echo(
+            f"hint: {target} is not {named}, the driver of {project.file}: the settings and device classes of that "
+            "project are not used",
+            err=True,
+        )
+
+
+def _session(ctx: click.Context, target: str, options: Mapping[str, Any], view: LiveView) -> Session:
+    from dra_kit.cli.pod_causes import pod_causes
     from dra_kit.process.target import load_drivers
     from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
     from dra_kit.sandbox.detached import announce, is_detached
     from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings
-    from dra_kit.sandbox.live import LiveView
     from dra_kit.sandbox.session import Session, Task
 
     stories = _stories(options["stories"])
@@ -185,8 +235,9 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Ses
             keep=options["keep"] or is_detached(),
             report=options["report"],
         ),
-        LiveView(sys.stdout),
+        view,
         ready=ready,
+        explain=partial(pod_causes, alpha=options["alpha"]),
     )
 
 
@@ -211,10 +262,12 @@ def _stories(paths: Sequence[Path]) -> tuple[Story, ...]:
     return tuple(map(load_story, found))
 
 
-async def _run(session: Session) -> int:
-    """Run until it is done or interrupted; the second signal ends the process at once."""
+async def _run(session: Session, view: LiveView) -> int:
+    """Run until it is done or interrupted, or nobody reads on; the second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     work = asyncio.ensure_future(session.run())
+    cut_off = asyncio.ensure_future(view.cut_off.wait())
+    cut_off.add_done_callback(lambda _: work.cancel())
     interrupted = False
 
     def interrupt() -> None:
@@ -236,4 +289,9 @@ async def _run(session: Session) -> int:
     try:
         return await work
     except asyncio.CancelledError:
+        if view.cut_off.is_set():
+            # what is still buffered would fail again at the end of the process
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return _CUT_OFF
+        click.echo("everything is down", err=True)
         return session.exit_code if session.lasting else INTERRUPTED

@@ -20,18 +20,20 @@ def command(
 ) -> None:
     """Save what 'dra-kit explain --from PATH' needs, so that somebody else can look at it.
 
-    PATH is a directory, or an archive if it ends in .tar.gz. Saved are ResourceSlices, DeviceClasses,
+    PATH is a directory, or an archive if it ends in .tar.gz or .tgz. Saved are ResourceSlices, DeviceClasses,
     DeviceTaintRules, claims and their templates; of nodes labels, taints and what they can allocate; of pods what
-    they ask for and their conditions, neither commands nor environments nor images; Events. No Secrets, no
-    ConfigMaps. Opaque configuration of claims and classes is saved as it is.
+    they ask for, their conditions, and what the kubelet says of containers that do not run, neither commands nor
+    environments nor images; Events. No Secrets, no ConfigMaps. Opaque configuration of claims and classes is saved as
+    it is.
 
     \b
       dra-kit snapshot cluster.tar.gz
       dra-kit explain claim lunch --from cluster.tar.gz
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.cli.given_objects import save
+    from dra_kit.cli.given_objects import check_destination, save
     from dra_kit.cli.live_objects import Source, read_live
 
+    check_destination(destination)
     objects, _ = asyncio.run(read_live(Source(kubeconfig, context, namespace), alpha=alpha))
     count = save(objects, destination)
     click.echo(f"{count} objects saved in {destination}")

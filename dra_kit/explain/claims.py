@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dra_kit.allocator import Allocator, Attempt, Node
@@ -11,12 +12,14 @@ from dra_kit.allocator.expressions import CelEvaluator
 from dra_kit.allocator.requests import choices_of
 from dra_kit.errors import AllocationError
 from dra_kit.explain.cluster import Cluster
+from dra_kit.explain.conditions import compared, conditions
 from dra_kit.explain.constraints import constraint_blockers
 from dra_kit.explain.devices import judge
 from dra_kit.explain.nearest import nearest_misses
-from dra_kit.explain.reasons import UNMATCHED
+from dra_kit.explain.selectors import wrong_selectors
 from dra_kit.explain.summary import groups_of
-from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, NodeOutcome, Outcome, Request, Way
+from dra_kit.explain.trials import Trials
+from dra_kit.explain.verdicts import ClaimExplanation, Miss, NodeOutcome, Outcome, Request, Way
 from dra_kit.resource.v1 import ResourceClaim
 
 _CLASSES: Final = 5
@@ -59,10 +62,29 @@ class Explainer:
             return ClaimExplanation(claim, outcome, requests, nodes)
         blockers = list(self._errors(requests, nodes)) or list(_shortages(requests))
         if not blockers:
-            blockers += constraint_blockers(claim, requests, self.outcomes)
-        # after an error it does not matter what else would fit
-        misses = nearest_misses(requests) if outcome == "does-not-fit" else ()
-        return ClaimExplanation(claim, outcome, requests, nodes, tuple(dict.fromkeys(blockers)), misses)
+            blockers += constraint_blockers(claim, requests, Trials(self.cluster, self._evaluator))
+        wrong, remedies = wrong_selectors(self.cluster, requests)
+        told = tuple(dict.fromkeys((*wrong, *blockers)))
+        explanation = ClaimExplanation(claim, outcome, requests, nodes, told, remedies=remedies)
+        return replace(explanation, nearest=self.nearest(explanation))
+
+    def nearest(
+        self, explanation: ClaimExplanation, beside: Sequence[ResourceClaim] = (), nodes: Sequence[str] | None = None
+    ) -> tuple[Miss, ...]:
+        """What would help a claim, best first; nothing after an error, when it does not matter what else would fit.
+
+        Args:
+            explanation: of the claim.
+            beside: other claims without allocation that its pod needs.
+            nodes: names of the nodes that take the pod; None means all.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+        """
+        if explanation.outcome != "does-not-fit":
+            return ()
+        trials = Trials(self.cluster, self._evaluator, beside, nodes)
+        return nearest_misses(explanation.claim, explanation.requests, trials)
 
     def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
         """What the allocator says of claims that one pod needs together.
@@ -162,9 +184,9 @@ def _shortage(way: Way) -> str:
         return _all_shortage(way)
     best = max(way.fitting.values(), default=0)
     if not best:
-        meant = [verdict for verdict in way.devices if _is_meant(verdict)]
+        meant = [verdict for verdict in way.devices if verdict.is_meant]
         if not meant:
-            return f"request {way.name}: no device matches"
+            return f"request {way.name}: no device matches{_silent_drivers(way)}"
         match = "1 device matches, and is not" if len(meant) == 1 else f"{len(meant)} devices match, and none is"
         return f"request {way.name}: {match} to be had: {', '.join(groups_of(meant))}"
     node = next(name for name, count in way.fitting.items() if count == best)
@@ -174,9 +196,27 @@ def _shortage(way: Way) -> str:
     )
 
 
+def _silent_drivers(way: Way) -> str:
+    """The drivers whose devices are asked for, and that have published none."""
+    assert way.choice is not None  # noqa: S101 - the caller looked
+    heard = {verdict.id.driver for verdict in way.devices}
+    found = [
+        compared(part) for text in (*way.choice.class_selectors, *way.choice.selectors) for part in conditions(text)
+    ]
+    wanted = [
+        each.constant.strip("\"'")
+        for each in found
+        if each is not None and each.path == "device.driver" and each.sign == "=="
+    ]
+    silent = [driver for driver in dict.fromkeys(wanted) if driver not in heard]
+    if not silent:
+        return ""
+    return f": driver {' and '.join(silent)} has published nothing; is it installed, and does it run?"
+
+
 def _all_shortage(way: Way) -> str:
     """Why mode All cannot be satisfied anywhere; empty where the devices alone do not tell."""
-    selected = [verdict for verdict in way.devices if _is_meant(verdict)]
+    selected = [verdict for verdict in way.devices if verdict.is_meant]
     if not selected:
         return f"request {way.name}: asks for all matching devices of a node, and none matches"
     by_node: dict[str, list[str]] = {}
@@ -192,8 +232,3 @@ def _all_shortage(way: Way) -> str:
         f"request {way.name}: asks for all matching devices of a node, and on every node some cannot be had; "
         f"on {node}: {', '.join(blocked[:3])}{', …' if len(blocked) > 3 else ''}"
     )
-
-
-def _is_meant(verdict: DeviceVerdict) -> bool:
-    """Whether a request means the device, can it be had or not."""
-    return not any(reason.check in UNMATCHED for reason in verdict.reasons)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from dra_kit.allocator import Gates, Node, Snapshot
 from dra_kit.allocator.devices import DeviceID
 from dra_kit.errors import ConfigurationError
+from dra_kit.resource.mistakes.advertised import Advertised
 from dra_kit.resource.v1 import (
     APIModel,
     DeviceClass,
@@ -157,6 +158,19 @@ class Cluster:
                     holder = Holder(f"{namespace}/{name}", result.request, share=result.share_id is not None)
                     holders.setdefault(device, []).append(holder)
         return holders
+
+    @cached_property
+    def advertised(self) -> Advertised | None:
+        """The names, types and values that the devices have; None where an API server would not accept them."""
+        devices = [
+            (slice_.spec.driver, slice_.spec.pool.name, device)
+            for slice_ in self.slices
+            for device in slice_.spec.devices
+        ]
+        try:
+            return Advertised(devices, complete=True)
+        except ValueError:
+            return None
 
     def template(self, namespace: str, name: str) -> ResourceClaimTemplate | None:
         """A ResourceClaimTemplate; None if there is none.

@@ -41,7 +41,7 @@ class Comparison(NamedTuple):
 
 def shorten(text: str) -> str:
     """Conditions as one would say them: without the paths to attributes, quantities compared like numbers."""
-    short = " && ".join(_short(condition) for condition in _conditions(text))
+    short = " && ".join(_short(condition) for condition in conditions(text))
     return short if len(short) <= _SHOWN else f"{short[:_SHOWN]}…"
 
 
@@ -52,12 +52,13 @@ def _short(condition: str) -> str:
     return " ".join(_PATH.sub("", condition).split())
 
 
-def _conditions(text: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def conditions(text: str) -> tuple[str, ...]:
     """What a selector joins with ``&&``."""
     try:
         waiting = [parse(text)]
     except (Refusal, RecursionError):
-        return [text]
+        return (text,)
     found: list[str] = []
     while waiting:
         node = waiting.pop()
@@ -65,7 +66,7 @@ def _conditions(text: str) -> list[str]:
             waiting.extend(reversed(node.arguments))
         else:
             found.append(node.text(text))
-    return found
+    return tuple(found)
 
 
 @lru_cache(maxsize=1024)

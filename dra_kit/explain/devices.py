@@ -23,6 +23,7 @@ from dra_kit.explain.amounts import PoolCounters, capacity_reasons
 from dra_kit.explain.cluster import Cluster
 from dra_kit.explain.conditions import reason_of
 from dra_kit.explain.reasons import RELEASED, Check, Reason, feature
+from dra_kit.explain.selectors import remedy
 from dra_kit.explain.unreachable import unreachable
 from dra_kit.explain.verdicts import DeviceVerdict, Way
 from dra_kit.resource.v1 import DeviceTaint
@@ -98,12 +99,22 @@ class _Judge:
                     continue
             except CelCompileError as error:
                 yield Reason(Check.ERROR, f"a selector of {where} is no CEL: {error}", f"invalid selector of {where}",
-                             remedy=f"with a valid selector of {where}")  # fmt: skip
+                             remedy=self._remedy(expression, where))  # fmt: skip
                 return
             except CelRuntimeError as error:
-                yield _error(error, where, expression)
+                yield _error(error, where, expression, self._remedy(expression, where, device))
                 return
             yield from self._unmet(check, where, expression, device)
+
+    def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
+        """What to write instead of a selector that fails."""
+        try:
+            view = (
+                self.evaluator.view(expression, device, sees_sharing=self.sees_sharing) if device is not None else None
+            )
+        except CelRuntimeError:
+            view = None
+        return remedy(self.cluster, expression, where, view)
 
     def _unmet(self, check: Check, where: str, expression: str, device: AdvertisedDevice) -> tuple[Reason, ...]:
         """What a selector says of a device that it does not select; once for devices that look the same to it."""
@@ -119,7 +130,7 @@ class _Judge:
         explainer = self._explainers.get(expression)
         if explainer is None:
             explainer = self._explainers[expression] = cel.Explainer(cel.compile_selector(expression))
-        return explainer.unmet(self.evaluator.view(device, sees_sharing=self.sees_sharing))
+        return explainer.unmet(self.evaluator.view(expression, device, sees_sharing=self.sees_sharing))
 
     def _untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """The taints of a device that keep it away."""
@@ -227,14 +238,13 @@ class _OnNode:
             yield from counters.reasons(device)
 
 
-def _error(error: CelRuntimeError, where: str, expression: str) -> Reason:
-    remedy = f"with a selector of {where} that does not fail"
+def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
     missing = error.message.removeprefix("no such key: ")
     if missing != error.message:
         text = f"has no {missing}, for which a selector of {where} asks without has()"
-        return Reason(Check.ERROR, text, f"without {missing}", remedy=remedy, details={"selector": expression})
+        return Reason(Check.ERROR, text, f"without {missing}", remedy=mended, details={"selector": expression})
     text = f"a selector of {where} fails: {error.message}"
-    return Reason(Check.ERROR, text, f"error in a selector of {where}", remedy=remedy, details={"selector": expression})
+    return Reason(Check.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression})
 
 
 def _taint(taint: DeviceTaint, rule: str) -> Reason:

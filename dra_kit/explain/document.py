@@ -26,6 +26,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
             {"change": miss.change, "request": miss.request, "devices": miss.devices, "enough": miss.enough}
             for miss in explanation.nearest
         ],
+        "remedies": list(explanation.remedies),
         "requests": [
             {"name": request.name, "ways": [_way(way) for way in request.ways]} for request in explanation.requests
         ],

@@ -33,6 +33,7 @@ _POD_SPEC: Final = (
 )  # fmt: skip
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
+_CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
 _NODE_STATUS: Final = ("allocatable", "declaredFeatures")
 _VERSION: Final = re.compile(r"v?(?P<release>1\.[0-9]+)")
 
@@ -100,7 +101,7 @@ def reduced(kind: str, document: Document) -> dict[str, Any]:
         case "Pod":
             return kept | {
                 "spec": _pod_spec(document["spec"]),
-                "status": _only(document.get("status") or {}, _POD_STATUS),
+                "status": _pod_status(document.get("status") or {}),
             }
         case "Event":
             fields = ("regarding", "reason", "note", "type", "eventTime", "series", "reportingController")
@@ -120,6 +121,26 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     for field_ in ("initContainers", "containers"):
         if spec.get(field_):
             kept[field_] = [_only(container, _CONTAINER) for container in spec[field_]]
+    return kept
+
+
+def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
+    kept = _only(status, _POD_STATUS)
+    for field_ in _CONTAINER_STATUSES:
+        if status.get(field_):
+            kept[field_] = [_container_status(entry) for entry in status[field_]]
+    return kept
+
+
+def _container_status(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a container waits or how it ended; what it wrote last, which may be its log, is left out."""
+    kept = _only(entry, ("name",))
+    for moment in ("state", "lastState"):
+        states: Mapping[str, Any] = entry.get(moment) or {}
+        if "waiting" in states:
+            kept[moment] = {"waiting": _only(states["waiting"], ("reason", "message"))}
+        elif "terminated" in states:
+            kept[moment] = {"terminated": _only(states["terminated"], ("reason", "exitCode"))}
     return kept
 
 

@@ -10,7 +10,7 @@ from dra_kit.allocator import Node
 from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
 from dra_kit.allocator.requests import Choice
 from dra_kit.errors import AllocationError
-from dra_kit.explain.reasons import Reason
+from dra_kit.explain.reasons import UNMATCHED, Reason
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
 
 
@@ -37,6 +37,11 @@ class DeviceVerdict:
     def fits(self) -> bool:
         """Whether the allocator can choose it, as far as the device itself is concerned."""
         return not self.reasons
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether the request means the device, can it be had or not."""
+        return not any(reason.check in UNMATCHED for reason in self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +97,14 @@ class Miss:
 
     Attributes:
         change: ``without `memory >= 80Gi```.
-        request: name of the request, or of the way to satisfy it.
-        devices: how many fit then, those that fit anyway included.
-        enough: some node has as many as the request asks for then.
+        request: name of the request, or of the way to satisfy it; empty where all are meant.
+        devices: how many fit then, those that fit anyway included; None where the change is not about devices.
+        enough: the claim, or the pod that needs it, can be placed then.
     """
 
     change: str
     request: str
-    devices: int
+    devices: int | None
     enough: bool
 
 
@@ -118,6 +123,7 @@ class ClaimExplanation:
         nodes: what the allocator says of each node; empty if the claim is allocated.
         blockers: what stands in the way of the whole claim, a sentence each.
         nearest: what would help, best first.
+        remedies: what to write instead, where a selector is wrong.
     """
 
     claim: ResourceClaim
@@ -126,6 +132,7 @@ class ClaimExplanation:
     nodes: tuple[NodeOutcome, ...] = ()
     blockers: tuple[str, ...] = ()
     nearest: tuple[Miss, ...] = ()
+    remedies: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -124,6 +124,7 @@ class Client:
         namespace: str | None = None,
         *,
         dry_run: bool = False,
+        strict: bool = False,
         subresource: str = "",
     ) -> dict[str, Any]:
         """Creates an object and returns it as stored.
@@ -133,12 +134,13 @@ class Client:
             body: the object, with ``metadata.name`` or ``metadata.generateName``.
             namespace: None takes that of the body.
             dry_run: let the server do everything but store it.
+            strict: unknown and duplicate fields are Invalid, as for kubectl; otherwise the server drops them.
             subresource: such as ``binding``, of the object that the body names; what the server says is returned.
         """
         metadata = body.get("metadata") or {}
         namespace = namespace or str(metadata.get("namespace") or "")
         name = str(metadata.get("name") or f"{metadata.get('generateName', '')}*")
-        query = {"dryRun": "All" if dry_run else ""}
+        query = {"dryRun": "All" if dry_run else "", "fieldValidation": "Strict" if strict else ""}
         call = Call.of_object("create", resource, name, namespace, subresource=subresource, query=query)
         if not subresource:
             # the checks of an object's call hold here too, only that the name stays out of the path
@@ -169,6 +171,7 @@ class Client:
         subresource: str = "",
         field_manager: str | None = None,
         force: bool = False,
+        strict: bool = False,
     ) -> dict[str, Any]:
         """Changes parts of an object and returns it as stored.
 
@@ -181,8 +184,13 @@ class Client:
             subresource: such as ``status``.
             field_manager: owner of the fields; required with APPLY.
             force: with APPLY, take fields over from other managers.
+            strict: as for :meth:`create`.
         """
-        query = {"fieldManager": field_manager or "", "force": "true" if force else ""}
+        query = {
+            "fieldManager": field_manager or "",
+            "force": "true" if force else "",
+            "fieldValidation": "Strict" if strict else "",
+        }
         call = Call.of_object(
             "patch", resource, name, namespace or "", subresource=subresource, query=query, content_type=content_type
         )

@@ -15,6 +15,7 @@ _ACTIONS: Final = {
     "Failed": "Start",
     "BackOff": "Restart",
     "Killing": "Stop",
+    "DeadlineExceeded": "Stop",
 }
 
 

@@ -31,6 +31,7 @@ class Observation:
         sandbox: whether containers can start: not before the claims are prepared, and not after the end.
         devices: ``allocatedResourcesStatus`` by container.
         terminated: all containers have ended and the claims are released: the phase may be a final one.
+        failure: reason and message of the pod's end, where the kubelet ends it; None where it does not.
     """
 
     containers: Sequence[ContainerStatus] = ()
@@ -38,6 +39,7 @@ class Observation:
     sandbox: Sandbox = "none"
     devices: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     terminated: bool = False
+    failure: tuple[str, str] | None = None
 
 
 def pod_status(pod: Object, seen: Observation, *, now: dt.datetime, address: str) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def pod_status(pod: Object, seen: Observation, *, now: dt.datetime, address: str
     history = attempts(seen.containers)
     inits = [_container_status(pod, item, history, seen) for item in init_containers(pod)]
     regulars = [_container_status(pod, item, history, seen) for item in containers(pod)]
-    found = _phase(pod, inits, regulars)
+    found = "Failed" if seen.failure else _phase(pod, inits, regulars)
     if found in {"Succeeded", "Failed"} and not seen.terminated:
         # a final phase promises that nothing of the pod is left on the node
         found = phase(pod)
@@ -65,6 +67,8 @@ def pod_status(pod: Object, seen: Observation, *, now: dt.datetime, address: str
         "conditions": conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=timestamp(now)),
         "containerStatuses": regulars,
     }
+    if seen.failure and found == "Failed":
+        status["reason"], status["message"] = seen.failure
     if seen.sandbox == "ready":
         status |= {"podIP": address, "podIPs": [{"ip": address}]}
     if inits:

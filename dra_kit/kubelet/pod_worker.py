@@ -24,7 +24,16 @@ from dra_kit.kubelet.environment import NodeFacts
 from dra_kit.kubelet.plan import plan
 from dra_kit.kubelet.pod_events import record
 from dra_kit.kubelet.pod_status import Observation, pod_status
-from dra_kit.kubelet.pods import Object, containers, grace_seconds, init_containers, is_deleted, phase, reference
+from dra_kit.kubelet.pods import (
+    Object,
+    containers,
+    grace_seconds,
+    init_containers,
+    is_deleted,
+    phase,
+    reference,
+    remaining_seconds,
+)
 from dra_kit.kubelet.runtime import ContainerRuntime, ContainerStatus
 from dra_kit.kubelet.status_patch import status_patch
 
@@ -33,6 +42,7 @@ log = logging.getLogger(__name__)
 RESYNC_SECONDS: Final = 60.0
 """Seconds until a pod whose claims could not be prepared is tried again, up to half as long again."""
 
+_DEADLINE: Final = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 _LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod's deletion gives it none
 _FINAL: Final = frozenset({"Succeeded", "Failed"})
 
@@ -78,6 +88,7 @@ class PodWorker:
         self._gone = False
         self._prepared = False
         self._ended = False
+        self._late = False
         self._released = False
         self._told: set[str] = set()  # containers whose end was told
         self._stopping: set[str] = set()
@@ -129,6 +140,18 @@ class PodWorker:
         self._tell_ends()
         if self._gone or self._ended or is_deleted(self._pod) or phase(self._pod) in _FINAL:
             return await self._end()
+        remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
+        if remaining is not None and remaining <= 0:
+            record(self._services.recorder, self._pod, "Normal", *_DEADLINE)
+            self._ended = self._late = True
+            return await self._end()
+        pause = await self._work()
+        # the status that was just written may be the one with the start of the pod
+        remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
+        return min((wait for wait in (pause, remaining) if wait is not None), default=None)
+
+    async def _work(self) -> float | None:
+        """One step of a pod that is to run."""
         if not self._statuses() and not self._prepared:
             try:
                 await self._services.manager.prepare(self._pod)
@@ -223,6 +246,7 @@ class PodWorker:
                 for item in containers(self._pod)
             },
             terminated=self._released,
+            failure=_DEADLINE if self._late else None,
         )
         status = pod_status(self._pod, seen, now=dt.datetime.now(dt.UTC), address=self._services.node.address)
         if status == self._reported:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -58,6 +59,14 @@ def grace_seconds(pod: Object) -> float:
     if given is None:
         given = pod["spec"].get("terminationGracePeriodSeconds")
     return float(DEFAULT_GRACE_SECONDS if given is None else given)
+
+
+def remaining_seconds(pod: Object, now: dt.datetime) -> float | None:
+    """Seconds until the pod's ``activeDeadlineSeconds`` are over; None without them, or before it has started."""
+    deadline, start = pod["spec"].get("activeDeadlineSeconds"), (pod.get("status") or {}).get("startTime")
+    if deadline is None or not start:
+        return None
+    return float(deadline) - (now - dt.datetime.fromisoformat(start)).total_seconds()
 
 
 def is_deleted(pod: Object) -> bool:

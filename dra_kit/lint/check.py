@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from dra_kit.lint.classes import class_problems, known_classes, selector_mistakes
 from dra_kit.lint.constraints import constraint_problems
+from dra_kit.lint.counts import count_problems
 from dra_kit.lint.documents import SourceFile, read
-from dra_kit.lint.expressions import Expression, expressions
+from dra_kit.lint.expressions import expressions
 from dra_kit.lint.finding import Finding, finding
 from dra_kit.lint.manifests import Manifest, manifest
-from dra_kit.lint.mistakes.catalogue import mistakes
-from dra_kit.lint.mistakes.devices import device_mistakes
-from dra_kit.lint.mistakes.mistake import Mistake
 from dra_kit.lint.opaque import opaque_problems
 from dra_kit.lint.pods import pod_problems
 from dra_kit.lint.positions import Place
@@ -21,6 +19,9 @@ from dra_kit.lint.structure import Problem
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.lint.validation import validate
 from dra_kit.resource import v1
+from dra_kit.resource.mistakes.catalogue import mistakes
+from dra_kit.resource.mistakes.expression import Expression
+from dra_kit.resource.mistakes.mistake import Mistake
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +71,22 @@ def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None)
 
 def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iterator[Finding]:
     classes = known_classes(manifests, surroundings)
+    of_pods = list(pod_problems([made for made in manifests if made.pod_spec is not None], manifests))
+    led_nowhere = {(id(made), problem.path) for made, problem in of_pods}
     for made in manifests:
         for problem in (
             *made.problems,
             *validate(made, surroundings.gates),
             *class_problems(made, classes, surroundings),
+            *count_problems(made, classes, surroundings),
             *(constraint_problems(made, surroundings.advertised) if surroundings.advertised else ()),
             *opaque_problems(made, surroundings),
         ):
-            yield _at_field(made, problem)
+            # a name that leads nowhere is told once, with what it may be
+            if problem.rule != "invalid-value" or (id(made), problem.path) not in led_nowhere:
+                yield _at_field(made, problem)
         yield from _of_expressions(made, classes, surroundings)
-    pods = [made for made in manifests if made.pod_spec is not None]
-    for made, problem in pod_problems(pods, manifests):
+    for made, problem in of_pods:
         yield _at_field(made, problem)
 
 
@@ -91,14 +96,7 @@ def _of_expressions(
     found = list(expressions(made, surroundings.gates))
     wrong: set[str] = set()
     for expression in found:
-        of_text = list(mistakes(expression))
-        if surroundings.advertised is not None:
-            of_devices = list(device_mistakes(expression, surroundings.advertised))
-            if any(mistake.rule == "attribute-type" for mistake in of_devices):
-                # who knows the type need not guess that a text may be a version
-                of_text = [mistake for mistake in of_text if mistake.rule != "version-as-text"]
-            of_text += of_devices
-        for mistake in of_text:
+        for mistake in mistakes(expression, surroundings.advertised):
             wrong.add(expression.path)
             yield _in_expression(made, expression, mistake)
     for expression, mistake in selector_mistakes(made, found, classes, surroundings):

@@ -7,23 +7,28 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from dra_kit import cel
-from dra_kit.author.config_problems import did_you_mean
-from dra_kit.errors import CelCompileError, Unsupported
-from dra_kit.lint.expressions import Expression
+from dra_kit.errors import CelCompileError
 from dra_kit.lint.manifests import Manifest
 from dra_kit.lint.matching import Chain, evaluated, foreign_devices
-from dra_kit.lint.mistakes.mistake import Mistake
 from dra_kit.lint.structure import Problem
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
+from dra_kit.resource.mistakes.expression import Expression
+from dra_kit.resource.mistakes.mistake import Mistake
+from dra_kit.values.nearest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
-    """A request, or a way to satisfy one."""
+class Body:
+    """A request, or a way to satisfy one.
+
+    Attributes:
+        path: of the field.
+        asked: what is asked for, with the defaults of the API server.
+    """
 
     path: str
-    class_name: str
+    asked: v1.ExactDeviceRequest | v1.DeviceSubRequest
 
 
 def known_classes(manifests: Sequence[Manifest], surroundings: Surroundings) -> dict[str, v1.DeviceClass | None]:
@@ -40,13 +45,13 @@ def class_problems(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
     """Requests of classes that do not exist."""
-    for body in _bodies(manifest):
-        if not body.class_name or body.class_name in classes:
+    for body in bodies(manifest):
+        if not body.asked.device_class_name or body.asked.device_class_name in classes:
             continue
-        wish = did_you_mean(body.class_name, classes).removeprefix("; ")
+        wish = did_you_mean(body.asked.device_class_name, classes).removeprefix("; ")
         if wish or surroundings.complete:
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
-            text = f"no DeviceClass {body.class_name} is known"
+            text = f"no DeviceClass {body.asked.device_class_name} is known"
             yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish)
 
 
@@ -61,12 +66,12 @@ def selector_mistakes(
         own = [expression for expression in expressions if expression.path.startswith("spec.selectors[")]
         yield from _evaluated((), own, surroundings)
         return
-    for body in _bodies(manifest):
+    for body in bodies(manifest):
         own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
-        device_class = classes.get(body.class_name)
+        device_class = classes.get(body.asked.device_class_name)
         if device_class is None:
             continue  # nobody knows which devices the class leaves
-        before = _programs(device_class)
+        before = selectors_of(device_class.spec.selectors)
         if before is not None and own and _leaves_any(before, surroundings):
             yield from _evaluated(before, own, surroundings)
 
@@ -104,25 +109,27 @@ def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) ->
     return False
 
 
-def _programs(device_class: v1.DeviceClass) -> tuple[cel.Selector, ...] | None:
+def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, ...] | None:
+    """The selectors of a class or request, compiled; None if one of them cannot be."""
     made = []
-    for selector in device_class.spec.selectors:
+    for selector in selectors:
         if selector.cel is None:
             return None
         try:
             made.append(cel.compile_selector(selector.cel.expression))
-        except (CelCompileError, Unsupported):
+        except CelCompileError:
             return None
     return tuple(made)
 
 
-def _bodies(manifest: Manifest) -> Iterator[_Body]:
+def bodies(manifest: Manifest) -> Iterator[Body]:
+    """The requests of a claim or template, and the ways to satisfy them."""
     if manifest.claim is None:
         return
     path, spec = manifest.claim
     for index, request in enumerate(spec.devices.requests):
         where = f"{path}.devices.requests[{index}]"
         if request.exactly is not None:
-            yield _Body(f"{where}.exactly", request.exactly.device_class_name)
+            yield Body(f"{where}.exactly", request.exactly)
         for number, alternative in enumerate(request.first_available):
-            yield _Body(f"{where}.firstAvailable[{number}]", alternative.device_class_name)
+            yield Body(f"{where}.firstAvailable[{number}]", alternative)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dra_kit.author.config_problems import did_you_mean
-from dra_kit.lint.advertised import Advertised
 from dra_kit.lint.manifests import Manifest
 from dra_kit.lint.structure import Problem
+from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.values.nearest import did_you_mean
 
 
 def constraint_problems(manifest: Manifest, advertised: Advertised) -> Iterator[Problem]:

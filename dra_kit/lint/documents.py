@@ -27,13 +27,16 @@ class SourceFile:
 
     Attributes:
         name: its path, as findings are to name it.
-        text: what is in it.
+        text: what is in it; a byte order mark before it is taken away, as no line or column counts it.
         chosen: whether it was named, and not just found in a folder: what is in it must be Kubernetes objects then.
     """
 
     name: str
     text: str
     chosen: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self.text.removeprefix("\ufeff"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Reading:
 def read(file: SourceFile) -> Reading:
     """The objects of a file of YAML documents, or of one JSON document."""
     reading = Reading()
-    if file.text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+    if file.text.lstrip(" \t\r\n").startswith(("{", "[")):
         as_json = _read_json(file)
         if as_json is not None:
             reading.documents += as_json
@@ -97,8 +100,6 @@ def read(file: SourceFile) -> Reading:
 
 
 def _composed(text: str) -> Iterator[yaml.Node]:
-    # a mark at the beginning would move every index by one
-    text = f" {text[1:]}" if text.startswith("\ufeff") else text
     _check_depth(text)
     loader = _LOADER(text)
     try:
@@ -132,7 +133,7 @@ def _check_depth(text: str) -> None:
 def _read_json(file: SourceFile) -> list[Document] | None:
     """None when it is no JSON: a YAML flow mapping, maybe."""
     try:
-        body = loads(file.text.lstrip("\ufeff"))
+        body = loads(file.text)
         # no text of JSON holds a tab, and YAML does not take those between its tokens, nor halves of characters
         root = next(iter(_composed(_SURROGATE.sub("u0020", file.text.replace("\t", " ")))), None)
     except (ValueError, yaml.YAMLError, RecursionError):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import ValidationError
-
-from dra_kit.author.config_problems import did_you_mean
 from dra_kit.lint.documents import Document
-from dra_kit.lint.structure import Problem, check_structure, wrong_types
+from dra_kit.lint.structure import Problem, check_structure
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.conversion import to_v1
 from dra_kit.resource.defaults import fill_in_defaults
+from dra_kit.resource.schema.decode import zero
 from dra_kit.resource.v1 import APIModel
+from dra_kit.values.nearest import did_you_mean
 
 GROUP: Final = "resource.k8s.io"
 _SINCE_134: Final = ("v1", "v1beta2", "v1beta1")
@@ -46,22 +44,39 @@ KINDS: Final = {
 }
 """The kinds whose fields are checked, of Kubernetes 1.37."""
 
-_POD_SPECS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "Pod": ("v1", ("spec",)),
-    "PodTemplate": ("v1", ("template", "spec")),
-    "ReplicationController": ("v1", ("spec", "template", "spec")),
-    **dict.fromkeys(
-        ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"), ("apps/v1", ("spec", "template", "spec"))
-    ),
-    "Job": ("batch/v1", ("spec", "template", "spec")),
-    "CronJob": ("batch/v1", ("spec", "jobTemplate", "spec", "template", "spec")),
+
+@dataclass(frozen=True, slots=True)
+class PodKind:
+    """A kind with a pod's spec.
+
+    Attributes:
+        version: its apiVersion.
+        type: of the part whose fields are checked, in the schema table.
+        part: where that is.
+        spec: where the pod's spec is in it.
+    """
+
+    version: str
+    type: str
+    part: tuple[str, ...] = ()
+    spec: tuple[str, ...] = ("spec",)
+
+
+_METADATA: Final = "meta/v1.ObjectMeta"
+_OWNER: Final = "meta/v1.OwnerReference"
+_TEMPLATE: Final = "core/v1.PodTemplateSpec"
+_POD_KINDS: Final = {
+    "Pod": PodKind("v1", "core/v1.Pod"),
+    "PodTemplate": PodKind("v1", _TEMPLATE, ("template",)),
+    "ReplicationController": PodKind("v1", _TEMPLATE, ("spec", "template")),
+    **{
+        kind: PodKind("apps/v1", f"apps/v1.{kind}", spec=("spec", "template", "spec"))
+        for kind in ("DaemonSet", "Deployment", "ReplicaSet", "StatefulSet")
+    },
+    "Job": PodKind("batch/v1", _TEMPLATE, ("spec", "template")),
+    "CronJob": PodKind("batch/v1", _TEMPLATE, ("spec", "jobTemplate", "spec", "template")),
 }
-"""Kinds with a pod's spec: their version, and where it is."""
-
 _V1: Final = f"{GROUP}/v1"
-_MENDED: Final = 5
-"""Times that values of a wrong type are taken away; what is left then has no sense."""
-
 _TIME: Final = "2000-01-01T00:00:00Z"  # a default that no rule looks at
 
 
@@ -74,8 +89,9 @@ class Manifest:
         kind: as it is written.
         api_version: likewise.
         content: what it says in v1, with the defaults of the API server, as JSON.
-        obj: the same as a model; None for kinds without one, and where a value has the wrong type.
-        pod_spec: the path of a pod's spec in it, and that; None if it has none.
+        obj: the same as a model; None for kinds without one.
+        metadata: ``metadata``, with values of the right types.
+        pod_spec: the path of a pod's spec in it, and that, with values of the right types; None if it has none.
         problems: what is wrong with its structure.
     """
 
@@ -84,6 +100,7 @@ class Manifest:
     api_version: str
     content: dict[str, Any] = field(default_factory=dict)
     obj: APIModel | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
     pod_spec: tuple[str, Mapping[str, Any]] | None = None
     problems: list[Problem] = field(default_factory=list)
 
@@ -110,20 +127,26 @@ class Manifest:
 
 
 def _text(value: Any, *keys: str) -> str:
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, str) else ""
+    found = _at(value, keys)
+    return found if isinstance(found, str) else ""
+
+
+def is_meant(body: Any) -> bool:
+    """Whether a document that was found in a folder is meant as a Kubernetes object, be it right or wrong."""
+    if not isinstance(body, Mapping):
+        return False
+    # Chart.yaml and its like have an apiVersion, too
+    return {"apiVersion", "kind"} <= body.keys() or ("metadata" in body and bool({"apiVersion", "kind"} & body.keys()))
 
 
 def manifest(document: Document) -> Manifest:
     """What a document is."""
     body = document.body
+    if not document.file.chosen and not is_meant(body):
+        return Manifest(document, "", "")
     if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
         problem = Problem("", "not-an-object", "is no Kubernetes object: it has neither apiVersion nor kind")
-        return Manifest(document, "", "", problems=[problem] if document.file.chosen else [])
-    if not document.file.chosen and "metadata" not in body and not {"apiVersion", "kind"} <= body.keys():
-        # Chart.yaml and its like have an apiVersion, too
-        return Manifest(document, "", "")
+        return Manifest(document, "", "", problems=[problem])
     kind, api_version = body.get("kind"), body.get("apiVersion")
     made = Manifest(document, str(kind), str(api_version))
     for name, value in (("apiVersion", api_version), ("kind", kind)):
@@ -136,12 +159,8 @@ def manifest(document: Document) -> Manifest:
         return made
     if made.kind in KINDS and made.api_version.startswith(f"{GROUP}/"):
         _decode(made, body)
-    elif made.kind in _POD_SPECS and made.api_version == _POD_SPECS[made.kind][0]:
-        keys = _POD_SPECS[made.kind][1]
-        spec: Any = body
-        for key in keys:
-            spec = spec.get(key) if isinstance(spec, Mapping) else None
-        made.pod_spec = (".".join(keys), spec) if isinstance(spec, Mapping) else None
+    elif made.kind in _POD_KINDS and made.api_version == _POD_KINDS[made.kind].version:
+        _decode_pod(made, _POD_KINDS[made.kind])
     return made
 
 
@@ -160,7 +179,7 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
         wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
         text = f"Kubernetes 1.37 does not serve {made.kind} in {made.api_version}"
         yield Problem("apiVersion", "unknown-kind", text, wish)
-    elif not group and made.kind not in _POD_SPECS:
+    elif not group and made.kind not in _POD_KINDS:
         near = did_you_mean(made.kind, KINDS) and next(iter(_near(made.kind)), "")
         if near:
             wish = f"write apiVersion: {GROUP}/{KINDS[near].versions[0]} and kind: {near}"
@@ -180,42 +199,36 @@ def _decode(made: Manifest, body: Mapping[str, Any]) -> None:
             wish += ", with the fields of a request below exactly, and those of a device without basic"
         text = f"{made.api_version} is deprecated: Kubernetes 1.39 and newer do not serve it"
         made.problems.append(Problem("apiVersion", "deprecated-version", text, wish))
-    cleaned, problems = check_structure(body, known.model, made.api_version)
+    cleaned, problems = check_structure(body, f"resource/{version}.{made.kind}")
     made.problems += problems
-    cleaned.pop("status", None)
-    cleaned.setdefault("metadata", {})
-    content = _of_right_types(made, to_v1(cleaned, made.kind, made.api_version), known.model)
-    if content is None:
-        return
+    made.metadata = cleaned.setdefault("metadata", {})
+    if owners := made.metadata.get("ownerReferences"):
+        made.metadata["ownerReferences"] = [{**zero(_OWNER), **owner} for owner in owners]
+    content = to_v1(cleaned, made.kind, made.api_version)
     fill_in_defaults(content, made.kind, _V1, _TIME)
     made.content = content
     made.obj = known.model.model_validate(content)
 
 
-def _of_right_types(made: Manifest, content: dict[str, Any], model: type[APIModel]) -> dict[str, Any] | None:
-    """The content without values that their fields cannot hold, so that the rest can be checked all the same."""
-    content = copy.deepcopy(content)
-    for _ in range(_MENDED):
-        try:
-            model.model_validate(content)
-        except ValidationError as error:
-            made.problems += wrong_types(error)
-            for detail in error.errors(include_url=False):
-                _remove(content, detail["loc"])
-        else:
-            return content
-    return None
+def _decode_pod(made: Manifest, known: PodKind) -> None:
+    body = made.document.body
+    if known.part:
+        metadata = body.get("metadata")
+        made.metadata, made.problems = check_structure({} if metadata is None else metadata, _METADATA, "metadata")
+    part = _at(body, known.part)
+    if part is None:
+        return
+    cleaned, problems = check_structure(part, known.type, ".".join(known.part))
+    made.problems += problems
+    if not known.part:
+        made.metadata = _at(cleaned, ("metadata",))
+    made.metadata = made.metadata or {}
+    spec = _at(cleaned, known.spec)
+    if spec is not None or not problems:
+        made.pod_spec = ".".join((*known.part, *known.spec)), spec or {}
 
 
-def _remove(content: Any, loc: Sequence[str | int]) -> None:
-    """Removes what a place leads to; items of lists become null, so that the others stay where they are."""
-    steps = [step for step in loc if step != "[key]"]
-    for step in steps[:-1]:
-        try:
-            content = content[step]
-        except (KeyError, IndexError, TypeError):
-            return
-    if isinstance(content, dict):
-        content.pop(steps[-1], None)
-    elif isinstance(content, list) and isinstance(steps[-1], int) and steps[-1] < len(content):
-        content[steps[-1]] = None
+def _at(value: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

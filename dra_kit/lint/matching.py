@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_kit import cel
-from dra_kit.author.config_problems import did_you_mean
 from dra_kit.cel.syntax import Literal, walk
 from dra_kit.errors import CelRuntimeError
-from dra_kit.lint.advertised import Advertised, KnownDevice
-from dra_kit.lint.expressions import Expression
-from dra_kit.lint.mistakes.mistake import Mistake
-from dra_kit.lint.reads import Read, reads
+from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed, plain_reads
+from dra_kit.resource.mistakes.advertised import Advertised, KnownDevice
+from dra_kit.resource.mistakes.expression import Expression
+from dra_kit.resource.mistakes.mistake import Mistake
+from dra_kit.resource.mistakes.reads import Read, reads
+from dra_kit.values.nearest import did_you_mean
 
 FOREIGN: Final = cel.Device(driver="another-driver.invalid")
 """A device of a driver that no selector is about."""
@@ -46,14 +47,11 @@ def foreign_devices(chain: Chain) -> Iterator[tuple[Expression, Mistake]]:
     if failed is None:
         return
     expression, error = failed
-    read = next((read for read in _plain_reads(expression)), None)
+    read = next(plain_reads(expression), None)
     if error.kind != "no-such-key" or read is None or read.domain is None:
         return
     message = f"this fails for a device of another driver ({error.message}), and the whole allocation with it"
-    wish = f'begin with device.driver == "{read.domain}" && '
-    if expression.text.find("||") >= 0:
-        wish += "( … )"
-    yield expression, Mistake("foreign-devices", *_span(read), message, wish.rstrip())
+    yield expression, Mistake("foreign-devices", *_span(read), message, begin_with_driver(expression, read))
 
 
 def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> Iterator[tuple[Expression, Mistake]]:
@@ -67,22 +65,22 @@ def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> It
     matches, reached = 0, 0
     failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
     for device, number in advertised.distinct:
-        if not _passes(chain.before, device.view):
+        if not passes(chain.before, device.view):
             continue
         reached += number
         failed = _failure(Chain(chain.programs[len(chain.before) :], chain.expressions), device.view)
         if failed is None:
-            matches += number if _passes(chain.programs, device.view) else 0
+            matches += number if passes(chain.programs, device.view) else 0
             continue
         expression, error = failed
-        blamed = _blamed(expression, device)
-        if blamed is not None and foreign_told and blamed.domain != device.driver:
+        read = blamed(expression, device.view)
+        if read is not None and foreign_told and read.domain != device.driver:
             continue
-        key = (chain.expressions.index(expression), error.kind, _named(blamed) or error.message)
+        key = (chain.expressions.index(expression), error.kind, _named(read) or error.message)
         failures.setdefault(key, []).append((device, number, error))
     for (index, _, _), found in failures.items():
         yield chain.expressions[index], _failed(chain.expressions[index], found, advertised)
-    if not matches and not failures and reached and _is_about(chain, advertised):
+    if not matches and not failures and reached and is_about(chain.programs, advertised):
         yield _unmatched(chain, advertised)
 
 
@@ -92,19 +90,17 @@ def _failed(
     device, _, error = found[0]
     count = sum(number for _, number, _ in found)
     which = f"{count} of {advertised.total} devices, such as {device.name}"
-    read = _blamed(expression, device)
+    read = blamed(expression, device.view)
     if read is None or error.kind != "no-such-key":
         message = f"this fails for {which}: {error.message}"
         return Mistake("cel-runtime", 0, len(expression.text), message, "a selector that fails ends the allocation")
     message = f"{read.name} is missing on {which}: the selector fails, and the whole allocation with it"
-    node = read.node.text(expression.text)
-    wish = f"ask first: has({node}) && …"
-    return Mistake("optional-attribute", *_span(read), message, wish)
+    return Mistake("optional-attribute", *_span(read), message, ask_first(expression, read))
 
 
 def _unmatched(chain: Chain, advertised: Advertised) -> tuple[Expression, Mistake]:
     """Which condition no device meets."""
-    devices = [device for device, _ in advertised.distinct if _passes(chain.before, device.view)][:_EXPLAINED]
+    devices = [device for device, _ in advertised.distinct if passes(chain.before, device.view)][:_EXPLAINED]
     many = f"none of the {advertised.total} known devices"
     for expression in chain.expressions:
         program = expression.program
@@ -143,7 +139,8 @@ def _values(expression: Expression, start: int, end: int, advertised: Advertised
     return "; ".join(dict.fromkeys(texts))
 
 
-def _passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
+def passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
+    """Whether a device passes all selectors; one that fails for it keeps it out, too."""
     try:
         return all(program.matches(device) for program in programs)
     except CelRuntimeError:
@@ -152,7 +149,7 @@ def _passes(programs: Sequence[cel.Selector], device: cel.Device) -> bool:
 
 def _failure(chain: Chain, device: cel.Device) -> tuple[Expression, CelRuntimeError] | None:
     """The first expression of its own that fails for a device, unless one before is false."""
-    if not _passes(chain.before, device):
+    if not passes(chain.before, device):
         return None
     for expression, program in zip(chain.expressions, chain.programs[len(chain.before) :], strict=True):
         try:
@@ -163,30 +160,15 @@ def _failure(chain: Chain, device: cel.Device) -> tuple[Expression, CelRuntimeEr
     return None
 
 
-def _plain_reads(expression: Expression) -> Iterator[Read]:
-    for read in reads(expression.root) if expression.root else ():
-        if read.name is not None and not read.tested and not read.last:
-            yield read
-
-
-def _blamed(expression: Expression, device: KnownDevice) -> Read | None:
-    """The read of something that the device does not have."""
-    for read in _plain_reads(expression):
-        held = device.view.attributes if read.kind == "attributes" else device.view.capacity
-        if read.name not in held.get(read.domain or "", {}):
-            return read
-    return None
-
-
 def _named(read: Read | None) -> str:
     return f"{read.kind}/{read.domain}/{read.name}" if read is not None else ""
 
 
-def _is_about(chain: Chain, advertised: Advertised) -> bool:
+def is_about(programs: Sequence[cel.Selector], advertised: Advertised) -> bool:
     """Whether devices that match must be among the known ones."""
     if advertised.complete:
         return True
-    for program in chain.programs:
+    for program in programs:
         for node in walk(program.root):
             if isinstance(node, Literal) and node.value in advertised.drivers:
                 return True

@@ -7,9 +7,9 @@ from typing import Any
 
 from dra_kit.errors import InvalidConfig
 from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.mistakes.devices import unknown_driver
 from dra_kit.lint.structure import Problem
 from dra_kit.lint.surroundings import Surroundings
+from dra_kit.resource.mistakes.devices import unknown_driver
 
 _CONFIG = {
     "ResourceClaim": "spec.devices.config",
@@ -17,6 +17,10 @@ _CONFIG = {
     "DeviceClass": "spec.config",
 }
 """Where objects carry a list of configurations; the same in all versions."""
+
+
+_OF_KEYS = ("unknown field", "stands twice")
+"""How texts about a key begin, and not about its value."""
 
 
 def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[Problem]:
@@ -34,13 +38,15 @@ def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[
         path = f"{where}[{index}].opaque"
         driver = opaque["driver"]
         decoder = surroundings.configs.get(driver)
-        if decoder is not None and opaque.get("parameters") is not None:
+        # that they must be an object is what the API server says
+        if decoder is not None and isinstance(opaque.get("parameters"), Mapping):
             try:
                 decoder.decode(opaque["parameters"])
             except InvalidConfig as error:
                 for below, text in error.problems:
                     field = f"{path}.parameters{'' if not below or below.startswith('[') else '.'}{below}"
-                    yield Problem(field, "opaque-config", f"{below}: {text}" if below else text)
+                    message = f"{below}: {text}" if below else text
+                    yield Problem(field, "opaque-config", message, key=text.startswith(_OF_KEYS))
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:

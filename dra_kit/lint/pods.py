@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_kit.author.config_problems import did_you_mean
 from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.structure import Problem, misspelt
+from dra_kit.values.nearest import did_you_mean
 
-_ENTRY_FIELDS: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
-_USE_FIELDS: Final = ("name", "request")
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
 _FAR: Final = 2
-_OLD_SOURCE: Final = "since Kubernetes 1.31 its fields stand in the entry itself"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,71 +46,64 @@ def pod_problems(pods: Sequence[Manifest], others: Sequence[Manifest]) -> Iterat
         assert pod.pod_spec is not None  # noqa: S101 - the caller chose
         where, spec = pod.pod_spec
         problems: list[Problem] = []
-        entries = list(_entries(where, spec, problems))
-        uses = list(_uses(where, spec, problems))
+        entries = list(_entries(pod, where, spec, problems))
+        uses = list(_uses(where, spec))
+        unclear = any(misspelt(pod.problems, f"{where}.{kind}") for kind in _CONTAINERS)
         for entry in entries:
             found = _target(pod, entry, claims, problems)
             mine = [use for use in uses if use.claim == entry.name]
-            if not mine:
+            if entry.name and not mine and not unclear:
                 text = f"no container uses the claim {entry.name}: the pod waits for its devices, and nobody gets them"
                 wish = f"add it to a container: resources: {{claims: [{{name: {entry.name}}}]}}"
                 problems.append(Problem(f"{entry.path}.name", "unused-claim", text, wish))
-            elif found is not None:
+            elif mine and found is not None:
                 unknown = list(_requests(found, mine))
                 problems += unknown
                 before = asked.get(id(found), set())
                 named = {use.request for use in mine}
                 # who names no request uses all of them, and who misspells one may mean any
                 asked[id(found)] = None if before is None or unknown or "" in named else before | named
-        problems += _unknown_claims(entries, uses)
+        if not misspelt(pod.problems, f"{where}.resourceClaims"):
+            problems += _unknown_claims(entries, uses)
         yield from ((pod, problem) for problem in problems)
     for claim in claims:
         for problem in _unused(claim, asked.get(id(claim))):
             yield claim, problem
 
 
-def _items(value: Any, key: str, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    items = value.get(key) if isinstance(value, Mapping) else None
-    for index, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, Mapping):
-            yield f"{path}.{key}[{index}]", item
-
-
-def _entries(where: str, spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[_Entry]:
-    for path, item in _items(spec, "resourceClaims", where):
-        _known_fields(path, item, _ENTRY_FIELDS, problems)
-        reference = {key: item[key] for key in _REFERS if isinstance(item.get(key), str) and item[key]}
-        if len(reference) != 1 and "source" not in item:
+def _entries(pod: Manifest, where: str, spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[_Entry]:
+    for index, item in enumerate(spec.get("resourceClaims") or ()):
+        path = f"{where}.resourceClaims[{index}]"
+        reference = {key: item[key] for key in _REFERS if key in item}
+        if len(reference) != 1 and not _has_wrong_fields(pod, path):
             given = "both" if reference else "neither"
             text = f"must have one of resourceClaimName and resourceClaimTemplateName, and has {given}"
             wish = "a template makes a claim for each pod; a claim by name is shared by all pods that name it"
             problems.append(Problem(path, "claim-reference", text, wish))
-        yield _Entry(path, str(item.get("name") or ""), reference)
+        yield _Entry(path, item.get("name", ""), reference)
 
 
-def _uses(where: str, spec: Mapping[str, Any], problems: list[Problem]) -> Iterator[_Use]:
+def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
     for kind in _CONTAINERS:
-        for container, item in _items(spec, kind, where):
-            for path, use in _items(item.get("resources"), "claims", f"{container}.resources"):
-                _known_fields(path, use, _USE_FIELDS, problems)
-                yield _Use(path, str(use.get("name") or ""), str(use.get("request") or ""))
+        for number, container in enumerate(spec.get(kind) or ()):
+            resources = container.get("resources") or {}
+            for index, use in enumerate(resources.get("claims") or ()):
+                path = f"{where}.{kind}[{number}].resources.claims[{index}]"
+                yield _Use(path, use.get("name", ""), use.get("request", ""))
 
 
-def _known_fields(path: str, item: Mapping[str, Any], known: Sequence[str], problems: list[Problem]) -> None:
-    for key in item:
-        if key not in known:
-            wish = _OLD_SOURCE if key == "source" else did_you_mean(key, known).removeprefix("; ")
-            wish = wish or f"known here: {', '.join(known)}"
-            problems.append(Problem(f"{path}.{key}", "unknown-field", f"unknown field {key}", wish, key=True))
+def _has_wrong_fields(pod: Manifest, path: str) -> bool:
+    """Whether what is below a field says something else than is meant: a name is misspelt, or a type is wrong."""
+    return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
 
 
 def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator[Problem]:
-    names = [entry.name for entry in entries]
+    names = sorted({entry.name for entry in entries})
     for use in uses:
-        if use.claim not in names:
+        if use.claim and use.claim not in names:
             wish = did_you_mean(use.claim, names).removeprefix("; ")
-            wish = wish or (f"it has {', '.join(sorted(names))}" if names else "add it to resourceClaims of the pod")
-            text = f"the pod has no claim {use.claim or 'without name'} in resourceClaims"
+            wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
+            text = f"the pod has no claim {use.claim} in resourceClaims"
             yield Problem(f"{use.path}.name", "unknown-claim", text, wish)
 
 

@@ -37,6 +37,7 @@ _STRUCTURE: Final = (
     Rule("unknown-field", "error", "The API has no such field there: kubectl refuses it, other clients lose it."),
     Rule("wrong-type", "error", "A value has a type that the field cannot hold."),
     Rule("invalid-value", "error", "A value breaks a rule of the API server: a limit, a format, a missing field."),
+    Rule("zero-count", "warning", "A request asks for no device, which the API server takes for one."),
     Rule("feature-gate", "warning", "A field is dropped by an API server whose feature gate for it is off."),
 )
 _COMPILING: Final = (
@@ -63,12 +64,14 @@ _DEVICES: Final = (
     Rule("foreign-devices", "warning", "A selector fails for devices of other drivers, and with it the allocation."),
     Rule("unknown-driver", "warning", "No driver of that name is known."),
     Rule("unknown-domain", "warning", "No device has attributes or capacities in that domain."),
+    Rule("missing-domain", "error", "A selector fails, because no device has anything in a domain that it reads."),
     Rule("unknown-attribute", "error", "No device has that attribute."),
     Rule("unknown-capacity", "error", "No device has that capacity."),
     Rule("attribute-type", "error", "An attribute is compared with a value of another type."),
     Rule("optional-attribute", "error", "A selector fails for a device that lacks an attribute or capacity."),
     Rule("cel-runtime", "error", "A selector fails for a device for some other reason."),
     Rule("matches-nothing", "warning", "No device matches the selectors of a class or request."),
+    Rule("too-few-devices", "warning", "A request asks for more devices than match it."),
     Rule("opaque-config", "error", "Opaque configuration that the driver refuses."),
 )
 _REFERENCES: Final = (

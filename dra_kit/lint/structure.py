@@ -1,29 +1,38 @@
-"""The fields of an object against the models of the API: unknown ones, and values that are no object or list."""
+"""The fields of an object against the schema table: unknown ones, and values that their fields cannot hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin
+from typing import Any, Final
 
-from pydantic import ValidationError
+from dra_kit.author.config_problems import short
+from dra_kit.resource.schema.decode import zero
+from dra_kit.resource.schema.scalars import READERS, WrongType
+from dra_kit.resource.schema.table import LIST, MAP, Struct, item_type, struct
+from dra_kit.values.nearest import did_you_mean
 
-from dra_kit.author.config_problems import did_you_mean, short
-from dra_kit.resource import v1
-from dra_kit.resource.conversion import V1BETA1
-from dra_kit.resource.v1 import APIModel
-
-_METADATA: Final = (
-    "annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers",
-    "generateName", "generation", "labels", "managedFields", "name", "namespace", "ownerReferences",
-    "resourceVersion", "selfLink", "uid",
-)  # fmt: skip
 _STATUS: Final = "status"
 """Written by schedulers, controllers and drivers, never by manifests."""
 
-_ELSEWHERE: Final = {"basic": "since v1beta2 a device has these fields itself"}
+_ELSEWHERE: Final = {
+    "basic": "since v1beta2 a device has these fields itself",
+    "source": "since Kubernetes 1.31 its fields stand in the entry itself",
+}
+_WANTED: Final = {
+    "string": "a string",
+    "bool": "a boolean",
+    "int32": "an integer of 32 bits",
+    "int64": "an integer of 64 bits",
+    "double": "a number",
+    "bytes": "a string of base64",
+    "Time": "a time",
+    "MicroTime": "a time",
+    "Quantity": "a quantity",
+    "IntOrString": "an integer or a string",
+}
+_WRITTEN: Final = frozenset({"bytes", "Time", "MicroTime", "Quantity"})
+"""Scalars that are strings of some form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,140 +58,104 @@ class Problem:
     quoted: bool = False
 
 
-def check_structure(body: Mapping[str, Any], model: type[APIModel], api_version: str) -> tuple[Any, list[Problem]]:
-    """An object without its nulls, which the API server takes as absent, and what is wrong with its structure.
+def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[Problem]]:
+    """A value without its nulls and all that its type cannot hold, and what is wrong with its structure.
 
     Args:
-        body: the object.
-        model: of its kind in v1.
-        api_version: which it is written in.
+        value: of the object, or of a part of it; a status is left out.
+        type_name: as in :mod:`dra_kit.resource.schema.table`.
+        path: of the part.
     """
     problems: list[Problem] = []
-    cleaned = _object(body, model, "", _Walk(api_version, problems))
-    return cleaned, problems
+    return _cleaned(value, type_name, path, problems), problems
 
 
-def wrong_types(error: ValidationError) -> Iterator[Problem]:
-    """Values of a type that their field cannot hold, as the models of v1 tell of them."""
-    for detail in error.errors(include_url=False):
-        path = ""
-        for part in detail["loc"]:
-            path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-        value = detail["input"]
-        quoted = detail["type"] == "string_type" and isinstance(value, bool | int | float)
-        plain = detail["type"] in {"int_type", "bool_type"} and isinstance(value, str)
-        wish = f"write it without quotes: {value}" if plain else ""
-        yield Problem(path.removesuffix(".[key]"), "wrong-type", _wrong(dict(detail)), wish, quoted=quoted)
+def misspelt(problems: Iterable[Problem], path: str) -> bool:
+    """Whether a field that is missing is there under another name, or it or what it is in has a wrong type."""
+    for problem in problems:
+        wrong = problem.rule == "wrong-type"
+        meant = problem.path if wrong else problem.instead
+        if meant.startswith(path) or (wrong and path.startswith(f"{meant}.")):
+            return True
+    return False
 
 
-def _wrong(detail: dict[str, Any]) -> str:
-    if detail["type"] == "missing":
-        return "is required"
-    text = detail["msg"].replace("Input should be a valid", "must be a").replace("Input should be", "must be")
-    text = text.removeprefix("Value error, ").replace("must be a integer", "must be an integer")
-    return f"{text[:1].lower()}{text[1:]}, not {short(detail['input'])}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Walk:
-    api_version: str
-    problems: list[Problem]
-
-    def fields(self, model: type[APIModel]) -> Mapping[str, Any]:
-        """The annotations of a model's fields by their JSON names, in the version of the object."""
-        fields = _fields(model)
-        if self.api_version == V1BETA1 and model is v1.DeviceRequest:
-            return {**_fields(v1.ExactDeviceRequest), **{name: fields[name] for name in ("name", "firstAvailable")}}
-        if self.api_version == V1BETA1 and model is v1.Device:
-            return {"name": fields["name"], "basic": v1.Device}
-        return fields
-
-
-def _object(value: Any, model: type[APIModel], path: str, walk: _Walk, *, basic: bool = False) -> dict[str, Any]:
+def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> Any:
+    """None for what the type cannot hold."""
+    if type_name in READERS:
+        problem = _misfit(value, type_name, path)
+        if problem is not None:
+            problems.append(problem)
+            return None
+        return value
+    if type_name.startswith(LIST):
+        if not isinstance(value, list):
+            wish = "begin each item with '- '" if isinstance(value, Mapping) else ""
+            problems.append(Problem(path, "wrong-type", f"must be a list, not {short(value)}", wish, key=True))
+            return None
+        below = item_type(type_name)
+        return [_item(item, below, f"{path}[{index}]", problems) for index, item in enumerate(value)]
     if not isinstance(value, Mapping):
-        walk.problems.append(_mismatch(path, value, "an object"))
-        return {}
-    fields = {name: item for name, item in _fields(model).items() if name != "name"} if basic else walk.fields(model)
+        wanted = "a map" if type_name.startswith(MAP) else "an object"
+        problems.append(Problem(path, "wrong-type", f"must be {wanted}, not {short(value)}", key=True))
+        return None
+    if type_name.startswith(MAP):
+        below = item_type(type_name)
+        return {key: _item(item, below, f"{path}[{key}]", problems) for key, item in value.items()}
+    known = struct(type_name)
+    assert known is not None  # noqa: S101 - the table has no other types
+    return _fields(value, known, path, problems)
+
+
+def _item(value: Any, type_name: str, path: str, problems: list[Problem]) -> Any:
+    """An item of a list or map, which is never absent; others stay where they are when one is no good."""
+    cleaned = None if value is None else _cleaned(value, type_name, path, problems)
+    return zero(type_name) if cleaned is None else cleaned
+
+
+def _fields(value: Mapping[str, Any], known: Struct, path: str, problems: list[Problem]) -> dict[str, Any]:
     made = {}
     for key, item in value.items():
         where = f"{path}.{key}" if path else key
-        if item is None or key not in fields:
-            if key not in fields and not (model is v1.ObjectMeta and key in _METADATA) and where != _STATUS:
-                walk.problems.append(_unknown(key, where, model, fields))
-            if item is not None:
-                made[key] = item
-        elif where == _STATUS:
+        if where == _STATUS:
             continue
-        elif key == "basic":
-            made[key] = _object(item, v1.Device, where, walk, basic=True)
-        else:
-            made[key] = _value(item, fields[key], where, walk)
+        if key not in known.fields:
+            problems.append(_unknown(key, where, known))
+        elif item is not None:
+            cleaned = _cleaned(item, known.fields[key].type, where, problems)
+            if cleaned is not None:
+                made[key] = cleaned
     return made
 
 
-def _value(value: Any, annotation: Any, path: str, walk: _Walk) -> Any:
-    kind = get_origin(annotation)
-    if kind is tuple:
-        item_type = get_args(annotation)[0]
-        if not isinstance(value, list):
-            walk.problems.append(_mismatch(path, value, "a list"))
-            return []
-        return [_item(item, item_type, f"{path}[{index}]", walk) for index, item in enumerate(value)]
-    if kind is dict:
-        item_type = get_args(annotation)[1]
-        if not isinstance(value, Mapping):
-            walk.problems.append(_mismatch(path, value, "a map"))
-            return {}
-        return {key: _item(item, item_type, f"{path}[{key}]", walk) for key, item in value.items()}
-    if isinstance(annotation, type) and issubclass(annotation, APIModel):
-        return _object(value, annotation, path, walk)
-    return value
+def _misfit(value: Any, type_name: str, path: str) -> Problem | None:
+    try:
+        READERS[type_name](value)
+    except WrongType as error:
+        wanted = _WANTED[type_name]
+        if isinstance(value, str) and type_name in _WRITTEN:
+            return Problem(path, "wrong-type", str(error))
+        plain = isinstance(value, str) and type_name != "string"
+        wish = f"write it without quotes: {value}" if plain else ""
+        quoted = type_name == "string" and isinstance(value, bool | int | float)
+        return Problem(path, "wrong-type", f"must be {wanted}, not {short(value)}", wish, quoted=quoted)
+    return None
 
 
-def _item(value: Any, annotation: Any, path: str, walk: _Walk) -> Any:
-    """An item of a list or map; the models know what a null among scalars stands for."""
-    is_object = isinstance(annotation, type) and issubclass(annotation, APIModel)
-    return _value({} if value is None and is_object else value, annotation, path, walk)
-
-
-def _mismatch(path: str, value: Any, wanted: str) -> Problem:
-    wish = "begin each item with '- '" if wanted == "a list" and isinstance(value, Mapping) else ""
-    return Problem(path, "wrong-type", f"must be {wanted}, not {short(value)}", wish, key=True)
-
-
-def _unknown(key: str, path: str, model: type[APIModel], fields: Mapping[str, Any]) -> Problem:
-    known = [*fields, *(_METADATA if model is v1.ObjectMeta else ())]
+def _unknown(key: str, path: str, known: Struct) -> Problem:
     parent = path.removesuffix(key)
     # a level too high is a likelier mistake than a word that merely looks alike
-    below = _below(key, fields)
-    if below:
-        wish, instead = f"it belongs one level deeper: {below}", f"{parent}{below}"
-    elif near := did_you_mean(key, known):
+    below = _below(key, known)
+    if len(below) == 1:
+        wish, instead = f"it belongs one level deeper: {below[0]}", f"{parent}{below[0]}"
+    elif near := did_you_mean(key, known.fields):
         wish, instead = near.removeprefix("; "), parent + near.partition('"')[2].partition('"')[0]
     else:
-        wish, instead = _ELSEWHERE.get(key) or f"known here: {', '.join(sorted(known))}", ""
+        wish, instead = _ELSEWHERE.get(key) or f"known here: {', '.join(sorted(known.fields))}", ""
     return Problem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead)
 
 
-def _below(key: str, fields: Mapping[str, Any]) -> str:
-    """The field below one of these that has the name."""
-    for name, annotation in fields.items():
-        inner = get_args(annotation)[0] if get_origin(annotation) is tuple else annotation
-        if isinstance(inner, type) and issubclass(inner, APIModel) and key in _fields(inner):
-            return f"{name}.{key}"
-    return ""
-
-
-@cache
-def _fields(model: type[APIModel]) -> Mapping[str, Any]:
-    """Annotations by JSON names, without ``None`` and constraints."""
-    return {field.alias or name: _plain(field.annotation) for name, field in model.model_fields.items()}
-
-
-def _plain(annotation: Any) -> Any:
-    if get_origin(annotation) is Annotated:
-        return _plain(get_args(annotation)[0])
-    if get_origin(annotation) in {Union, UnionType}:
-        members = [item for item in get_args(annotation) if item is not NoneType]
-        return _plain(members[0]) if len(members) == 1 else annotation
-    return annotation
+def _below(key: str, known: Struct) -> list[str]:
+    """The fields of that name inside of these fields."""
+    inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != _STATUS}
+    return [f"{name}.{key}" for name, found in inner.items() if found is not None and key in found.fields]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dra_kit.author.decoding import ConfigDecoder
-from dra_kit.lint.advertised import Advertised
 from dra_kit.resource import v1
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.mistakes.advertised import Advertised
 
 
 @dataclass(frozen=True, slots=True)

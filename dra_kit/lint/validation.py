@@ -1,13 +1,14 @@
-"""The rules of the API server for objects of resource.k8s.io, told where the object is written."""
+"""The rules of the API server for objects of resource.k8s.io and for pods, told where the object is written."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from dra_kit.lint.manifests import KINDS, Manifest
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.structure import Problem, misspelt
 from dra_kit.resource import names, v1, v1alpha3
 from dra_kit.resource.dropping import drop_disabled_fields
 from dra_kit.resource.fielderror import ErrorKind, FieldError, invalid, required
@@ -16,18 +17,26 @@ from dra_kit.resource.v1 import APIModel
 from dra_kit.resource.validation import validate_slice
 from dra_kit.resource.validation.claims import validate_claim_spec
 from dra_kit.resource.validation.classes import validate_class
+from dra_kit.resource.validation.metadata import validate_metadata
+from dra_kit.resource.validation.pods import validate_pod_spec
 from dra_kit.resource.validation.pool_status import validate_pool_status_request
 from dra_kit.resource.validation.taint_rules import validate_taint_rule
 from dra_kit.resource.validation.templates import validate_template
 
 _EXPRESSION: Final = re.compile(r"\.expression$")
+_ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
 def validate(manifest: Manifest, gates: FeatureGates) -> Iterator[Problem]:
     """What an API server with these gates would refuse, or drop.
 
-    What it says of CEL expressions is left out: those are looked at with more care elsewhere.
+    What it says of CEL expressions, and of names that lead from pods to claims, is left out: those are looked at with
+    more care elsewhere.
     """
+    if manifest.pod_spec is not None:
+        path, spec = manifest.pod_spec
+        found = [one for one in validate_pod_spec(dict(spec), path) if not _is_reference(one)]
+        yield from _problems(manifest, (*_metadata(manifest), *found))
     if manifest.obj is None:
         return
     kept = drop_disabled_fields(manifest.content, None, gates)
@@ -37,23 +46,33 @@ def validate(manifest: Manifest, gates: FeatureGates) -> Iterator[Problem]:
             text = "an API server drops this field unless a feature gate is on that is off by default in 1.37"
             yield Problem(path, "feature-gate", text, "see the feature gates of resource.k8s.io", key=True)
     obj = type(manifest.obj).model_validate(kept)
-    for error in (*_metadata(manifest), *_spec(obj, gates)):
+    yield from _problems(manifest, (*_metadata(manifest), *_spec(obj, gates)))
+
+
+def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Problem]:
+    for error in errors:
         if not _is_told(manifest, error):
             yield Problem(error.path, "invalid-value", f"{error.path}: {error.body}")
 
 
+def _is_reference(error: FieldError) -> bool:
+    return error.kind is ErrorKind.NOT_FOUND or bool(_ENTRY.search(error.path))
+
+
 def _is_told(manifest: Manifest, error: FieldError) -> bool:
     """Whether a rule that knows more tells of the same: of an expression, a value of a wrong type, a misspelt field."""
-    for problem in manifest.problems:
-        if problem.rule == "wrong-type" and problem.path == error.path:
-            return True
-        meant = problem.path if problem.rule == "wrong-type" else problem.instead
-        if error.kind is ErrorKind.REQUIRED and meant.startswith(error.path):
-            return True
-    if not _EXPRESSION.search(error.path) or error.kind is ErrorKind.REQUIRED:
-        return False
     written = manifest.document.positions.find(error.path)
-    return written.exact and bool(written.value.value) and not written.value.tag.endswith(":null")
+    paths = {error.path, written.path} if written.exact else {error.path}
+    if any(problem.rule == "wrong-type" and problem.path in paths for problem in manifest.problems):
+        return True
+    if error.kind is ErrorKind.REQUIRED:
+        return any(misspelt(manifest.problems, path) for path in paths)
+    return (
+        bool(_EXPRESSION.search(error.path))
+        and written.exact
+        and bool(written.value.value)
+        and not written.value.tag.endswith(":null")
+    )
 
 
 def _spec(obj: APIModel, gates: FeatureGates) -> list[FieldError]:
@@ -75,29 +94,33 @@ def _spec(obj: APIModel, gates: FeatureGates) -> list[FieldError]:
 
 
 def _metadata(manifest: Manifest) -> Iterator[FieldError]:
-    metadata: Any = manifest.document.body.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    name, prefix, namespace = metadata.get("name"), metadata.get("generateName"), metadata.get("namespace")
+    metadata = manifest.metadata
+    name, prefix, namespace = (metadata.get(key, "") for key in ("name", "generateName", "namespace"))
     if name:
         yield from _texts("metadata.name", name, names.dns_subdomain)
     elif prefix:
-        masked = f"{prefix[:-1]}a" if str(prefix).endswith("-") else prefix
+        masked = f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
         yield from _texts("metadata.generateName", masked, names.dns_subdomain)
     else:
         yield required("metadata.name", "name or generateName is required")
-    if namespace and KINDS[manifest.kind].namespaced:  # elsewhere the API server takes no notice of it
+    known = KINDS.get(manifest.kind)
+    if namespace and (known is None or known.namespaced):  # elsewhere the API server takes no notice of it
         yield from _texts("metadata.namespace", namespace, names.dns_label)
-    labels = metadata.get("labels")
-    for key, value in (labels if isinstance(labels, Mapping) else {}).items():
-        yield from _texts(f"metadata.labels[{key}]", key, names.label_key)
-        yield from _texts(f"metadata.labels[{key}]", value or "", names.label_value)
-    annotations = metadata.get("annotations")
-    for key in annotations if isinstance(annotations, Mapping) else ():
-        yield from _texts(f"metadata.annotations[{key}]", str(key).lower(), names.label_key)
+    for error in validate_metadata(metadata):
+        yield replace(error, path=_of_key(metadata, error))
 
 
-def _texts(path: str, value: Any, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
-    for text in rule(value) if isinstance(value, str) else ():
+def _of_key(metadata: Mapping[str, Any], error: FieldError) -> str:
+    """The path of the label or annotation that an error is about; the API server names only the map."""
+    pairs = metadata.get(error.path.removeprefix("metadata."))
+    for key, value in pairs.items() if isinstance(pairs, Mapping) and error.value else ():
+        if error.value in {key, value}:
+            return f"{error.path}[{key}]"
+    return error.path
+
+
+def _texts(path: str, value: str, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:
+    for text in rule(value):
         yield invalid(path, value, text)
 
 

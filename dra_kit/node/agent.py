@@ -91,7 +91,7 @@ class Agent:
         cdi.require_writable()
         locks = settings.state(name) / "locks"
         inventory = CurrentInventory()
-        discovery = Discovery(driver, node, inventory)
+        self._discovery = discovery = Discovery(driver, node, inventory)
         context = NodeContext(
             driver=name,
             node=NodeInfo(node),
@@ -136,10 +136,9 @@ class Agent:
         startup = Startup(driver, context, self._service, facts, started)
         watchdog = Watchdog()
         if settings.probe_address:
-            hanging = HangingCalls(self._loop, settings.hang_timeout)
             self._probes = Probes(
                 settings.probe_address,
-                live=[watchdog.blocked, hanging, partial(discovery.hanging, settings.hang_timeout)],
+                live=[watchdog.blocked, partial(self.hanging, settings.hang_timeout)],
                 ready=[partial(parts_not_ready, self.supervisor)],
             )
             self.supervisor.add(self._probes)  # stopped last: also what stops is alive
@@ -191,6 +190,10 @@ class Agent:
     def probe_port(self) -> int:
         """The port where liveness and readiness are told; 0 for none."""
         return self._probes.port if self._probes is not None else 0
+
+    def hanging(self, patience: float) -> list[str]:
+        """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
+        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
 
     def stop(self) -> None:
         """Ask the process to end."""

@@ -21,7 +21,7 @@ class NodeContext(Context[Any]):
         driver: the driver's name.
         node: the node this process runs on.
         state_dir: the author's own directory; made when missing.
-        settings: the author's settings, already filled.
+        settings: the author's settings, already filled; None where the driver has none.
         store: where prepared claims are looked up.
         rescan: starts ``discover`` again.
         update: takes facts that came later.
@@ -52,7 +52,8 @@ class NodeContext(Context[Any]):
         self.driver = driver
         self.node = node
         self.state_dir = state_dir
-        self.settings = settings
+        if settings is not None:
+            self.settings = settings
         self._store = store
         self._update = update
         self._stopping = stopping

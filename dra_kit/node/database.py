@@ -91,6 +91,7 @@ class Database:
         with ExitStack() as guarded:
             guarded.enter_context(closing(self._guard))
             try:
+                path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
                 self.salvaged = self._open_sound()
             except (OSError, sqlite3.Error) as error:
                 raise self._store_error("cannot be opened", error) from error

@@ -5,27 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
-import sysconfig
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterable
 from contextlib import closing
-from pathlib import Path
 from typing import Any, Final
 
+from dra_kit.author.calling import as_error
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.node.inventory import CurrentInventory, as_inventory
+from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
-_FOREIGN: Final = tuple(
-    f"{path}{os.sep}"
-    for path in (Path(__file__).parent.parent, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
-)
-"""Where code lies that the author did not write: dra-kit, the standard library, what is installed."""
 
 
 class Discovery:
@@ -48,9 +41,10 @@ class Discovery:
         self._stopping = False
         self._async_loop: asyncio.AbstractEventLoop | None = None
         self._async_wake: asyncio.Event | None = None
-        self._traced: set[str] = set()
+        self._failure = ""  # why it failed the last time, empty when it did not
         self._dropped: set[str] = set()
         self._asked: float | None = None  # when it was asked for an inventory that has not come
+        self._produced: object = None  # the generator
 
     def rescan(self) -> None:
         """Start ``discover`` again; a running async generator is closed first. From any thread."""
@@ -59,12 +53,17 @@ class Discovery:
     def hanging(self, patience: float) -> list[str]:
         """A line while ``discover`` is asked for an inventory and gives none for longer than ``patience`` seconds.
 
+        It tells where in ``discover`` that is.
+
         Once it has yielded, it may wait for changes of the hardware as long as it likes. May be asked from any thread.
         """
         asked, now = self._asked, time.monotonic()
         if asked is None or now - asked <= patience:
             return []
-        return [f"{type(self._driver.provider).__name__}.discover has not yielded an inventory for {now - asked:.0f} s"]
+        name = type(self._driver.provider).__name__
+        frame = getattr(self._produced, "gi_frame", None) or getattr(self._produced, "ag_frame", None)
+        place = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+        return [f"{name}.discover has not yielded an inventory for {now - asked:.0f} s{place}"]
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready with the first inventory."""
@@ -98,10 +97,11 @@ class Discovery:
             began = self._asked = time.monotonic()
             try:
                 self._once(loop)
-                attempt = 0
-            except Exception as error:  # noqa: BLE001 - the author's code may raise anything; it is told and tried again
+                attempt, self._failure = 0, ""
+            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; told and tried again
+                error = as_error(raised)
                 if time.monotonic() - began > RETRY_SECONDS[-1]:
-                    attempt = 0  # it worked for a while: this is a new trouble
+                    attempt, self._failure = 0, ""  # it worked for a while: this is a new trouble
                 delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
                 attempt += 1
                 self._report(loop, error, delay)
@@ -112,20 +112,24 @@ class Discovery:
 
     def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
         expected = isinstance(error, DraKitError)
-        text = str(error) if expected else f"{type(error).__name__}: {error}"
+        text = str(error) if expected else named(error)
         told: dict[str, object] = {"error": text, "again_in": delay}
         if isinstance(error, DraKitError):
             told["code"] = error.code
-        if place := _place(error, type(self._driver.provider).__module__):
+        module = type(self._driver.provider).__module__
+        if place := place_of(error, module):
             told["at"] = place
-        traced = expected or text in self._traced
-        self._traced.add(text)
-        logger.error("discover failed", extra=told, exc_info=None if traced else error)
+        if text == self._failure:
+            logger.info("discover failed again", extra={"again_in": delay})  # nothing new to say
+        else:
+            logger.error("discover failed", extra=told, exc_info=None if expected else from_author(error, module))
+        self._failure = text
         _threadsafe(loop, lambda: setattr(self._current, "problem", text))
 
     def _once(self, loop: asyncio.AbstractEventLoop) -> None:
         """One life of the generator."""
         produced: object = self._driver.provider.discover()
+        self._produced = produced
         seen = False
         if isinstance(produced, AsyncIterable):
             seen = asyncio.run(self._drain(produced, loop))
@@ -189,21 +193,6 @@ class Discovery:
         if rule not in self._dropped:
             self._dropped.add(rule)
             logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
-
-
-def _place(error: Exception, module: str) -> str:
-    """File and line in the author's code where an error arose, empty when it arose outside of it.
-
-    Args:
-        error: as it was caught.
-        module: where the author's provider is defined; a driver that is installed lies beside foreign packages.
-    """
-    package = module.partition(".")[0]
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        file, name = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
-        if name.partition(".")[0] == package or not file.startswith((*_FOREIGN, "<")):
-            return f"{file}:{line}"
-    return ""
 
 
 async def _next(iterator: Any) -> object:

@@ -18,6 +18,7 @@ from dra_kit.node.locks import Locks
 from dra_kit.node.records import EffectRecord
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
+from dra_kit.process.tracebacks import from_author, raised
 from dra_kit.resource.reference import ClaimReference
 
 ResultT = TypeVar("ResultT")
@@ -173,16 +174,17 @@ class EffectEngine:
             await call(effect.revert, outcome)
             reached(Step.EFFECT_REVERTED)
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            await self._store.revert_failed(record.number, text)
+            text = raised(error, cls.__module__)
+            await self._store.revert_failed(record.number, text.removeprefix("raised "))
             expected = isinstance(error, DraKitError)
             logger.warning(
                 "effect not undone",
-                extra={"effect": record.effect, "error": text},
-                exc_info=None if expected else error,
+                extra={"effect": record.effect, "error": text.removeprefix("raised ")},
+                exc_info=None if expected else from_author(error, cls.__module__),
             )
             raise TransientError(
-                f"effect {_title(record.effect, record.spec)} could not be undone: {text}; it is tried again",
+                f"effect {_title(record.effect, record.spec)} could not be undone: {cls.__name__}.revert {text}; it is "
+                "tried again",
                 code="revert-failed",
             ) from error
         await self._store.forget_effect(record.number)

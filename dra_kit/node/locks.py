@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import StoreError
+from dra_kit.node.place import make_again
 
 _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled up to the last
 _LAST_WAIT: Final = 0.05
+_LEVELS: Final = 3  # plugins/<driver>/locks in the kubelet's directory
 _FLOCK: Final = struct.Struct("hhqqi0q")  # struct flock with 64 bits: type, whence, start, length, process
 
 
@@ -132,7 +134,7 @@ class Locks:
         try:
             return os.open(self._file, flags, 0o600)
         except FileNotFoundError:
-            self._file.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_again(self._file.parent, _LEVELS)
             return os.open(self._file, flags, 0o600)
 
 

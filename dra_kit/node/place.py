@@ -21,6 +21,7 @@ _LOG: Final = "-wal"
 _NEW: Final = ".new-"
 _PATIENCE: Final = 30.0  # seconds; the same as sqlite's for its own locks
 _PAUSE: Final = 0.005
+_LEVELS: Final = 2  # plugins/<driver> in the kubelet's directory
 
 _FileId = tuple[int, int]
 
@@ -132,8 +133,30 @@ class Guard:
         try:
             return os.open(self._path, flags, 0o600)
         except FileNotFoundError:  # the directory was removed
-            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            make_again(self._path.parent, _LEVELS)
             return os.open(self._path, flags, 0o600)
+
+
+def make_again(directory: Path, levels: int) -> None:
+    """Make a directory that is gone, and some of those above it; what lies higher is not the driver's.
+
+    Where the kubelet's own directory is gone, so is the node, and nothing of it is to come back.
+
+    Args:
+        directory: to make; fine when it is there.
+        levels: how many directories may be made.
+
+    Raises:
+        FileNotFoundError: more than that are gone.
+        OSError: it cannot be made.
+    """
+    try:
+        directory.mkdir(mode=0o750, exist_ok=True)
+    except FileNotFoundError:
+        if levels == 1:
+            raise
+        make_again(directory.parent, levels - 1)
+        directory.mkdir(mode=0o750, exist_ok=True)
 
 
 def logs(path: Path) -> list[Path]:
@@ -147,7 +170,7 @@ def copy(database: sqlite3.Connection, path: Path) -> Path:
     Raises:
         OSError, sqlite3.Error: when it cannot be written; then nothing is left of it.
     """
-    path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    make_again(path.parent, _LEVELS)
     new = path.with_name(f"{path.name}{_NEW}{secrets.token_hex(4)}")
     new.touch(mode=0o600, exist_ok=False)
     try:

@@ -11,9 +11,17 @@ from dra_kit.author.claim import AllocatedDevice, Effects
 from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Ensuring
 from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import config_without_claim, prepare_all
-from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig, PermanentError, PrepareError
+from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.errors import (
+    ConfigurationError,
+    DraKitError,
+    InvalidConfig,
+    PermanentError,
+    PrepareError,
+    TransientError,
+)
 from dra_kit.node.claims import AllocatedClaim
 from dra_kit.node.edits import claim_spec
 from dra_kit.node.effects import EffectEngine
@@ -21,6 +29,7 @@ from dra_kit.node.inventory import CurrentInventory
 from dra_kit.node.metadata import MetadataFiles, metadata_json
 from dra_kit.node.records import ClaimRecord, DeviceRecord
 from dra_kit.node.status import device_statuses
+from dra_kit.process.tracebacks import raised
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
 
@@ -122,14 +131,8 @@ class Preparation:
             await self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
             for index, result in enumerate(claim.results)
         ]
-        prepared = await self._ask_author(claim, devices, ordinary)
-        forgotten = ordinary.never_awaited() + admin.never_awaited()
-        if forgotten:
-            raise ConfigurationError(
-                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
-                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
-                code="effect-not-awaited",
-            )
+        prepared = await self._ask_author(claim, devices, ordinary, admin)
+        self._check_all_awaited(ordinary, admin)
         return prepared
 
     def _configs(self, claim: AllocatedClaim, index: int) -> list[OpaqueConfig]:
@@ -180,11 +183,11 @@ class Preparation:
         try:
             config: OpaqueConfig = await config_without_claim(self.driver.preparer, advertised)
         except Exception as error:
-            raise _author_error(f"{type(self.driver.preparer).__name__}.default_config", error) from error
+            raise self._author_error("default_config", error) from error
         return config
 
     async def _ask_author(
-        self, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]], ordinary: Effects
+        self, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]], ordinary: Effects, admin: Effects
     ) -> list[Prepared]:
         preparer = self.driver.preparer
         try:
@@ -193,9 +196,12 @@ class Preparation:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _author_error(f"{type(preparer).__name__}.prepare", error) from error  # something of the author's
+            raise self._author_error("prepare", error) from error  # something of the author's was cancelled
         except Exception as error:
-            raise _author_error(f"{type(preparer).__name__}.prepare", error) from error
+            if Ensuring.__name__ in str(error):  # it was put where its outcome belongs
+                self._check_all_awaited(ordinary, admin, error)
+            failure = self._author_error("prepare", error)
+            raise self._with_unasked_config(failure, claim, devices) from error
         fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
         if not fits or not all(isinstance(item, Prepared) for item in prepared):
             raise PermanentError(
@@ -205,15 +211,40 @@ class Preparation:
             )
         return list(prepared)
 
+    def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
+        forgotten = ordinary.never_awaited() + admin.never_awaited()
+        if forgotten:
+            raise ConfigurationError(
+                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
+                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
+                code="effect-not-awaited",
+            ) from cause
 
-def _author_error(where: str, error: BaseException) -> DraKitError:
-    """The author's exception as a per-claim error; errors meant for the user pass as they are."""
-    if isinstance(error, PrepareError | ConfigurationError):
-        return error
-    if isinstance(error, DraKitError):
-        return PrepareError(f"{where}: {error}", code=error.code)
-    text = " ".join(str(error).split())  # pydantic's errors have several lines
-    return PrepareError(
-        f"{where} raised {type(error).__name__}{f': {text}' if text else ''}; the driver's log has the traceback",
-        code="author-error",
-    )
+    def _author_error(self, method: str, error: BaseException) -> DraKitError:
+        """The author's exception as a per-claim error; errors meant for the user pass as they are."""
+        if isinstance(error, PrepareError | ConfigurationError):
+            return error
+        preparer = type(self.driver.preparer)
+        if isinstance(error, DraKitError):
+            return PrepareError(f"{preparer.__name__}.{method}: {error}", code=error.code)
+        return PrepareError(
+            f"{preparer.__name__}.{method} {raised(error, preparer.__module__)}; the driver's log has the traceback",
+            code="author-error",
+        )
+
+    def _with_unasked_config(
+        self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
+    ) -> DraKitError:
+        """An error with the remark that a config was none of the claim's: of several kinds it has the first."""
+        preparer = type(self.driver.preparer)
+        given = [device for device in devices if not device.configs]
+        chosen = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
+        if chosen or not given or not self.driver.configs.kinds:
+            return error
+        text = (
+            f"{error} (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
+            f"default, a {type(given[0].config).__name__}; override {preparer.__name__}.default_config to choose)"
+        )
+        if isinstance(error, PermanentError):
+            return PermanentError(text, code=error.code)
+        return TransientError(text, code=error.code)

@@ -29,6 +29,7 @@ from dra_kit.node.store import Store
 from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.process.logging import log_context
+from dra_kit.process.tracebacks import from_author, place_of, raised
 from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
@@ -139,7 +140,11 @@ class ClaimService:
         bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)
         trace = error if bug else cause if not isinstance(cause, DraKitError | None) else None
         problem = error if isinstance(error, DraKitError) else InternalError(f"{type(error).__name__}: {error}")
-        logger.error(message, extra={"error": str(problem), "code": problem.code}, exc_info=trace)
+        module = type(self._driver.preparer).__module__
+        told = {"error": str(problem), "code": problem.code}
+        if place := place_of(error, module):
+            told["at"] = place
+        logger.error(message, extra=told, exc_info=from_author(trace, module) if trace else None)
         return problem
 
     def _late(self) -> str:
@@ -316,8 +321,8 @@ class ClaimService:
             raise
         except Exception as error:
             raise TransientError(
-                f"{type(preparer).__name__}.unprepare raised {type(error).__name__}: {error}; the claim is kept and "
-                "released when the kubelet asks again",
+                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
+                "and released when the kubelet asks again",
                 code="author-error",
             ) from error
 

@@ -95,6 +95,11 @@ def configure(format: LogFormat = "text", level: str | int = "INFO", stream: Tex
     root.handlers[:] = [present for present in root.handlers if not isinstance(present, _Handler)]
     root.addHandler(handler)
     root.setLevel(level.upper() if isinstance(level, str) else level)
+    quiet_libraries()
+
+
+def quiet_libraries() -> None:
+    """Third-party libraries are heard from WARNING on."""
     for name in _THIRD_PARTY:
         logging.getLogger(name).setLevel(logging.WARNING)
 

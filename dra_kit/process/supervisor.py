@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Final, Protocol
 
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError
+from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger = logging.getLogger(__name__)
 
@@ -203,15 +204,18 @@ class Supervisor:
 
     @staticmethod
     def _report(entry: _Entry, error: Exception, *, again: bool) -> None:
-        text = str(error) or type(error).__name__
+        expected = isinstance(error, DraKitError)
+        text = str(error) if expected else named(error)
         repeated = again and text == entry.error
         entry.error = text
         fields: dict[str, object] = {"part": entry.part.name, "error": text}
+        if place := place_of(error):
+            fields["at"] = place
         if isinstance(error, DraKitError):
             # a restarted part that fails for the same reason again has nothing new to say
             logger.log(logging.DEBUG if repeated else logging.ERROR, "part failed", extra=fields | {"code": error.code})
         else:
-            logger.error("part failed", extra=fields, exc_info=error)
+            logger.error("part failed", extra=fields, exc_info=from_author(error))
 
     async def _stop_all(self, tasks: Sequence[tuple[_Entry, asyncio.Task[None]]]) -> None:
         loop = asyncio.get_running_loop()

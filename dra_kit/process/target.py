@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import sysconfig
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import dra_kit
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, TargetError
+from dra_kit.process.tracebacks import place_of
 
 DEFAULT_ATTRIBUTE = "driver"
 _FORMS = "write module:attr, ./file.py or a project folder"
@@ -157,7 +156,9 @@ def _import_places(places: list[Path]) -> Iterator[None]:
 
 def _author_failed(target: str, error: BaseException, doing: str = "does not import") -> TargetError:
     text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    place = _place(error)
+    place = f" at {place_of(error) or _last(error)}"
+    if isinstance(error, SyntaxError) and error.text:
+        place += f", in {error.text.strip()!r:.100}"
     if isinstance(error, ConfigurationError):
         return TargetError(f"TARGET {target}: {text}{place}", code=error.code)
     if isinstance(error, SystemExit):
@@ -166,19 +167,10 @@ def _author_failed(target: str, error: BaseException, doing: str = "does not imp
     return TargetError(f"TARGET {target} {doing}: {type(error).__name__}: {text}{place}{remedy}")
 
 
-def _place(error: BaseException) -> str:
-    """The author's own line: the last frame that is neither a library's nor ours."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" at {error.filename}:{error.lineno}"
-    paths = sysconfig.get_paths()
-    libraries = (
-        "<frozen",
-        str(Path(dra_kit.__file__).parent),
-        *(paths[key] for key in ("stdlib", "purelib", "platlib")),
-    )
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(libraries)] or frames[-1:]
-    return f" at {own[-1].filename}:{own[-1].lineno}" if own else ""
+def _last(error: BaseException) -> str:
+    """Where an error of no author's code arose."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno}"
 
 
 def _drivers(target: str, named: str, module: ModuleType, attribute: str, *, number: int) -> list[Driver[Any, Any]]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from pydantic import BaseModel
+
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError, SandboxError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES, VALIDATING_WEBHOOK_CONFIGURATIONS
@@ -20,13 +22,14 @@ from dra_kit.kubelet.activity import Activity
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.control_plane import ControlPlane, first_of
 from dra_kit.sandbox.directory import sandbox_directory
-from dra_kit.sandbox.drivers import SandboxDriver, redirected
+from dra_kit.sandbox.drivers import SandboxDriver, file_of, redirected
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.journal import DriverLog
 from dra_kit.sandbox.node import SandboxNode
 from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.scheduler.decision import Decision
+from dra_kit.sandbox.slow_calls import PATIENCE
 from dra_kit.sandbox.workload.report import ContainerReport
 
 PUBLISH_SECONDS: Final = 15.0
@@ -71,6 +74,13 @@ class SandboxObserver:
 
     def started(self, sandbox: Sandbox) -> None:
         """API server, controllers and scheduler run; the nodes come next."""
+
+    def waiting(self, calls: Sequence[str]) -> None:
+        """The driver has published nothing for a while.
+
+        Args:
+            calls: of its code that have not returned.
+        """
 
     def ending(self, calls: Sequence[str]) -> None:
         """Everything is taken down from now on.
@@ -140,6 +150,8 @@ class Sandbox:
 
     async def _start(self) -> None:
         self.directory = self._stack.enter_context(sandbox_directory())
+        places = {f"node-{number}": self.directory / f"node-{number}" for number in range(1, self._settings.nodes + 1)}
+        authors = [self._author(*place) for place in places.items()]
         self._listen_to_driver()
         await self._stack.enter_async_context(self.control_plane)
         self.control_plane.server.serve_logs(self._pod_log)
@@ -147,13 +159,16 @@ class Sandbox:
         self._write_kubeconfig()
         for observer in self._observers:
             observer.started(self)
-        await asyncio.gather(*(self._add_node(number) for number in range(1, self._settings.nodes + 1)))
+        await asyncio.gather(*(self._add_node(*place) for place in places.items()))
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
-        for node, driver in zip(self.nodes, self._driver.drivers, strict=True):
-            author = self._driver.settings_on(node.name, node.directory)
-            author = redirected(author, self._settings.edited, node.directory / "files")
+        for node, driver, author in zip(self.nodes, self._driver.drivers, authors, strict=True):
             node.start_driver(driver, self.kubeconfig, author)
         await self.control_plane.or_fail(self._ready())
+
+    def _author(self, node: str, directory: Path) -> BaseModel | None:
+        """The author's settings on a node, whose directory they may look into."""
+        directory.mkdir()
+        return redirected(self._driver.settings_on(node, directory), self._settings.edited, directory / "files")
 
     async def _ready(self) -> None:
         try:
@@ -202,18 +217,16 @@ class Sandbox:
         # JSON is YAML
         text = json.dumps(self.control_plane.server.kubeconfig(), indent=2)
         try:
-            self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
             self.kubeconfig.write_text(text, encoding="utf-8")
         except OSError as error:
             raise ConfigurationError(f"kubeconfig {self.kubeconfig} cannot be written: {error.strerror}") from None
         if self._settings.kubeconfig is not None:
             self._stack.callback(self.kubeconfig.unlink, missing_ok=True)
 
-    async def _add_node(self, number: int) -> None:
-        name = f"node-{number}"
+    async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(
             name,
-            self.directory / name,
+            directory,
             await self.control_plane.connect(f"kubelet {name}"),
             time_scale=self._settings.time_scale,
             observer=lambda activity: self._acted(name, activity),
@@ -224,11 +237,14 @@ class Sandbox:
     async def _published(self) -> None:
         """Wait until each node's driver is registered and has published something."""
         begin = time.monotonic()
+        told = False
         while waiting := [node for node in self.nodes if not (self._has_slices(node.name) and node.serves())]:
-            for node in waiting:
-                if node.failure:
-                    raise SandboxError(self._why(f"the driver's node role on {node.name} ended: {node.failure}"))
+            self._check_roles()
             seconds = time.monotonic() - begin
+            if seconds > PATIENCE and not told and (calls := self._hanging()):
+                told = True
+                for observer in self._observers:
+                    observer.waiting(calls)
             failed = any("discover failed" in line for line in self.log.problems)
             if seconds > PUBLISH_SECONDS or (failed and seconds > _FAILED_SECONDS):
                 raise SandboxError(
@@ -244,9 +260,11 @@ class Sandbox:
         return False
 
     def _why(self, text: str) -> str:
-        calls = [line for node in self.nodes for line in node.calls()]
-        problems = [*self.log.problems, *calls][-3:]
+        problems = [*self.log.problems, *self._hanging()][-3:]
         return f"{text}: {'; '.join(problems) or 'it logged no problem, and discover() has not yielded an inventory'}"
+
+    def _hanging(self) -> list[str]:
+        return [f"on {node.name}: {line}" for node in self.nodes for line in node.hanging(0.0)]
 
     def _decided(self, decision: Decision) -> None:
         for observer in self._observers:
@@ -258,7 +276,20 @@ class Sandbox:
 
     async def or_fail(self, work: Awaitable[object]) -> None:
         """Wait for something, unless the cluster fails before: then that is cancelled, and the failure raised."""
-        await self.control_plane.or_fail(work, [node.kubelet.wait() for node in self.nodes])
+        await self.control_plane.or_fail(work, [self._role_ended(), *(node.kubelet.wait() for node in self.nodes)])
+
+    async def _role_ended(self) -> None:
+        """Wait until a role of the driver ends by itself, and raise why."""
+        while True:
+            self._check_roles()
+            await asyncio.sleep(_POLL)
+
+    def _check_roles(self) -> None:
+        failures = {f"node role on {node.name}": node.failure for node in self.nodes}
+        failures |= {role.name: role.failure for role in self._roles}
+        for name, failure in failures.items():
+            if failure:
+                raise SandboxError(self._why(f"the driver's {name} ended: {failure}"))
 
     # --- what there is
 
@@ -304,8 +335,18 @@ class Sandbox:
         return found
 
     async def replace_file(self, setting: str, text: str) -> str:
-        """Replace the file of a setting on every node, as editors do: a new file under the old name."""
-        formers = [await asyncio.to_thread(_replace, getattr(node.author, setting), text) for node in self.nodes]
+        """Replace the file of a setting on every node, as editors do: a new file under the old name.
+
+        Raises:
+            ConfigurationError: the setting names no file, or none that is the sandbox's copy.
+        """
+        paths = [file_of(node.author, setting) for node in self.nodes]
+        if setting not in self._settings.edited:
+            raise ConfigurationError(
+                f"the driver's setting {setting!r} names {paths[0]} itself, which would be overwritten; add {setting} "
+                "to pytest's setting dra_editable, or to editable= of sandbox(…), so that the driver gets a copy"
+            )
+        formers = [await asyncio.to_thread(_replace, path, text) for path in paths]
         return formers[0]
 
     async def driver_log(self) -> Sequence[str]:

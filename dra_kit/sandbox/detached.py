@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 40.0
 _POLL: Final = 0.05
+_ERROR: Final = re.compile(r"error: (?P<text>.*) \[(?P<code>[a-z0-9-]+)\]")  # as the command line tells it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class DetachedSandbox:
         """Whether the process is there."""
         return _began(self.pid) == self.began
 
+    def has_kubeconfig(self, path: Path) -> bool:
+        """Whether it wrote this one."""
+        return Path(self.kubeconfig).resolve() == path.resolve()
+
 
 def state_directory() -> Path:
     """Where sandboxes in the background leave word of themselves, for this user alone."""
@@ -71,7 +77,7 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
         arguments: of ``dra-kit sandbox``.
 
     Raises:
-        SandboxError: it did not come up; the text has what it printed last.
+        SandboxError: it did not come up; the text and the code are those of its error, or what it printed last.
     """
     name = f"{time.time_ns():x}"
     state, log = state_directory() / f"{name}.json", state_directory() / f"{name}.log"
@@ -99,15 +105,16 @@ def _await(state: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + _START_SECONDS
     while not state.exists():
         if process.poll() is not None or time.monotonic() > end:
-            raise SandboxError(f"the sandbox did not come up: {_last_words(log)}")
+            raise _reason(log)
         time.sleep(_POLL)
 
 
-def _last_words(log: Path) -> str:
+def _reason(log: Path) -> SandboxError:
     """The error that a sandbox ended with, or else the last lines that it printed."""
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    return " ".join(errors[-1:] or lines[-3:]) or "it printed nothing"
+    errors = [found for line in lines if (found := _ERROR.fullmatch(line))]
+    text = errors[-1]["text"] if errors else " ".join(lines[-3:]) or "it printed nothing"
+    return SandboxError(f"the sandbox did not come up: {text}", code=errors[-1]["code"] if errors else None)
 
 
 def _take_down(process: subprocess.Popen[bytes]) -> None:
@@ -133,45 +140,37 @@ def announce(driver: str, kubeconfig: Path) -> None:
     new.replace(state)
 
 
-def end_detached(kubeconfig: Path | None = None) -> list[DetachedSandbox]:
-    """End sandboxes in the background and wait until they are gone.
-
-    Args:
-        kubeconfig: only the one with this kubeconfig; None for all.
-
-    Raises:
-        SandboxError: there is none.
-    """
+def running() -> list[DetachedSandbox]:
+    """The sandboxes of this user that run in the background, oldest first; word of others is removed."""
     found = []
-    for state, sandbox in _all():
-        if kubeconfig is not None and sandbox.kubeconfig != str(kubeconfig.absolute()):
+    for path in sorted(state_directory().glob("*.json")):
+        try:
+            sandbox = _read(path)
+        except (ValueError, TypeError, OSError):
+            path.unlink(missing_ok=True)
             continue
         if sandbox.runs:
             found.append(sandbox)
-            _end(sandbox)
-        state.unlink(missing_ok=True)
-        Path(sandbox.log).unlink(missing_ok=True)
-    if not found:
-        which = f" with kubeconfig {kubeconfig}" if kubeconfig else ""
-        raise SandboxError(f"no sandbox{which} runs in the background; start one with dra-kit sandbox TARGET --detach")
+        else:
+            _forget(sandbox)
     return found
 
 
-def _end(sandbox: DetachedSandbox) -> None:
+def end(sandbox: DetachedSandbox) -> None:
+    """End a sandbox in the background and wait until it is gone."""
     os.kill(sandbox.pid, signal.SIGTERM)
-    end = time.monotonic() + _STOP_SECONDS
+    deadline = time.monotonic() + _STOP_SECONDS
     while sandbox.runs:
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             os.kill(sandbox.pid, signal.SIGKILL)
         time.sleep(_POLL)
+    _forget(sandbox)
 
 
-def _all() -> Iterator[tuple[Path, DetachedSandbox]]:
-    for path in sorted(state_directory().glob("*.json")):
-        try:
-            yield path, _read(path)
-        except (ValueError, TypeError, OSError):
-            path.unlink(missing_ok=True)
+def _forget(sandbox: DetachedSandbox) -> None:
+    log = Path(sandbox.log)
+    for path in (log, log.with_suffix(".json")):
+        path.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> DetachedSandbox:

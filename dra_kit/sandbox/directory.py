@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +35,11 @@ def sandbox_directory() -> Iterator[Path]:
         lock.rename(directory / _LOCK)  # only now others may look whether it is locked
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        # all of it is gone at once: code of the driver that still runs makes nothing below it while it is removed
+        gone = directory.with_suffix(".gone")
+        with suppress(FileNotFoundError):
+            directory.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
         os.close(descriptor)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,10 @@ from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.project import project_of
 
-_CLASSES: Final = "deviceclasses.yaml"
-_PROJECT: Final = "pyproject.toml"
-_TABLE: Final = ("tool", "dra-kit", "sandbox", "settings")
+_TABLE: Final = ("sandbox", "settings")
+_SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
 
 
 @dataclass(frozen=True)
@@ -51,36 +50,40 @@ class SandboxDriver:
 
 
 def device_classes(target: str) -> tuple[Path, ...]:
-    """The manifest of DeviceClasses in a project folder: its ``deviceclasses.yaml``; none of any other TARGET."""
-    found = Path(target) / _CLASSES
-    return (found,) if found.is_file() else ()
+    """The manifest of DeviceClasses of the project that a TARGET names: its ``deviceclasses.yaml``, if it has one.
+
+    Raises:
+        ConfigurationError: its ``pyproject.toml`` cannot be read.
+    """
+    project = project_of(target)
+    return project.classes if project is not None else ()
 
 
 def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]:
-    """The values that a project folder gives to its driver's settings in a sandbox; none of any other TARGET.
+    """The values that the project which a TARGET names gives to its driver's settings in a sandbox.
 
     They stand in the table ``[tool.dra-kit.sandbox.settings]`` of its ``pyproject.toml``; ``{project}`` stands for the
     folder.
 
     Raises:
-        ConfigurationError: the driver has no such setting.
+        ConfigurationError: the driver has no such setting, or the ``pyproject.toml`` cannot be read.
     """
-    project = Path(target) / _PROJECT
-    if not project.is_file():
+    project = project_of(target)
+    if project is None:
         return {}
-    table: Any = tomllib.loads(project.read_text(encoding="utf-8"))
+    table: Any = project.table
     for key in _TABLE:
         table = table.get(key, {}) if isinstance(table, dict) else {}
     if not isinstance(table, dict):
-        raise ConfigurationError(f"{project}: [{'.'.join(_TABLE)}] is no table; write name = value below it")
+        raise ConfigurationError(f"{project.file}: [{_SETTINGS}] is no table; write name = value below it")
     known = driver.settings.model_fields if driver.settings else {}
     for name in table:
         if name not in known:
             raise ConfigurationError(
-                f"{project}: [{'.'.join(_TABLE)}] names {name}, which is no setting of driver {driver.name}; its "
+                f"{project.file}: [{_SETTINGS}] names {name}, which is no setting of driver {driver.name}; its "
                 f"settings: {', '.join(known) or 'none'}"
             )
-    return {name: _placed(value, {"{project}": str(project.parent.resolve())}) for name, value in table.items()}
+    return {name: _placed(value, {"{project}": str(project.folder.resolve())}) for name, value in table.items()}
 
 
 def _placed(value: Any, places: Mapping[str, str]) -> Any:
@@ -103,17 +106,30 @@ def redirected(settings: BaseModel | None, names: Iterable[str], directory: Path
     Raises:
         ConfigurationError: there is no such setting, or it names no file.
     """
-    names = list(names)
-    if not names:
-        return settings
     copies: dict[str, Path] = {}
     for name in names:
-        path = getattr(settings, name, None)
-        if not isinstance(path, Path) or not path.is_file():
-            known = ", ".join(type(settings).model_fields) if settings else "none"
-            raise ConfigurationError(
-                f"a story edits the file of the driver's setting {name!r}, which names no file; settings: {known}"
-            )
+        path = file_of(settings, name)
         directory.mkdir(parents=True, exist_ok=True)
         copies[name] = Path(shutil.copy(path, directory / path.name))
     return settings.model_copy(update=copies) if settings else None
+
+
+def file_of(settings: BaseModel | None, name: str) -> Path:
+    """The file that a setting names.
+
+    Raises:
+        ConfigurationError: there is no such setting, or it names no file.
+    """
+    known = type(settings).model_fields if settings else {}
+    if name not in known:
+        raise ConfigurationError(
+            f"the driver has no setting {name!r} whose file could be replaced; its settings: "
+            f"{', '.join(known) or 'none'}"
+        )
+    path = getattr(settings, name)
+    if not isinstance(path, Path) or not path.is_file():
+        raise ConfigurationError(
+            f"the driver's setting {name!r} is {str(path)!r}, which is no file that could be replaced; name a setting "
+            "of type Path whose file exists"
+        )
+    return path

@@ -5,16 +5,17 @@ Each line that begins an entry has the seconds since the start; what belongs to 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import click
 
 from dra_kit.kube.informer import Change
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.kubelet.activity import (
     Activity,
     ClaimsPrepared,
@@ -60,6 +61,8 @@ class LiveView(SandboxObserver):
         self._detailed = False
         self.namespace = "default"
         """Names of objects in this namespace are told without it."""
+        self.cut_off: Final = asyncio.Event()
+        """Set when nobody reads any more."""
 
     # --- what happens
 
@@ -68,6 +71,7 @@ class LiveView(SandboxObserver):
         self._sandbox = sandbox
         self.entry("Kubernetes v1.37.1 in one process: API server, scheduler, controllers", bold=True)
         self.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
+        sandbox.informers.listen(DEVICE_CLASSES, self._class_changed)
         sandbox.informers.listen(RESOURCE_SLICES, self._slice_changed)
         sandbox.informers.listen(RESOURCE_CLAIMS, self._claim_changed)
         sandbox.informers.listen(PODS, self._pod_changed)
@@ -79,10 +83,10 @@ class LiveView(SandboxObserver):
         if refusal is not None:
             if self._refusals.get(uid) != refusal.message:
                 self._refusals[uid] = refusal.message
-                self.entry(f"scheduler: Pod {self._name(shown(pod))} has to wait", fg="yellow")
+                self.entry(f"scheduler: Pod {self.name(shown(pod))} has to wait", fg="yellow")
                 self.detail(refusal.message)
         elif placement is not None:
-            self.entry(f"scheduler: Pod {self._name(shown(pod))} goes to {placement.node}", fg="cyan")
+            self.entry(f"scheduler: Pod {self.name(shown(pod))} goes to {placement.node}", fg="cyan")
             for claim, choice in decision.choices:
                 name = claim["metadata"].get("name") or "of its extended resources"
                 self.detail(f"ResourceClaim {name}, request {choice.request}: {choice}")
@@ -108,6 +112,11 @@ class LiveView(SandboxObserver):
                 self._container_ended(activity)
             case _:
                 pass
+
+    def waiting(self, calls: Sequence[str]) -> None:
+        """The driver has published nothing for a while."""
+        self.entry("the driver publishes nothing yet", fg="yellow")
+        self.details(calls)
 
     def ending(self, calls: Sequence[str]) -> None:
         """Tell nothing more but what is waited for: what happens from now on is that the cluster ends."""
@@ -152,23 +161,31 @@ class LiveView(SandboxObserver):
         else:
             self.details(device_table(devices))
 
+    def _class_changed(self, change: Change) -> None:
+        spec, before = change.object["spec"], change.previous["spec"] if change.previous else None
+        if change.type == "DELETED" or spec == before:
+            return
+        verb = "selects" if before is None else "now selects"
+        self.entry(f"DeviceClass {change.object['metadata']['name']} {verb}", fg="cyan")
+        self.details([_one_line(selector) for selector in spec.get("selectors", [])] or ["all devices"])
+
     def _claim_changed(self, change: Change) -> None:
         if change.type != "ADDED":
             return
         claim = change.object
         made = " (made from a template)" if "generateName" in claim["metadata"] else ""
-        self.entry(f"ResourceClaim {self._name(shown(claim))}{made} asks for devices", fg="cyan")
+        self.entry(f"ResourceClaim {self.name(shown(claim))}{made} asks for devices", fg="cyan")
         for request in claim["spec"].get("devices", {}).get("requests", []):
             for part in [request["exactly"]] if "exactly" in request else request.get("firstAvailable", []):
                 name = request["name"] if "exactly" in request else f"{request['name']}/{part['name']}"
                 wanted = "all devices" if part.get("allocationMode") == "All" else _wanted(part.get("count", 1))
                 self.detail(f"request {name}: {wanted} of class {part['deviceClassName']}")
                 for selector in part.get("selectors", []):
-                    self.detail(f"  {' '.join(selector['cel']['expression'].split())}")
+                    self.detail(f"  {_one_line(selector)}")
 
     def _pod_changed(self, change: Change) -> None:
         pod, previous = change.object, change.previous
-        name = f"Pod {self._name(shown(pod))}"
+        name = f"Pod {self.name(shown(pod))}"
         if change.type == "ADDED":
             self.entry(f"{name} is created")
         elif change.type == "DELETED":
@@ -225,14 +242,14 @@ class LiveView(SandboxObserver):
         config, status = activity.config, activity.status
         self._printed.setdefault(status.id, 0)
         if status.exit is not None and status.exit.reason == START_ERROR:
-            self.entry(f"Pod {self._name(str(config.pod))}, container {config.name} cannot start", fg="red")
+            self.entry(f"Pod {self.name(str(config.pod))}, container {config.name} cannot start", fg="red")
             self.detail(status.exit.message)
             return
         edits = config.edits
         gets = (
             "gets from its claims:" if edits.env or edits.mounts or edits.device_nodes else "gets nothing from claims"
         )
-        self.entry(f"Pod {self._name(str(config.pod))}, container {config.name} has started and {gets}", fg="cyan")
+        self.entry(f"Pod {self.name(str(config.pod))}, container {config.name} has started and {gets}", fg="cyan")
         for variable in edits.env:
             self.detail(click.style(variable, fg="green") if self._coloured else variable)
         for mount in edits.mounts:
@@ -244,7 +261,7 @@ class LiveView(SandboxObserver):
         self.flush()
         pod, status = activity.pod, activity.status
         code = status.exit.code if status.exit else 0
-        who = f"Pod {self._name(str(pod))}, container {status.name}"
+        who = f"Pod {self.name(str(pod))}, container {status.name}"
         known = self._sandbox.informers.objects(PODS).get((pod.namespace, pod.name)) if self._sandbox else None
         if known is None or "deletionTimestamp" in known["metadata"]:
             self.entry(f"{who} was stopped")
@@ -266,7 +283,7 @@ class LiveView(SandboxObserver):
         self._printed[key] = report.dropped_lines + len(lines)
         told = [line for line in new if line not in known]
         if told:
-            self.entry(f"Pod {self._name(str(report.config.pod))}, container {report.config.name} says", fg="cyan")
+            self.entry(f"Pod {self.name(str(report.config.pod))}, container {report.config.name} says", fg="cyan")
             for line in told:
                 self.detail(f"| {line}")
 
@@ -274,11 +291,12 @@ class LiveView(SandboxObserver):
         node = next((item for item in self._sandbox.nodes if item.name == name), None) if self._sandbox else None
         return node.cdi_specs() if node else {}
 
-    def _name(self, name: str) -> str:
+    def name(self, name: str) -> str:
+        """``namespace/name`` as it is told."""
         return name.removeprefix(f"{self.namespace}/")
 
     def _names(self, claims: Iterable[ClaimReference]) -> str:
-        return ", ".join(self._name(str(claim)) for claim in claims)
+        return ", ".join(self.name(str(claim)) for claim in claims)
 
     # --- lines
 
@@ -302,12 +320,21 @@ class LiveView(SandboxObserver):
             self.detail(line)
 
     def _line(self, text: str) -> None:
-        if not self._closed:
+        if self._closed:
+            return
+        try:
             print(text, file=self._stream, flush=True)
+        except BrokenPipeError:
+            self._closed = True
+            self.cut_off.set()
 
 
 def _count(items: list[Any], noun: str) -> str:
     return f"{len(items) or 'no'} {noun}{'' if len(items) == 1 else 's'}"
+
+
+def _one_line(selector: Mapping[str, Any]) -> str:
+    return " ".join(selector["cel"]["expression"].split())
 
 
 def _wanted(count: int) -> str:

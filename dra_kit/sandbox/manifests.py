@@ -10,16 +10,7 @@ from typing import Any
 import yaml
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.resources import (
-    DEVICE_CLASSES,
-    PODS,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    Resource,
-)
-
-KINDS = {resource.kind: resource for resource in (PODS, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_CLASSES)}
-"""The kinds that a story may use, by kind."""
+from dra_kit.lint.manifests import is_meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +19,16 @@ class Manifest:
 
     Attributes:
         file: the file's name.
-        resource: what it is.
-        body: the object; without namespace when it is namespaced.
+        body: the object, without namespace.
     """
 
     file: str
-    resource: Resource
     body: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """``kind``."""
+        return str(self.body.get("kind"))
 
     @property
     def name(self) -> str:
@@ -42,7 +36,7 @@ class Manifest:
         return str(self.body["metadata"]["name"])
 
     def __str__(self) -> str:
-        return f"{self.resource.kind}/{self.name}"
+        return f"{self.kind}/{self.name}"
 
 
 def load_manifests(path: Path) -> tuple[Manifest, ...]:
@@ -67,8 +61,12 @@ def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, .
     return tuple(_manifest(name, where, document) for where, document in _documents(source, name))
 
 
-def read_documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def read_documents(path: Path, *, chosen: bool = True) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The objects of a YAML or JSON file, of any kind, each with the words that name its place.
+
+    Args:
+        path: of the file.
+        chosen: whether it was named, and not just found in a folder: everything in it must be an object then.
 
     Raises:
         ConfigurationError: naming the file, the document and what is wrong with it.
@@ -79,17 +77,19 @@ def read_documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise ConfigurationError(f"manifest {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"manifest {path} is no YAML: {error}") from None
-    return _documents(text, str(path))
+    return _documents(text, str(path), chosen=chosen)
 
 
-def _documents(source: str | Iterable[Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _documents(
+    source: str | Iterable[Any], name: str, *, chosen: bool = True
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         documents = list(yaml.safe_load_all(source) if isinstance(source, str) else source)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"manifest {name} is no YAML: {' '.join(str(error).split())}") from None
     for number, document in enumerate(documents, start=1):
         where = f"manifest {name}, document {number}"
-        if document is None:
+        if document is None or (not chosen and not is_meant(document)):
             continue
         if not isinstance(document, dict):
             raise ConfigurationError(f"{where} is no object; it must have apiVersion, kind and metadata")
@@ -102,18 +102,15 @@ def _documents(source: str | Iterable[Any], name: str) -> Iterator[tuple[str, Ma
 
 
 def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
-    resource = KINDS.get(str(document.get("kind")))
-    if resource is None or document.get("apiVersion") != resource.api_version:
-        known = ", ".join(f"{item.kind} ({item.api_version})" for item in KINDS.values())
-        raise ConfigurationError(
-            f"{where} is of kind {document.get('kind')} ({document.get('apiVersion')}); use one of {known}"
-        )
+    for name in ("apiVersion", "kind"):
+        if not isinstance(document.get(name), str) or not document[name]:
+            raise ConfigurationError(f"{where} has no {name}, which must be a text")
     metadata = document["metadata"]
     if not isinstance(metadata.get("name"), str):
-        raise ConfigurationError(f"{where} ({resource.kind}) has no metadata.name")
+        raise ConfigurationError(f"{where} ({document['kind']}) has no metadata.name")
     if metadata.get("namespace"):
         raise ConfigurationError(
-            f"{where} ({resource.kind}/{metadata['name']}) sets metadata.namespace; leave it out, each run of a "
+            f"{where} ({document['kind']}/{metadata['name']}) sets metadata.namespace; leave it out, each run of a "
             "story has a namespace of its own"
         )
-    return Manifest(file, resource, document)
+    return Manifest(file, document)

@@ -58,6 +58,7 @@ class SandboxNode:
         self._stack = AsyncExitStack()
         self._settings: NodeSettings | None = None
         self._role: RoleThread | None = None
+        self._agent: Agent | None = None
         self._driver = ""
         self._own_directories: dict[str, Path] = {}
 
@@ -99,7 +100,8 @@ class SandboxNode:
         self._own_directories = {name: path for name, path in _directories(author) if _is_vacant(path)}
 
         async def run() -> int:
-            return await Agent(driver, settings, await load_credentials(kubeconfig)).run()
+            self._agent = Agent(driver, settings, await load_credentials(kubeconfig))
+            return await self._agent.run()
 
         self._role = RoleThread(f"node role on {self.name}", run)
         self._role.start()
@@ -114,6 +116,10 @@ class SandboxNode:
     def calls(self) -> Sequence[str]:
         """The calls of the driver's code that have not returned."""
         return self._role.calls() if self._role else ()
+
+    def hanging(self, patience: float) -> Sequence[str]:
+        """Those that have not returned for so many seconds, and ``discover`` when it has not yielded for as long."""
+        return self._agent.hanging(patience) if self._agent else ()
 
     def serves(self) -> bool:
         """Whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""

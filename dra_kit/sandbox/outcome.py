@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_kit.kubelet.pods import containers
@@ -15,7 +15,8 @@ class Outcome:
 
     Attributes:
         settled: nothing more is waited for.
-        failures: what is not as it should be, a line for each pod; none when all is well.
+        failures: what is not as it should be, a text for each pod, with causes on lines of their own; none when all
+            is well.
     """
 
     settled: bool
@@ -27,7 +28,9 @@ class Outcome:
         return self.settled and not self.failures
 
 
-def judge(pods: Sequence[Object], problems: Mapping[str, str]) -> Outcome:
+def judge(
+    pods: Sequence[Object], problems: Mapping[str, str], causes: Mapping[str, Sequence[str]] | None = None
+) -> Outcome:
     """How pods stand.
 
     A pod must end with 0; one that lasts, because a container of it has no command or is always started again, must
@@ -36,13 +39,15 @@ def judge(pods: Sequence[Object], problems: Mapping[str, str]) -> Outcome:
     Args:
         pods: to look at.
         problems: what stands in the way of a pod, by its UID.
+        causes: what is behind it, a sentence each, by UID.
     """
+    causes = causes or {}
     waiting = [pod for pod in pods if not (_is_ready(pod) if lasts(pod) else is_terminal(pod))]
     failed = [pod for pod in pods if pod.get("status", {}).get("phase") == "Failed"]
     bad = [pod for pod in pods if pod in waiting or pod in failed]
-    return Outcome(
-        settled=not waiting, failures=tuple(_reason(pod, problems.get(pod["metadata"]["uid"], "")) for pod in bad)
-    )
+    uids = [pod["metadata"]["uid"] for pod in bad]
+    reasons = [list(filter(None, dict.fromkeys((problems.get(uid, ""), *causes.get(uid, ()))))) for uid in uids]
+    return Outcome(not waiting, tuple(_reason(pod, *why) for pod, why in zip(bad, reasons, strict=True)))
 
 
 def lasts(pod: Object) -> bool:
@@ -59,20 +64,34 @@ def _is_ready(pod: Object) -> bool:
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
-def _reason(pod: Object, problem: str) -> str:
+def status_problem(pod: Object) -> str:
+    """What the pod's status says is wrong with it and with its containers; empty for nothing."""
     status = pod.get("status", {})
-    phase = status.get("phase", "Pending")
-    ends = [(item["name"], item.get("state", {}).get("terminated", {})) for item in status.get("containerStatuses", [])]
-    codes = [
-        f"container {name} ended with exit code {end['exitCode']}: {end.get('message', '')}".rstrip(": ")
-        for name, end in ends
-        if end.get("exitCode")
-    ]
+    told = [f"{status['reason']}: {status.get('message', '')}".rstrip(": ")] if status.get("reason") else []
+    for field, noun in (("initContainerStatuses", "init container"), ("containerStatuses", "container")):
+        for item in status.get(field, []):
+            told += [f"{noun} {item['name']} {text}" for text in _container_problem(item)]
+    return "; ".join(told)
+
+
+def _container_problem(status: Object) -> Iterator[str]:
+    state = status.get("state", {})
+    waiting = state.get("waiting", {})
+    # one that has to wait for its restart, or was restarted in vain
+    end = state.get("terminated") or (not status.get("ready") and status.get("lastState", {}).get("terminated")) or {}
+    if end.get("exitCode"):
+        restarts = status.get("restartCount", 0)
+        times = f", after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
+        yield f"ended with exit code {end['exitCode']}{times}: {end.get('message', '')}".rstrip(": ")
+    if waiting.get("message"):
+        yield f"waits: {waiting.get('reason', '')}: {waiting['message']}"
+
+
+def _reason(pod: Object, problem: str = "", *causes: str) -> str:
+    phase = pod.get("status", {}).get("phase", "Pending")
     text = f"Pod {shown(pod)} is {phase}"
-    if codes:
-        return f"{text}: {'; '.join(codes)}"
-    if phase == "Failed":
-        return f"{text}: {status.get('reason', '')} {status.get('message', '')}".rstrip(" :")
+    if told := status_problem(pod):
+        return f"{text}: {told}"
     if problem:
-        return f"{text}: {problem}"
+        return "\n  ".join((f"{text}: {problem}", *causes))
     return f"{text} and not ready" if phase == "Running" else text

@@ -45,6 +45,17 @@ def is_reserved_for(claim: Object, pod: Object) -> bool:
     return any(item.get("uid") == pod["metadata"]["uid"] for item in consumers)
 
 
+def held(obj: Object) -> str:
+    """What keeps a deleted object, as words to follow its name; empty for nothing that is known."""
+    finalizers = obj["metadata"].get("finalizers", []) if "deletionTimestamp" in obj["metadata"] else []
+    return f" (waits for whoever removes the finalizer {', '.join(finalizers)})" if finalizers else ""
+
+
 def timestamp(moment: dt.datetime | None = None) -> str:
     """A time (default: now) as ``metav1.Time`` has it: RFC 3339, whole seconds, UTC."""
     return (moment or dt.datetime.now(dt.UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds_since(text: str) -> float:
+    """How long ago a time was, as ``metav1.Time`` has it."""
+    return (dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(text)).total_seconds()

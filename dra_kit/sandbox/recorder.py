@@ -10,6 +10,7 @@ from dra_kit.kube.resources import PODS
 from dra_kit.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted, PluginCalled
 from dra_kit.kubelet.claims import PREPARE
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
+from dra_kit.sandbox.outcome import status_problem
 from dra_kit.sandbox.pods import Object, key_of
 from dra_kit.sandbox.report import pod_report
 from dra_kit.sandbox.scheduler.decision import Decision
@@ -31,6 +32,10 @@ class PodRecorder(SandboxObserver):
     def problems(self) -> Mapping[str, str]:
         """What stands in the way of a pod, by its UID, in the words of scheduler, kubelet or runtime."""
         return self._problems
+
+    def explained(self, uid: str, cause: str) -> None:
+        """Why a pod waits that neither scheduler nor kubelet has said anything of."""
+        self._problems.setdefault(uid, cause)
 
     def reports(self) -> list[dict[str, Any]]:
         """The report of every pod that ever was, in the order they came."""
@@ -77,4 +82,5 @@ class PodRecorder(SandboxObserver):
 
     def _report(self, pod: Object) -> dict[str, Any]:
         containers = self._sandbox.reports(*key_of(pod)) if self._sandbox else []
-        return pod_report(pod, containers, self._problems.get(pod["metadata"]["uid"], ""))
+        problem = self._problems.get(pod["metadata"]["uid"], "") or status_problem(pod)
+        return pod_report(pod, containers, problem)

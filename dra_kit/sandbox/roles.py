@@ -76,18 +76,32 @@ class RoleThread:
 
     def _work(self) -> None:
         try:
-            code = asyncio.run(self._main())
-            if code:
-                self.failure = self.failure or f"exit code {code}"
+            code = self._run_loop()
+            if code or not self._stopping:
+                self.failure = f"exit code {code}"
         except asyncio.CancelledError:
             pass
         except DraKitError as error:
             self.failure = f"{error} [{error.code}]"
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: a task that the driver's code started may raise anything
             logger.exception("%s failed", self.name)
             self.failure = f"{type(error).__name__}: {error}"
         finally:
             self._ended.set()
+
+    def _run_loop(self) -> int:
+        with asyncio.Runner() as runner:
+            try:
+                return runner.run(self._main())
+            except (SystemExit, KeyboardInterrupt):
+                # of a task that the driver's code started; a gRPC server that is not stopped in order may crash Python
+                runner.run(self._drain())
+                raise
+
+    async def _drain(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def _main(self) -> int:
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -13,14 +14,17 @@ from typing import Any, Final
 
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.facts import Facts
 from dra_kit.sandbox.live import LiveView
 from dra_kit.sandbox.objects import AppliedObject, apply
 from dra_kit.sandbox.outcome import Outcome, judge
+from dra_kit.sandbox.pods import Object, held, key_of, shown
 from dra_kit.sandbox.recorder import PodRecorder
 from dra_kit.sandbox.report import api_writes, run_report
+from dra_kit.sandbox.slow_calls import PATIENCE
 from dra_kit.sandbox.story import Step, Story
 from dra_kit.sandbox.story_run import run_story
 
@@ -28,7 +32,7 @@ _POLL: Final = 0.05
 _CLEAN_SECONDS: Final = 60.0
 _DEVICE_SECONDS: Final = 3.0
 # kinds that other controllers make pods of, which are not here
-_MAKERS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "Job", "CronJob"})
+_MAKERS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,7 @@ class Session:
         task: what to do in it.
         view: tells what happens.
         ready: called once the driver has published its devices and the files are applied.
+        explain: tells what stands in the way of pods without a node, a sentence each, by UID.
     """
 
     def __init__(
@@ -69,12 +74,14 @@ class Session:
         view: LiveView,
         *,
         ready: Callable[[Sandbox], None] = lambda _: None,
+        explain: Callable[[Sandbox, Sequence[Object]], Awaitable[Mapping[str, Sequence[str]]]] | None = None,
     ) -> None:
         self._driver = driver
         self._settings = settings
         self._task = task
         self._view = view
         self._ready = ready
+        self._explain = explain
         self._recorder = PodRecorder()
         self._failures: list[str] = []
         self._leftovers: list[str] = []
@@ -94,8 +101,7 @@ class Session:
 
         Raises:
             SandboxError: cluster or driver do not come up.
-            ConfigurationError: a file is wrong.
-            KubeError: an object was refused.
+            ConfigurationError: a file is wrong, or an object of it was refused.
         """
         begin = time.monotonic()
         sandbox = Sandbox(self._driver, self._settings, observers=(self._view, self._recorder))
@@ -138,16 +144,27 @@ class Session:
     async def _files(self, sandbox: Sandbox) -> None:
         before = set(await sandbox.node_state())
         applied = await apply(sandbox.client, self._task.files)
+        if not applied:
+            names = ", ".join(map(str, self._task.files))
+            raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
         for item in applied:
             if item.resource.kind in _MAKERS:
                 self._view.entry(
                     f"{item.resource.kind} {item.name} is stored, but nothing makes pods of it here", fg="yellow"
                 )
         self._ready(sandbox)
-        outcome = await self._follow(sandbox, applied)
+        pods = await self._follow(sandbox, applied)
         self._view.flush()
-        self._tell(outcome)
+        stuck = [pod for pod in pods if not pod["spec"].get("nodeName")]
+        causes = await self._causes(sandbox, stuck)
+        if pods:
+            self._tell(judge(pods, self._recorder.problems, causes))
+        else:
+            made = ", ".join(f"{item.resource.kind} {item.name}" for item in applied)
+            self._view.entry(f"there is no pod to follow; made was {made}", bold=True)
         if self._task.keep:
+            for pod in stuck:
+                self._view.detail(self._explain_command(pod, sandbox.kubeconfig))
             await self._last(sandbox)
         await self._clean_up(sandbox, applied, before)
 
@@ -158,9 +175,10 @@ class Session:
         self.lasting = True
         await asyncio.get_running_loop().create_future()
 
-    async def _follow(self, sandbox: Sandbox, applied: Sequence[AppliedObject]) -> Outcome:
-        """Wait until the pods did what they were to do, or the time is over."""
-        end = time.monotonic() + self._task.timeout
+    async def _follow(self, sandbox: Sandbox, applied: Sequence[AppliedObject]) -> Sequence[Object]:
+        """Wait until the pods did what they were to do, or the time is over; the pods."""
+        begin = time.monotonic()
+        end, patient = begin + self._task.timeout, begin + PATIENCE
         uids = {item.object["metadata"]["uid"] for item in applied if item.resource.kind == PODS.kind}
         while True:
             known = sandbox.informers.objects(PODS).values()
@@ -168,8 +186,31 @@ class Session:
             outcome = judge(pods, self._recorder.problems)
             complete = len(pods) == len(uids)
             if (outcome.settled and complete) or time.monotonic() > end:
-                return outcome
+                return pods
+            if time.monotonic() > patient:
+                patient = end
+                await self._tell_silent(sandbox, pods)
             await asyncio.sleep(_POLL)
+
+    async def _tell_silent(self, sandbox: Sandbox, pods: Sequence[Object]) -> None:
+        """Pods that the scheduler does not look at, because a claim is missing; nobody else tells of them."""
+        silent = [
+            pod
+            for pod in pods
+            if not pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self._recorder.problems
+        ]
+        for uid, lines in (await self._causes(sandbox, silent)).items():
+            pod = next(pod for pod in silent if pod["metadata"]["uid"] == uid)
+            self._view.entry(f"Pod {self._view.name(shown(pod))} has to wait", fg="yellow")
+            self._view.details(lines)
+
+    async def _causes(self, sandbox: Sandbox, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
+        if self._explain is None or not pods:
+            return {}
+        causes = {uid: lines for uid, lines in (await self._explain(sandbox, pods)).items() if lines}
+        for uid, lines in causes.items():
+            self._recorder.explained(uid, lines[0])
+        return causes
 
     def _tell(self, outcome: Outcome) -> None:
         if outcome.passed:
@@ -177,37 +218,44 @@ class Session:
             return
         late = "" if outcome.settled else f" within {self._task.timeout:g} s"
         self._view.entry(f"not every pod did what it was to do{late}", bold=True, fg="red")
-        self._view.details(outcome.failures)
+        self._view.details(line for text in outcome.failures for line in text.splitlines())
         self._failures += outcome.failures
+
+    def _explain_command(self, pod: Object, kubeconfig: Path) -> str:
+        namespace, name = key_of(pod)
+        alpha = ["--alpha"] if self._settings.gates == FeatureGates.alpha() else []
+        words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", str(kubeconfig.absolute()), *alpha]
+        return shlex.join(words)
 
     async def _clean_up(self, sandbox: Sandbox, applied: Sequence[AppliedObject], before: set[str]) -> None:
         """Delete what was applied, pods first, and look whether anything remains of it."""
         pods = [item for item in applied if item.resource.kind == PODS.kind]
         others = [item for item in applied if item.resource.kind != PODS.kind]
-        await self._delete(sandbox, pods)
-        await self._delete(sandbox, list(reversed(others)))
+        uids = {item.object["metadata"]["uid"] for item in pods}
         end = time.monotonic() + _CLEAN_SECONDS
-        while True:
-            self._leftovers = await _leftovers(sandbox, before)
-            if not self._leftovers or time.monotonic() > end:
-                break
-            await asyncio.sleep(_POLL)
+
+        async def remaining_pods() -> list[str]:
+            known = sandbox.informers.objects(PODS).values()
+            return [f"Pod {shown(pod)}{held(pod)}" for pod in known if pod["metadata"]["uid"] in uids]
+
+        await _delete(sandbox, pods)
+        remaining = await self._settle(remaining_pods, end)
+        await _delete(sandbox, list(reversed(others)))
+        remaining += await self._settle(lambda: _leftovers(sandbox, before), end)
+        self._leftovers = remaining
         _tell_leftovers(self._view, self._leftovers)
         self._failures += [f"left over: {text}" for text in self._leftovers]
 
-    async def _delete(self, sandbox: Sandbox, items: Sequence[AppliedObject]) -> None:
-        for item in items:
-            try:
-                await sandbox.client.delete(item.resource, item.name, item.namespace or None)
-            except NotFound:
-                pass
-        uids = {item.object["metadata"]["uid"] for item in items if item.resource.kind == PODS.kind}
-        end = time.monotonic() + _CLEAN_SECONDS
-        pods = sandbox.informers.objects(PODS)
-        while True:
-            if time.monotonic() > end or not any(pod["metadata"]["uid"] in uids for pod in pods.values()):
-                return
+    async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
+        """Wait until nothing remains, and tell what is waited for; what remains in the end."""
+        patient = time.monotonic() + PATIENCE
+        while (found := await remaining()) and time.monotonic() < end:
+            if time.monotonic() > patient:
+                patient = end
+                self._view.entry(f"waiting up to {_CLEAN_SECONDS:.0f} s for what is deleted", fg="yellow")
+                self._view.details(found)
             await asyncio.sleep(_POLL)
+        return found
 
     # --- around it
 
@@ -295,7 +343,16 @@ def _tell_leftovers(view: LiveView, leftovers: Sequence[str]) -> None:
         view.entry("left over: no claim, no CDI file, no record of the driver, no change of hardware")
 
 
+async def _delete(sandbox: Sandbox, items: Sequence[AppliedObject]) -> None:
+    for item in items:
+        try:
+            await sandbox.client.delete(item.resource, item.name, item.namespace or None)
+        except NotFound:
+            pass
+
+
 async def _leftovers(sandbox: Sandbox, before: set[str]) -> list[str]:
     """Claims that are there still, and what the nodes keep that they did not keep before."""
-    claims = [f"ResourceClaim {'/'.join(key)}" for key in sandbox.informers.objects(RESOURCE_CLAIMS)]
+    known = sandbox.informers.objects(RESOURCE_CLAIMS).values()
+    claims = [f"ResourceClaim {shown(claim)}{held(claim)}" for claim in known]
     return [*claims, *sorted(set(await sandbox.node_state()) - before)]

@@ -8,11 +8,14 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
-from dra_kit.kube.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kube.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.sandbox.facts import Cluster, Facts, gather
 from dra_kit.sandbox.manifests import Manifest
+from dra_kit.sandbox.pods import held
+from dra_kit.sandbox.served_kinds import ServedKinds
 
 POLL_SECONDS = 0.3
 
@@ -23,6 +26,17 @@ def namespace_for(purpose: str, name: str) -> str:
     return f"{readable[:54]}-{secrets.token_hex(3)}"
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An object that was made, as what its manifest says and what it is to the server."""
+
+    manifest: Manifest
+    resource: Resource
+
+    def __str__(self) -> str:
+        return str(self.manifest)
+
+
 class Stage:
     """A namespace, and the objects made in it.
 
@@ -30,7 +44,7 @@ class Stage:
         cluster: where it is.
         namespace: its name; it must not exist yet.
         labels: of the namespace.
-        timeout: seconds that each wait may take.
+        timeout: seconds that each wait may take, and the whole of :meth:`close`.
 
     Attributes:
         namespace: its name.
@@ -41,9 +55,10 @@ class Stage:
         self, cluster: Cluster, namespace: str, *, labels: Mapping[str, str] | None = None, timeout: float = 180
     ) -> None:
         self.namespace = namespace
-        self.created: list[Manifest] = []
+        self.created: list[Made] = []
         self._cluster = cluster
         self._client = cluster.client
+        self._kinds = ServedKinds(cluster.client)
         self._labels = dict(labels or {})
         self._timeout = timeout
         self._former_files: dict[str, str] = {}
@@ -65,19 +80,21 @@ class Stage:
             raise
 
     async def create(self, manifest: Manifest) -> None:
-        """Make an object, in the namespace when it is namespaced.
+        """Make an object, in the namespace when it is namespaced; one that exists is not touched.
 
         Raises:
-            KubeError: the API server does not take it.
+            ConfigurationError: the API server has no such kind.
+            KubeError: the API server does not take it; unknown fields are refused, too.
         """
-        namespaced = manifest.resource.namespaced
-        metadata = {**manifest.body["metadata"], **({"namespace": self.namespace} if namespaced else {})}
+        resource = await self._kinds.resource(f"{manifest} of {manifest.file}", manifest.body)
+        made = Made(manifest, resource)
+        metadata = {**manifest.body["metadata"], **({"namespace": self.namespace} if resource.namespaced else {})}
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # noted first: whatever interrupts the request, the object may exist then
-        self.created.append(manifest)
+        self.created.append(made)
         async for _ in self.until_deadline():
             try:
-                await self._client.create(manifest.resource, {**manifest.body, "metadata": metadata})
+                await self._client.create(resource, {**manifest.body, "metadata": metadata}, strict=True)
             except KubeError as error:
                 problem = error
                 # the service account of a new namespace comes a moment later than the namespace
@@ -86,16 +103,16 @@ class Stage:
             else:
                 return
         if not isinstance(problem, Unavailable):
-            self.created.remove(manifest)
+            self.created.remove(made)
         raise problem
 
-    def find(self, reference: str) -> Manifest | None:
+    def find(self, reference: str) -> Made | None:
         """What was made as ``<kind>/<name>``; None when nothing was."""
         return next((item for item in self.created if str(item) == reference), None)
 
-    async def delete(self, manifest: Manifest) -> bool:
+    async def delete(self, made: Made) -> bool:
         """Delete an object and wait; True when it is gone."""
-        return await self._remove([manifest])
+        return not await self._remove([made], self._deadline())
 
     async def replace_file(self, setting: str, text: str) -> None:
         """Replace the file that the driver's setting names, until :meth:`close`."""
@@ -106,77 +123,78 @@ class Stage:
         """Look at pods and claims."""
         return await gather(self._cluster, self.namespace, pods, claims)
 
-    async def until_deadline(self) -> AsyncIterator[None]:
-        """Yields again and again, for as long as a wait may take."""
-        end = time.monotonic() + self._timeout
+    async def until_deadline(self, timeout: float | None = None) -> AsyncIterator[None]:
+        """Yields again and again, for as long as a wait may take, or for ``timeout`` seconds."""
+        end = self._deadline(timeout)
         yield
         while time.monotonic() < end:
             await asyncio.sleep(POLL_SECONDS)
             yield
 
     async def close(self) -> tuple[str, ...]:
-        """Delete everything, pods first, and tell what remains."""
-        await self._remove([item for item in self.created if item.resource is PODS])
+        """Delete everything, pods first, and tell what remains, and what holds it."""
+        end = self._deadline()
+        pods = [item for item in self.created if item.resource == PODS]
+        remaining = await self._remove(pods, end)
         for setting, text in self._former_files.items():
             await self._cluster.replace_file(setting, text)
-        own = {item.name for item in self.created if item.resource is RESOURCE_CLAIMS}
+        own = {item.manifest.name for item in self.created if item.manifest.kind == RESOURCE_CLAIMS.kind}
         # claims made from templates go by themselves once their pods are gone
-        remaining = await self._settle(lambda: self._claims(own))
-        await self._remove([item for item in reversed(self.created) if item.resource is not PODS])
-        remaining += await self._settle(lambda: self._objects(self.created))
-        remaining += await self._settle(lambda: self._claims(set()))
+        remaining += await self._settle(lambda: self._claims(own), end)
+        remaining += await self._remove([item for item in reversed(self.created) if item not in pods], end)
+        remaining += await self._settle(lambda: self._claims(set()), end)
         try:
             await self._client.delete(NAMESPACES, self.namespace)
         except NotFound:
             pass
-        remaining += await self._settle(self._namespaces)
-        remaining += await self._settle(self._node_difference)
-        remaining += await self._settle(self._slice_difference)
+        remaining += await self._settle(self._namespaces, end)
+        remaining += await self._settle(self._node_difference, end)
+        remaining += await self._settle(self._slice_difference, end)
         return tuple(dict.fromkeys(remaining))
 
-    async def _remove(self, manifests: Sequence[Manifest]) -> bool:
-        for manifest in manifests:
+    def _deadline(self, timeout: float | None = None) -> float:
+        return time.monotonic() + (self._timeout if timeout is None else timeout)
+
+    async def _remove(self, objects: Sequence[Made], end: float) -> list[str]:
+        for item in objects:
             try:
-                await self._client.delete(manifest.resource, manifest.name, self._namespace_of(manifest))
+                await self._client.delete(item.resource, item.manifest.name, self._namespace_of(item))
             except (NotFound, Conflict):  # gone, or going
                 pass
-        return not await self._settle(lambda: self._objects(manifests))
+        return await self._settle(lambda: self._objects(objects), end)
 
-    async def _settle(self, remaining: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
         """Wait until nothing remains; what does in the end."""
-        found: list[str] = []
-        async for _ in self.until_deadline():
-            found = await remaining()
-            if not found:
-                break
+        while (found := await remaining()) and time.monotonic() < end:  # noqa: ASYNC110 - a cluster sets no event
+            await asyncio.sleep(POLL_SECONDS)
         return found
 
     # --- what there is
 
-    def _namespace_of(self, manifest: Manifest) -> str | None:
-        return self.namespace if manifest.resource.namespaced else None
+    def _namespace_of(self, made: Made) -> str | None:
+        return self.namespace if made.resource.namespaced else None
 
-    async def _objects(self, manifests: Sequence[Manifest]) -> list[str]:
+    async def _objects(self, objects: Sequence[Made]) -> list[str]:
         found = []
-        for manifest in manifests:
+        for item in objects:
             try:
-                await self._client.get(manifest.resource, manifest.name, self._namespace_of(manifest))
+                stored = await self._client.get(item.resource, item.manifest.name, self._namespace_of(item))
             except NotFound:
                 continue
-            found.append(str(manifest))
+            found.append(f"{item}{held(stored)}")
         return found
 
     async def _claims(self, expected: set[str]) -> list[str]:
         claims = (await self._client.list(RESOURCE_CLAIMS, self.namespace)).items
-        names = [item["metadata"]["name"] for item in claims]
-        return [f"ResourceClaim/{name}" for name in names if name not in expected]
+        others = [item for item in claims if item["metadata"]["name"] not in expected]
+        return [f"ResourceClaim/{item['metadata']['name']}{held(item)}" for item in others]
 
     async def _namespaces(self) -> list[str]:
         try:
-            await self._client.get(NAMESPACES, self.namespace)
+            stored = await self._client.get(NAMESPACES, self.namespace)
         except NotFound:
             return []
-        return [f"Namespace/{self.namespace}"]
+        return [f"Namespace/{self.namespace}{held(stored)}"]
 
     async def _node_difference(self) -> list[str]:
         return sorted(set(await self._cluster.node_state()) - self._node_state)

@@ -40,13 +40,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.manifests import KINDS, Manifest, load_manifests
+from dra_kit.sandbox.manifests import Manifest, load_manifests
+from dra_kit.values.nearest import did_you_mean
 
 EXPECT_FILE = "expect.yaml"
 
@@ -87,8 +88,8 @@ def _value(value: object) -> object:
 
 def _object_reference(text: str) -> str:
     kind, slash, name = text.partition("/")
-    if not (slash and name and kind in KINDS):
-        msg = f"{text!r} must be <kind>/<name> with a kind of {', '.join(KINDS)}"
+    if not (kind and slash and name):
+        msg = f"{text!r} must be <kind>/<name>, such as Pod/guest"
         raise ValueError(msg)
     return text
 
@@ -246,7 +247,24 @@ def _read(path: Path) -> _StoryFile:
 
 def _problem(item: Any) -> str:
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+    if item["type"] == "extra_forbidden":
+        *path, key = item["loc"]
+        known = _keys(_StoryFile, path)
+        hint = did_you_mean(str(key), known) or ";"
+        return f"{place}: there is no key {key!r} here{hint} it may be {', '.join(known)}"
     return f"{place or 'the file'}: {item['msg'].removeprefix('Value error, ')}"
+
+
+def _keys(part: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """The keys that may stand at a place."""
+    if not path:
+        return list(part.model_fields)
+    annotation, rest = part.model_fields[str(path[0])].annotation, path[1:]
+    while not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        # of a mapping or a tuple of parts: what it holds, below a name or a number
+        annotation = next(item for item in get_args(annotation) if get_args(item) or issubclass(item, BaseModel))
+        rest = rest[1:]
+    return _keys(annotation, rest)
 
 
 def _text(path: Path) -> str:

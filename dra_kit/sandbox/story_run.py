@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dra_kit.errors import KubeError
+from dra_kit.errors import ConfigurationError, KubeError
 from dra_kit.sandbox.facts import ClaimFacts, Cluster, Facts, PodFacts
 from dra_kit.sandbox.manifests import Manifest
 from dra_kit.sandbox.stage import Stage, namespace_for
@@ -85,7 +85,7 @@ async def run_story(
         story: to run.
         cluster: to run it in; the driver and its DeviceClasses are there already.
         observer: is told what happens.
-        timeout: seconds for each step, and for each part of the clean-up.
+        timeout: seconds for each step, and for the clean-up.
     """
     return await _Run(story, cluster, observer, timeout).run()
 
@@ -166,12 +166,12 @@ class _Run:
     async def _create(self, manifest: Manifest) -> None:
         try:
             await self.stage.create(manifest)
-        except KubeError as error:
+        except (ConfigurationError, KubeError) as error:
             raise _Refused(f"{manifest} of {manifest.file}", "the API server takes it", str(error)) from None
 
     async def _delete(self, reference: str) -> None:
-        manifest = self.stage.find(reference)
-        if manifest is None:
+        made = self.stage.find(reference)
+        if made is None:
             raise _Refused(reference, "a step before created it", "none did")
-        if not await self.stage.delete(manifest):
+        if not await self.stage.delete(made):
             raise _Refused(reference, "is gone after it was deleted", "it is still there")

@@ -8,8 +8,12 @@ from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
+from dra_kit.errors import DraKitError, InternalError
+
 R = TypeVar("R")
 C = TypeVar("C")
+
+__tracebackhide__ = True  # pytest shows the test's own line instead
 
 
 class Background:
@@ -30,10 +34,17 @@ class Background:
         self._loop.close()
 
     def call(self, work: Coroutine[Any, Any, R]) -> R:
-        """Run a coroutine there, and give its result or raise its error here; an interrupt here cancels it there."""
+        """Run a coroutine there, and give its result or raise its error here; an interrupt here cancels it there.
+
+        An error that says it all is raised as if it arose here: how it came about there helps nobody.
+        """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except InternalError:
+            raise
+        except (DraKitError, AssertionError) as error:
+            raise error.with_traceback(None) from None
         except BaseException:
             future.cancel()
             raise

@@ -11,7 +11,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.driver import Driver
+from dra_kit.author.model import shown
+from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError
+from dra_kit.process.logging import quiet_libraries
 from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -21,6 +24,9 @@ from dra_kit.sandbox.objects import apply
 from dra_kit.testing.background import Background
 from dra_kit.testing.harness import Harness, staged
 from dra_kit.testing.real import real_cluster
+from dra_kit.values.nearest import did_you_mean
+
+__tracebackhide__ = True  # pytest shows the test's own line instead
 
 
 @dataclass(frozen=True)
@@ -86,9 +92,11 @@ def sandbox(
         ConfigurationError: a setting is wrong.
         SandboxError: the driver does not come up.
     """
-    drivers = tuple(load_drivers(target, nodes))
-    values = {**project_settings(target, drivers[0]), **(settings or {})}
-    driver = SandboxDriver(drivers, lambda placed: _settings(drivers[0], placed), device_classes(target), values)
+    try:
+        driver = _driver(target, nodes, settings or {})
+    except ConfigurationError as error:
+        raise error.with_traceback(None) from None  # it tells the author's line
+    quiet_libraries()
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
     wished = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
     with Background() as background, background.entered(Sandbox(driver, wished)) as cluster:
@@ -114,11 +122,27 @@ def deployed(target: str = ".", *, kubeconfig: Path | None = None, timeout: floa
         yield TestBed(cluster, background, timeout)
 
 
+def _driver(target: str, nodes: int, settings: Mapping[str, object]) -> SandboxDriver:
+    drivers = tuple(load_drivers(target, nodes))
+    known = drivers[0].settings.model_fields if drivers[0].settings else {}
+    for name in settings:
+        if name not in known:
+            raise ConfigurationError(
+                f"driver {drivers[0].name} has no setting {name!r}{did_you_mean(name, known) or ';'} its settings: "
+                f"{', '.join(known) or 'none'}"
+            )
+    values = {**project_settings(target, drivers[0]), **settings}
+    return SandboxDriver(drivers, lambda placed: _settings(drivers[0], placed), device_classes(target), values)
+
+
 def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseModel | None:
     if driver.settings is None:
         return None
     try:
         return driver.settings.model_validate(dict(given), by_name=True, by_alias=False)
     except ValidationError as error:
-        texts = (f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False))
+        texts = (
+            f"{'.'.join(map(str, item['loc']))}: {rule(item['msg'])}, not {shown(item['input'])}"
+            for item in error.errors(include_url=False)
+        )
         raise ConfigurationError(f"settings of driver {driver.name}: {'; '.join(texts)}") from None

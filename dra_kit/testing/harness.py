@@ -7,14 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from dra_kit.errors import ConfigurationError
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.sandbox.facts import Cluster, PodFacts
 from dra_kit.sandbox.manifests import Manifest, load_manifests, parse_manifests
 from dra_kit.sandbox.stage import Stage, namespace_for
 from dra_kit.testing.background import Background
+from dra_kit.testing.named import named
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 _ENDED = {"Succeeded", "Failed"}
+
+__tracebackhide__ = True  # pytest shows the test's own line instead
 
 
 class Harness:
@@ -50,7 +54,11 @@ class Harness:
             ConfigurationError: a manifest cannot be read.
         """
         for given in manifests:
-            for manifest in self._manifests(given):
+            try:
+                parsed = self._manifests(given)
+            except ConfigurationError as error:
+                raise error.with_traceback(None) from None
+            for manifest in parsed:
                 self._background.call(self._stage.create(manifest))
 
     def delete(self, reference: str) -> None:
@@ -64,23 +72,26 @@ class Harness:
         """
         manifest = self._stage.find(reference)
         if manifest is None:
-            made = ", ".join(map(str, self._stage.created)) or "nothing"
-            raise AssertionError(f"{reference} was not applied; applied was {made}")
+            raise AssertionError(f"{reference} was not applied; {self._applied()}")
         if not self._background.call(self._stage.delete(manifest)):
             raise AssertionError(f"{reference} was deleted and is still there")
 
-    def wait(self, pod: str, *, phase: Phase | None = None, message: str = "") -> PodFacts:
+    def wait(
+        self, pod: str, *, phase: Phase | None = None, message: str = "", timeout: float | None = None
+    ) -> PodFacts:
         """Wait for a pod, and look at it and at its containers.
 
         Args:
             pod: its name.
             phase: wait for this phase; without it, and without a message, until the pod runs or has ended.
             message: wait until one of the pod's events or conditions contains this text.
+            timeout: seconds that this may take; without it those of the test bed.
 
         Raises:
-            AssertionError: it did not come to that; the text has the pod's events and conditions.
+            AssertionError: it did not come to that; the text has the pod's events and conditions. There is no waiting
+                for a pod that does not exist.
         """
-        return self._background.call(self._wait(pod, phase, message))
+        return named(self._background.call(self._wait(pod, phase, message, timeout)), pod)
 
     def claim(self, name: str) -> dict[str, Any]:
         """A ResourceClaim as it is in the API.
@@ -91,7 +102,15 @@ class Harness:
         return self._background.call(self.cluster.client.get(RESOURCE_CLAIMS, name, self.namespace))
 
     def replace_file(self, setting: str, text: str) -> None:
-        """Replace the file that a setting of the driver names, until the test ends."""
+        """Replace the file that a setting of the driver names, until the test ends.
+
+        Args:
+            setting: its name, which must be in ``dra_editable``: only then the driver has a copy of the file.
+            text: the new content.
+
+        Raises:
+            ConfigurationError: there is no such setting, it names no file, or the file is the project's own.
+        """
         self._background.call(self._stage.replace_file(setting, text))
 
     def _manifests(self, given: str | Path | Mapping[str, Any]) -> tuple[Manifest, ...]:
@@ -101,19 +120,22 @@ class Harness:
             return parse_manifests(given, "the text given")
         return load_manifests(self._directory / given)
 
-    async def _wait(self, name: str, phase: Phase | None, message: str) -> PodFacts:
+    def _applied(self) -> str:
+        return f"applied was {', '.join(map(str, self._stage.created)) or 'nothing'}"
+
+    async def _wait(self, name: str, phase: Phase | None, message: str, timeout: float | None) -> PodFacts:
         pod: PodFacts | None = None
-        async for _ in self._stage.until_deadline():
+        async for _ in self._stage.until_deadline(timeout):
             pod = (await self._stage.facts([name], [])).pods.get(name)
             if pod is None:
-                continue
+                break
             if _as_wished(pod, phase, message):
                 return pod
             if pod.phase in _ENDED and phase not in {None, pod.phase}:
                 break
         wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
         if pod is None:
-            raise AssertionError(f"pod {name} does not exist; it should be {wish}")
+            raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
         told = "".join(f"\n  {text}" for text in _told(pod))
         raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{told}")
 

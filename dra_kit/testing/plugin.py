@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from dra_kit.errors import DraKitError
+
 if TYPE_CHECKING:
     from dra_kit.testing.bed import TestBed
     from dra_kit.testing.harness import Harness
+
+__tracebackhide__ = True  # pytest shows the test's own line instead
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,7 +53,11 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
                 settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
                 editable=pytestconfig.getini("dra_editable"),
             )
-        with bed as value:
+        with ExitStack() as stack:
+            try:
+                value = stack.enter_context(bed)
+            except DraKitError as error:
+                raise pytest.fail.Exception(f"{error} [{error.code}]", pytrace=False) from None
             yield value
 
 

@@ -14,6 +14,8 @@ _SYNTAX: Final = re.compile(
     r"(?P<major>0|[1-9][0-9]*)\.(?P<minor>0|[1-9][0-9]*)\.(?P<patch>0|[1-9][0-9]*)"
     r"(?:-(?P<prerelease>[0-9A-Za-z.-]+))?(?:\+(?P<build>[0-9A-Za-z.-]+))?"
 )
+# Python converts a few digits more, and 20 of them are too many for Kubernetes' 64 bits
+_MAX_DIGITS: Final = 4000
 
 
 class Version:
@@ -119,6 +121,9 @@ def _parse(text: str) -> tuple[int, int, int, tuple[str, ...], tuple[str, ...]]:
     for identifier in before:
         if identifier.isdigit() and identifier[0] == "0" and identifier != "0":
             raise ValueError(f"{_shown(text)} is not a semantic version: {identifier!r} has a leading zero")
+    numbers = [major, minor, patch, *filter(str.isdigit, before)]
+    if max(map(len, numbers)) > _MAX_DIGITS:
+        raise ValueError(f"{_shown(text)} is not a semantic version: a number is out of range")
     return int(major), int(minor), int(patch), before, after
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from dra_kit.apiserver.kinds import definitions, events, inert, plain, pods, resources, workloads
+from dra_kit.apiserver.kinds import definitions, events, inert, plain, pods, resources, webhooks, workloads
 from dra_kit.apiserver.kinds.kind import Kind
 
 KINDS: Final[tuple[Kind, ...]] = (
     *plain.KINDS,
     *workloads.KINDS,
     *inert.KINDS,
+    *webhooks.KINDS,
     *pods.KINDS,
     *events.KINDS,
     *resources.KINDS,

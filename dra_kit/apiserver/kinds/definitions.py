@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from dra_kit.apiserver.kinds.columns import text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
-from dra_kit.apiserver.schema.table import CUSTOM
 from dra_kit.apiserver.selectors.fields import reader
 from dra_kit.resource.fielderror import FieldError, invalid, required
+from dra_kit.resource.schema.table import CUSTOM
 
 PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -147,9 +148,24 @@ def _created(definition: Object) -> Any:
     return definition["metadata"].get("creationTimestamp", "")
 
 
+def _versions(definition: Object) -> str:
+    """The served versions, and which is stored."""
+    served = [item for item in definition["spec"].get("versions") or () if item.get("served")]
+    return ",".join(item["name"] + ("(storage)" if item.get("storage") else "") for item in served)
+
+
+def _established(definition: Object) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(item.get("type") == "Established" and item.get("status") == "True" for item in conditions)
+
+
 KINDS: Final = (
     Kind("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition", False,
          {"v1": "apiextensions/v1.CustomResourceDefinition"}, DefinitionStrategy(), short_names=("crd", "crds"),
          categories=("api-extensions",), status=True, generation=True,
-         columns=(NAME, Column("Created At", _created, type="date"))),
+         columns=(NAME, Column("Scope", text("spec.scope")), Column("Versions", _versions),
+                  Column("Created At", _created, type="date"), Column("Group", text("spec.group"), priority=1),
+                  Column("Kind", text("spec.names.kind"), priority=1),
+                  Column("ShortNames", lambda obj: ",".join(obj["spec"]["names"].get("shortNames") or ()), priority=1),
+                  Column("Established", _established, type="boolean", priority=1))),
 )  # fmt: skip

@@ -21,23 +21,77 @@ _RENAMED: Final = {
 _OLD_NAMES: Final = {old: new for new, old in _RENAMED.items()}
 
 
+_TYPES: Final = {"Normal", "Warning"}
+_OLD: Final = ("firstTimestamp", "lastTimestamp", "count", "source")
+_FIXED: Final = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type", "eventTime",
+    "action", "related", "reportingComponent", "reportingInstance",
+)  # fmt: skip
+_LENGTH_MAX: Final = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
+_OPTIONAL: Final = {"message"}
+
+
+def _said(obj: Object, context: Context) -> list[FieldError]:
+    """The rules of both groups: where it is, or for events of the new form (with an ``eventTime``) who says what."""
+    if not obj.get("eventTime"):
+        namespace, about = obj["metadata"].get("namespace"), (obj.get("involvedObject") or {}).get("namespace", "")
+        if about == namespace or (not about and namespace == "default"):
+            return []
+        return [invalid("involvedObject.namespace", about, "does not match event.namespace")]
+    errors: list[FieldError] = []
+    path = "reportingController" if context.api_version == _NEW else "reportingComponent"
+    component = obj.get("reportingComponent", "")
+    if not component:
+        errors.append(required(path))
+    errors += [invalid(path, component, text) for text in names.label_key(component)]
+    for name, limit in _LENGTH_MAX.items():
+        value = obj.get(name) or ""
+        if not value and name not in _OPTIONAL:
+            errors.append(required(name))
+        if len(value.encode()) > limit:
+            errors.append(invalid(name, "", f"can have at most {limit} characters"))
+    return errors
+
+
+def _series(obj: Object) -> list[FieldError]:
+    series = obj.get("series")
+    if series is None:
+        return []
+    errors = [] if (series.get("count") or 0) > 1 else [invalid("series.count", "", "should be at least 2")]
+    return errors + ([] if series.get("lastObservedTime") else [required("series.lastObservedTime")])
+
+
 class EventStrategy(Strategy):
     """Translates between ``events.k8s.io/v1`` and the stored ``v1``."""
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """Where it is, and for events of the new kind (those with an ``eventTime``) who says what."""
-        errors: list[FieldError] = []
-        namespace, about = obj["metadata"].get("namespace"), (obj.get("involvedObject") or {}).get("namespace", "")
-        if about not in {"", namespace} or (not about and namespace != "default"):
-            errors.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
-        if not obj.get("eventTime"):
+        """Where it is and who says what; of what comes through events.k8s.io also the form."""
+        errors = _said(obj, context)
+        if context.api_version != _NEW:
             return errors
-        component = obj.get("reportingComponent", "")
-        if not component:
-            errors.append(required("reportingComponent"))
-        errors += [invalid("reportingComponent", component, text) for text in names.label_key(component)]
-        errors += [required(name) for name in ("reportingInstance", "action", "reason") if not obj.get(name)]
+        errors += _series(obj)
+        if not obj.get("eventTime"):
+            errors.append(required("eventTime"))
+        if obj.get("type") not in _TYPES:
+            errors.append(invalid("type", "", f"has invalid value: {obj.get('type', '')}"))
+        errors += [invalid(name, "", "needs to be unset") for name in _OLD if obj.get(name)]
+        return errors
+
+    @override
+    def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """As for a new one; through events.k8s.io nothing may change but the series."""
+        errors = _said(obj, context)
+        if context.api_version != _NEW:
+            return errors
+        errors += _series(obj)
+        errors += [
+            invalid(
+                "reportingController" if name == "reportingComponent" else name, obj.get(name), "field is immutable"
+            )
+            for name in _FIXED
+            if (obj.get(name) or None) != (old.get(name) or None)
+        ]
         return errors
 
     @override

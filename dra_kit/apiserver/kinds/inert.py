@@ -69,8 +69,6 @@ KINDS: Final = (
         Column("ParamKind", _parameter_kind), AGE), status=True, strategy=StatusStrategy()),
     _policies("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", (
         NAME, Column("PolicyName", text("spec.policyName")), Column("ParamRef", _parameters), AGE)),
-    _policies("mutatingwebhookconfigurations", "MutatingWebhookConfiguration", (
-        NAME, Column("Webhooks", lambda obj: len(obj.get("webhooks") or ()), type="integer"), AGE)),
     Kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", True, {"v1": "networking/v1.NetworkPolicy"},
          NetworkPolicyStrategy(), short_names=("netpol",), generation=True, deletion_status=True,
          columns=(NAME, Column("Pod-Selector", selector("spec.podSelector")), AGE)),

@@ -53,6 +53,7 @@ class Kind:
         unconditional_update: whether an update may come without a resource version.
         unconditional_versions: those of its versions in which it may, although it may not in the others.
         create_on_update: whether a PUT may create an object.
+        collection_deletion: whether all objects of a collection can be deleted at once.
         deletion_status: whether a deletion is answered with a Status instead of the object.
         fields: what it can be selected by, beyond name and namespace.
         own_selectors: whether it names its version when it refuses a field selector.
@@ -79,6 +80,7 @@ class Kind:
     unconditional_update: bool = True
     unconditional_versions: tuple[str, ...] = ()
     create_on_update: bool = False
+    collection_deletion: bool = True
     deletion_status: bool = False
     fields: Mapping[str, FieldReader] = field(default_factory=dict)
     own_selectors: bool = False

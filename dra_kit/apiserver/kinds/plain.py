@@ -20,6 +20,8 @@ from dra_kit.apiserver.kinds.strategy import (
 )
 from dra_kit.resource.fielderror import FieldError, forbidden, invalid, too_long
 
+_IMMORTAL: Final = {"default", "kube-public", "kube-system"}
+
 
 class NamespaceStrategy(LabelNamed):
     """A namespace carries a finalizer of its own, which goes when its contents are gone."""
@@ -40,9 +42,15 @@ class NamespaceStrategy(LabelNamed):
         _label_with_name(obj)
 
     @override
+    def kept(self, name: str) -> str:
+        """The first namespaces of a cluster, but that of the Leases of nodes."""
+        return "this namespace may not be deleted" if name in _IMMORTAL else ""
+
+    @override
     def deleting(self, obj: Object) -> Object:
-        """Its phase says so."""
-        return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
+        """Its phase says so; it has no grace."""
+        metadata = {name: value for name, value in obj["metadata"].items() if name != "deletionGracePeriodSeconds"}
+        return {**obj, "metadata": metadata, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
 
     @override
     def removable(self, obj: Object) -> bool:
@@ -214,7 +222,7 @@ _BINDING: Final = (NAME, _ROLE, AGE, _subjects("User"), _subjects("Group"), _sub
 
 KINDS: Final = (
     Kind("", "namespaces", "Namespace", False, {"v1": "core/v1.Namespace"}, NamespaceStrategy(), status=True,
-         short_names=("ns",), fields=readers("status.phase"),
+         collection_deletion=False, short_names=("ns",), fields=readers("status.phase"),
          columns=(NAME, Column("Status", text("status.phase")), AGE)),
     Kind("", "configmaps", "ConfigMap", True, {"v1": "core/v1.ConfigMap"}, ConfigMapStrategy(), short_names=("cm",),
          deletion_status=True,
@@ -238,8 +246,4 @@ KINDS: Final = (
     _rbac("clusterroles", "ClusterRole", namespaced=False, columns=(NAME, CREATED)),
     _rbac("rolebindings", "RoleBinding", namespaced=True, columns=_BINDING),
     _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False, columns=_BINDING),
-    Kind("admissionregistration.k8s.io", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False,
-         {"v1": "admissionregistration/v1.ValidatingWebhookConfiguration"}, generation=True,
-         categories=("api-extensions",), deletion_status=True,
-         columns=(NAME, Column("Webhooks", count("webhooks"), type="integer"), AGE)),
 )  # fmt: skip

@@ -7,16 +7,19 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds import pod_claims
+from dra_kit.apiserver.answers import forbidden as not_permitted
+from dra_kit.apiserver.kinds import pod_columns
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
 from dra_kit.apiserver.selectors.fields import flag
-from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required
+from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid
+from dra_kit.resource.validation.pods import validate_pod_spec, validate_pod_status
 from dra_kit.values.quantity import Quantity
 
 _LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
+_SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _MUTABLE: Final = {"activeDeadlineSeconds", "terminationGracePeriodSeconds", "tolerations", "schedulingGates"}
 
 
@@ -47,6 +50,9 @@ class PodStrategy(Strategy):
         if "spec" not in obj:
             return
         obj["spec"].setdefault("enableServiceLinks", True)
+        for volume in obj["spec"].get("volumes") or ():
+            if not any(value is not None for name, value in volume.items() if name != "name"):
+                volume["emptyDir"] = {}
         default_pull_policies(obj)
         for container in containers(obj):
             resources = container.get("resources") or {}
@@ -61,8 +67,8 @@ class PodStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
         spec["serviceAccount"] = spec["serviceAccountName"]
-        spec.setdefault("priority", 0)
-        spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
+        _require_service_account(obj, context)
+        _set_priority(obj, context)
         tolerations = spec.setdefault("tolerations", [])
         for key in _LOST_NODE:
             if not any(
@@ -99,20 +105,16 @@ class PodStrategy(Strategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """That there are named containers."""
-        errors: list[FieldError] = []
-        if not obj["spec"].get("containers"):
-            errors.append(required("spec.containers"))
-        for field in ("initContainers", "containers"):
-            for i, container in enumerate(containers(obj, field)):
-                missing = [name for name in ("name", "image") if not container.get(name)]
-                errors += [required(f"spec.{field}[{i}].{name}") for name in missing]
-        return errors + pod_claims.validate_spec(obj["spec"])
+        """Its containers and claims, and that what is gated has no node yet."""
+        errors = validate_pod_spec(obj["spec"])
+        if obj["spec"].get("schedulingGates") and obj["spec"].get("nodeName"):
+            errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+        return errors
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
         """What it says about claims."""
-        return pod_claims.validate_status(obj.get("status") or {}, obj["spec"])
+        return validate_pod_status(obj.get("status") or {}, obj["spec"])
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
@@ -120,6 +122,7 @@ class PodStrategy(Strategy):
         new_spec, old_spec = obj["spec"], old["spec"]
         if len(new_spec.get("containers") or ()) != len(old_spec["containers"]):
             return [forbidden("spec.containers", "pod updates may not add or remove containers")]
+        errors = _new_gates(new_spec, old_spec)
         if _fixed(new_spec) != _fixed(old_spec):
             detail = (
                 "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -127,8 +130,8 @@ class PodStrategy(Strategy):
                 "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was "
                 "previously negative)"
             )
-            return [forbidden("spec", detail)]
-        return []
+            errors.append(forbidden("spec", detail))
+        return errors
 
     @override
     def grace_period(self, obj: Object, requested: int | None) -> int:
@@ -140,6 +143,57 @@ class PodStrategy(Strategy):
             return max(requested, 0)
         own: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
         return own
+
+
+def _require_service_account(pod: Object, context: Context) -> None:
+    """Refuses accounts that are not there; ``default`` may be on its way in a new namespace."""
+    namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
+    if name != "default" and context.lookup("serviceaccounts", f"{namespace}/{name}") is None:
+        cause = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
+        raise not_permitted("", "pods", pod["metadata"].get("name") or "", cause)
+
+
+def _set_priority(pod: Object, context: Context) -> None:
+    """Priority and preemption policy of the pod's class; a pod may only say what its class says."""
+    spec, pod_name = pod["spec"], pod["metadata"].get("name") or ""
+    name = spec.get("priorityClassName") or ""
+    found: Object | None = {"value": 0}
+    if name:
+        stored = context.lookup("priorityclasses.scheduling.k8s.io", name)
+        found = stored or ({"value": _SYSTEM_CLASSES[name]} if name in _SYSTEM_CLASSES else None)
+    else:
+        defaults = [item for item in context.listed("priorityclasses.scheduling.k8s.io") if item.get("globalDefault")]
+        if defaults:
+            found = min(defaults, key=lambda item: item.get("value", 0))
+            spec["priorityClassName"] = found["metadata"]["name"]
+    if found is None:
+        raise not_permitted("", "pods", pod_name, f"no PriorityClass with name {name} was found")
+    computed = (
+        ("priority", "the integer value of priority", found.get("value", 0)),
+        ("preemptionPolicy", "the string value of PreemptionPolicy",
+         found.get("preemptionPolicy") or "PreemptLowerPriority"),
+    )  # fmt: skip
+    for field, what, value in computed:
+        if spec.get(field) not in {None, value}:
+            cause = (
+                f"{what} ({spec[field]}) must not be provided in pod spec; priority admission controller computed "
+                f"{value} from the given PriorityClass name"
+            )
+            raise not_permitted("", "pods", pod_name, cause)
+        spec[field] = value
+
+
+def _new_gates(new: Object, old: Object) -> list[FieldError]:
+    """Gates can only be taken away."""
+    known = {gate.get("name") for gate in old.get("schedulingGates") or ()}
+    return [
+        forbidden(
+            f"spec.schedulingGates[{i}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'",
+        )
+        for i, gate in enumerate(new.get("schedulingGates") or ())
+        if gate.get("name") not in known
+    ]
 
 
 def _fixed(spec: Object) -> Object:
@@ -205,27 +259,6 @@ class NodeStrategy(Strategy):
         return errors
 
 
-def _ready(pod: Object) -> str:
-    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    return f"{sum(1 for item in statuses if item.get('ready'))}/{len(pod['spec'].get('containers') or ())}"
-
-
-def _pod_status(pod: Object) -> str:
-    status = pod.get("status") or {}
-    if "deletionTimestamp" in pod["metadata"]:
-        return "Terminating"
-    reason = status.get("reason") or status.get("phase") or ""
-    for item in status.get("containerStatuses") or ():
-        state = item.get("state") or {}
-        for name in ("waiting", "terminated"):
-            reason = (state.get(name) or {}).get("reason") or reason
-    return str(reason)
-
-
-def _restarts(pod: Object) -> str:
-    return str(sum(item.get("restartCount", 0) for item in (pod.get("status") or {}).get("containerStatuses") or ()))
-
-
 def _or_none(path: tuple[str, ...]) -> Any:
     def read(obj: Object) -> str:
         value: Any = obj
@@ -267,11 +300,12 @@ KINDS: Final = (
          fields=readers("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
                         "status.phase", "status.podIP", "status.nominatedNodeName")
          | {"spec.hostNetwork": flag("spec.hostNetwork")},
-         columns=(NAME, Column("Ready", _ready), Column("Status", _pod_status), Column("Restarts", _restarts), AGE,
+         columns=(NAME, Column("Ready", pod_columns.ready), Column("Status", pod_columns.state),
+                  Column("Restarts", pod_columns.restarts), AGE,
                   Column("IP", _or_none(("status", "podIP")), priority=1),
                   Column("Node", _or_none(("spec", "nodeName")), priority=1),
                   Column("Nominated Node", _or_none(("status", "nominatedNodeName")), priority=1),
-                  Column("Readiness Gates", lambda _: "<none>", priority=1))),
+                  Column("Readiness Gates", pod_columns.readiness_gates, priority=1))),
     Kind("", "nodes", "Node", False, {"v1": "core/v1.Node"}, NodeStrategy(), short_names=("no",), status=True,
          deletion_status=True, fields={"spec.unschedulable": flag("spec.unschedulable")},
          managed=False,

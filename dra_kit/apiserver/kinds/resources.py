@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.claims import ClaimStrategy, TemplateStrategy
+from dra_kit.apiserver.kinds.columns import NONE, number
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.slices import SliceStrategy
 from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
 from dra_kit.apiserver.kinds.versioned import GROUP, ResourceStrategy
+from dra_kit.apiserver.tables import age
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.classes import validate_class
@@ -126,6 +130,37 @@ def _spec(*path: str) -> Any:
     return read
 
 
+def _met(request: Object, type_: str) -> Object | None:
+    """A condition of a ResourcePoolStatusRequest, if it is true."""
+    conditions = (request.get("status") or {}).get("conditions") or ()
+    return next((one for one in conditions if one.get("type") == type_ and one.get("status") == "True"), None)
+
+
+def _of_pools(value: Callable[[Object], int]) -> Callable[[Object], str]:
+    def cell(request: Object) -> str:
+        if not request.get("status") or _met(request, "Failed"):
+            return "-"
+        return str(sum(map(value, request["status"].get("pools") or ())))
+
+    return cell
+
+
+def _devices(field: str) -> Callable[[Object], str]:
+    return _of_pools(lambda pool: pool.get(field) or 0)
+
+
+_pool_errors: Final = _of_pools(lambda pool: bool(pool.get("validationError")))
+
+
+def _answered(request: Object) -> str:
+    return next((name for name in ("Failed", "Complete") if _met(request, name)), "Pending")
+
+
+def _completed(request: Object) -> str:
+    met = _met(request, "Complete")
+    return age(met.get("lastTransitionTime"), datetime.now(UTC)) if met else NONE
+
+
 # deprecated in, removed in; DeviceTaintRule is younger than its group
 _DEPRECATIONS: Final = {"v1beta1": ("1.35", "1.38"), "v1beta2": ("1.36", "1.39")}
 _TAINT_RULE_DEPRECATIONS: Final = {"v1alpha3": ("1.36", "1.39")}
@@ -162,5 +197,10 @@ KINDS: Final = (
                    Column("TimeAdded", _spec("taint", "timeAdded"), type="age"), AGE)),
     _kind("resourcepoolstatusrequests", "ResourcePoolStatusRequest", PoolStatusStrategy(), served=("v1alpha3",),
           namespaced=False, status=True, unconditional_update=False, deprecated={},
-          columns=(NAME, Column("Driver", _spec("driver")), Column("Pool", _spec("poolName")), AGE)),
+          columns=(NAME, Column("Driver", _spec("driver")),
+                   *(Column(name, _devices(field)) for name, field in (
+                       ("Total", "totalDevices"), ("Available", "availableDevices"), ("Allocated", "allocatedDevices"),
+                       ("Unavailable", "unavailableDevices"))),
+                   Column("Errors", _pool_errors), Column("Pools", number("status.poolCount"), type="integer"),
+                   Column("Status", _answered), Column("Completed", _completed))),
 )  # fmt: skip

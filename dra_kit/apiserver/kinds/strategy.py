@@ -74,6 +74,10 @@ class Strategy:
     def admit_valid(self, obj: Object, context: Context) -> None:
         """Admission plugins that look at what is valid and may raise a refusal."""
 
+    def kept(self, name: str) -> str:
+        """Why admission refuses to delete an object of this name, whether there is one or not; empty if it does not."""
+        return ""
+
     def prepare_for_create(self, obj: Object, context: Context) -> None:
         """Removes what clients may not set, such as status, and what is gated off."""
 

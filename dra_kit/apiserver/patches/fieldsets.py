@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-from dra_kit.apiserver.schema.table import LIST, MAP, Field, item_type, struct
+from dra_kit.resource.schema.table import LIST, MAP, Field, item_type, struct
 
 Path: TypeAlias = tuple[str, ...]
 FieldSet: TypeAlias = frozenset[Path]

@@ -1,10 +1,13 @@
-"""JSON patch, RFC 6902."""
+"""JSON patch, RFC 6902.
+
+Source of what differs from the RFC: gopkg.in/evanphx/json-patch.v4 4.13, as Kubernetes 1.37 uses it.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
-from typing import Any
+from typing import Any, Final
 
 
 class PatchFailed(ValueError):
@@ -15,56 +18,66 @@ class PatchInvalid(ValueError):
     """What is no patch."""
 
 
+_STRINGS: Final = ("op", "path", "from")
+
+
 def apply(document: Any, patch: Any) -> Any:
     """The patched document; the given one stays as it is.
 
+    As the API server's library does, and unlike the RFC, ``replace`` sets an entry of an object that is not there,
+    and ``copy`` copies it as null.
+
     Raises:
         PatchInvalid: it is no list of operations.
-        PatchFailed: a path does not exist, or a test fails.
+        PatchFailed: an operation is unknown, a path does not exist, or a test fails.
     """
     if not isinstance(patch, list):
         raise PatchInvalid("json: cannot unmarshal the body into a list of operations")
+    for operation in patch:
+        if not isinstance(operation, dict):
+            raise PatchInvalid("json: cannot unmarshal an operation that is no object")
+        for name in _STRINGS:
+            if not isinstance(operation.get(name, ""), str):
+                raise PatchInvalid(f"json: cannot unmarshal the {name} of an operation into a string")
     document = copy.deepcopy(document)
     for operation in patch:
-        if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
-            raise PatchInvalid("an operation has no path")
         document = _apply(document, operation)
     return document
 
 
 def _apply(document: Any, operation: dict[str, Any]) -> Any:
-    path = _parse(operation["path"])
+    path, value = _parse(operation, "path"), copy.deepcopy(operation.get("value"))
+    if operation.get("op") == "replace" and not path:
+        return value
+    parent, key = _place(document, path)
     match operation.get("op"):
         case "add":
-            return _add(document, path, copy.deepcopy(operation.get("value")))
+            _add(parent, key, value)
         case "remove":
-            _remove(document, path)
+            _remove(parent, key)
         case "replace":
-            _get(document, path)
-            if not path:
-                return copy.deepcopy(operation.get("value"))
-            _set(document, path, copy.deepcopy(operation.get("value")))
+            _get(parent, key)
+            _set(parent, key, value)
         case "test":
-            if not _same(_get(document, path), operation.get("value")):
+            if not _same(_get(parent, key), value):
                 raise PatchFailed(f"testing value {operation['path']} failed")
         case "move":
-            source = _parse(str(operation.get("from")))
-            value = _get(document, source)
-            _remove(document, source)
-            return _add(document, path, value)
+            source = _place(document, _parse(operation, "from"))
+            value = _get(*source)
+            _remove(*source)
+            _add(*_place(document, path), value)
         case "copy":
-            return _add(document, path, copy.deepcopy(_get(document, _parse(str(operation.get("from"))))))
+            _add(parent, key, copy.deepcopy(_get(*_place(document, _parse(operation, "from")))))
         case other:
-            raise PatchInvalid(f"unexpected kind of operation: {other}")
+            raise PatchFailed(f"unexpected kind of operation: {other}")
     return document
 
 
-def _parse(path: str) -> list[str]:
-    if not path:
-        return []
-    if not path.startswith("/"):
-        raise PatchFailed(f"the path {path} does not begin with a slash")
-    return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
+def _parse(operation: dict[str, Any], name: str) -> list[str]:
+    if name not in operation:
+        raise PatchFailed(f"an operation has no {name}")
+    _, *parts = operation[name].split("/")  # whatever comes before the first slash does not count
+    return [part.replace("~1", "/").replace("~0", "~") for part in parts]
 
 
 def _index(part: str, end: int) -> int:
@@ -76,48 +89,42 @@ def _index(part: str, end: int) -> int:
     return index % end if end else 0
 
 
-def _get(document: Any, path: list[str]) -> Any:
-    for part in path:
-        if isinstance(document, dict) and part in document:
-            document = document[part]
-        elif isinstance(document, list):
-            document = document[_index(part, len(document))]
-        else:
+def _place(document: Any, path: list[str]) -> tuple[Any, str]:
+    """The object or list that a path leads into, and the key in it."""
+    if not path:
+        raise PatchFailed("the whole document can only be replaced")
+    for part in path[:-1]:
+        document = _get(document, part)
+        if not isinstance(document, dict | list):
             raise PatchFailed(f"/{'/'.join(path)} does not exist")
-    return document
+    return document, path[-1]
 
 
-def _set(document: Any, path: list[str], value: Any) -> None:
-    parent = _get(document, path[:-1])
+def _get(parent: Any, key: str) -> Any:
+    return parent[_index(key, len(parent))] if isinstance(parent, list) else parent.get(key)
+
+
+def _set(parent: Any, key: str, value: Any) -> None:
     if isinstance(parent, list):
-        parent[_index(path[-1], len(parent))] = value
-    elif isinstance(parent, dict):
-        parent[path[-1]] = value
+        parent[_index(key, len(parent))] = value
     else:
-        raise PatchFailed(f"/{'/'.join(path)} does not exist")
+        parent[key] = value
 
 
-def _add(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent = _get(document, path[:-1])
+def _add(parent: Any, key: str, value: Any) -> None:
     if isinstance(parent, list):
-        index = len(parent) if path[-1] == "-" else _index(path[-1], len(parent) + 1)
-        parent.insert(index, value)
+        parent.insert(len(parent) if key == "-" else _index(key, len(parent) + 1), value)
     else:
-        _set(document, path, value)
-    return document
+        parent[key] = value
 
 
-def _remove(document: Any, path: list[str]) -> None:
-    if not path:
-        raise PatchFailed("the whole document cannot be removed")
-    _get(document, path)
-    parent = _get(document, path[:-1])
+def _remove(parent: Any, key: str) -> None:
     if isinstance(parent, list):
-        del parent[_index(path[-1], len(parent))]
+        del parent[_index(key, len(parent))]
+    elif key in parent:
+        del parent[key]
     else:
-        del parent[path[-1]]
+        raise PatchFailed(f"there is no {key} to remove")
 
 
 def _same(one: Any, other: Any) -> bool:

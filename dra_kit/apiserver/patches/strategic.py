@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from dra_kit.apiserver.schema.table import LIST, MAP, Field, item_type, struct
+from dra_kit.resource.schema.table import LIST, MAP, Field, item_type, struct
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
@@ -27,7 +27,7 @@ def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
     Args:
         document: a JSON object of the type.
         patch: the patch.
-        type_name: as in :mod:`dra_kit.apiserver.schema.table`.
+        type_name: as in :mod:`dra_kit.resource.schema.table`.
 
     Raises:
         PatchFailed: the patch makes no sense.

@@ -10,10 +10,10 @@ from dra_kit.apiserver.answers import Refusal, bad_request, not_found
 from dra_kit.apiserver.api import Answer
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.managed import ApplyConflict, after_apply, entries, managers_of
-from dra_kit.apiserver.schema.decode import Strictness, decode
-from dra_kit.apiserver.schema.scalars import WrongType
 from dra_kit.apiserver.verbs.bodies import typed
 from dra_kit.apiserver.verbs.write import Write, change, create_object
+from dra_kit.resource.schema.decode import Strictness, decode
+from dra_kit.resource.schema.scalars import WrongType
 
 
 async def apply(write: Write) -> Answer:

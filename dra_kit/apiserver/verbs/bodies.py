@@ -12,10 +12,10 @@ from dra_kit.apiserver.answers import Object, Refusal, bad_request, unsupported_
 from dra_kit.apiserver.api import Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.apiserver.schema import protobuf
-from dra_kit.apiserver.schema.decode import Strictness, decode
-from dra_kit.apiserver.schema.raw import reaches_raw, texts
-from dra_kit.apiserver.schema.scalars import WrongType
+from dra_kit.resource.schema import protobuf
+from dra_kit.resource.schema.decode import Strictness, decode
+from dra_kit.resource.schema.raw import reaches_raw, texts
+from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.values.json import loads
 
 BODY_MAX: Final = 3 * 1024 * 1024

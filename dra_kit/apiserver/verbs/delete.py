@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from dra_kit.apiserver.answers import bad_request, conflict, invalid, not_found, success
+from dra_kit.apiserver.answers import bad_request, conflict, forbidden, invalid, not_found, success
 from dra_kit.apiserver.api import Answer, Api, Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object
 from dra_kit.apiserver.requests import WriteOptions
-from dra_kit.apiserver.schema.decode import decode
-from dra_kit.apiserver.schema.scalars import WrongType
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.apiserver.verbs.read import Selection
 from dra_kit.apiserver.verbs.write import Write
 from dra_kit.resource.fielderror import ErrorKind, FieldError
+from dra_kit.resource.schema.decode import decode
+from dra_kit.resource.schema.scalars import WrongType
 
 _ORPHAN: Final = "orphan"
 _FOREGROUND: Final = "foregroundDeletion"
@@ -96,12 +96,14 @@ async def delete(api: Api, kind: Kind, request: Request) -> Answer:
     """
     options = DeleteOptions.parse(request)
     target = request.target
+    if reason := kind.strategy.kept(target.name):
+        raise forbidden(kind.group, kind.plural, target.name, reason)
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
     if stored is None:
         raise not_found(kind.group, kind.plural, target.name)
     context = api.context(request)
     _check(options, stored, kind)
-    await api.admission.review(_write(api, kind, request, options), "DELETE", None, stored.object)
+    context.warnings += await api.admission.review(_write(api, kind, request, options), "DELETE", None, stored.object)
     return _answer(api, kind, request, *remove(api, kind, stored, options, context))
 
 
@@ -198,7 +200,9 @@ async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
     revision = api.storage.revision
     for stored in found:
         _check(options, stored, kind)
-        await api.admission.review(_write(api, kind, request, options), "DELETE", None, stored.object)
+        context.warnings += await api.admission.review(
+            _write(api, kind, request, options), "DELETE", None, stored.object
+        )
         metadata = stored.object["metadata"]
         current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
         if current is not None:

@@ -35,7 +35,7 @@ async def patch(api: Api, kind: Kind, request: Request) -> Answer:
     if not api.registry.is_custom(kind):
         supported.add(STRATEGIC_PATCH)
     if request.content_type not in supported:
-        raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type")
+        raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     is_apply = request.content_type == APPLY
     options = WriteOptions.parse(request.query, "PatchOptions", request.agent, apply=is_apply)
     write = Write(api, kind, request, options)
@@ -87,10 +87,11 @@ def _patched(write: Write, stored: Stored, body: Any, context: Context) -> Objec
     except json_patch.PatchInvalid as error:
         raise bad_request(f"error decoding patch: {error}") from None
     except json_patch.PatchFailed:
-        raise Refusal(422, "Invalid", "the server rejected our request due to an error in our request") from None
+        raise Refusal(422, "Invalid", "the server rejected our request due to an error in our request", {}) from None
     except strategic.PatchFailed as error:
         raise Refusal(500, "", str(error)) from None
-    if not isinstance(value, dict) or (value.get("kind"), value.get("apiVersion")) != (kind.kind, api_version):
+    given = (value.get("kind") or kind.kind, value.get("apiVersion") or api_version) if isinstance(value, dict) else ()
+    if given != (kind.kind, api_version):
         detail = "a patch may not change apiVersion or kind"
         raise invalid("", "", "", [invalid_field("patch", value, detail)])
     try:
@@ -115,5 +116,7 @@ def go_text(value: Any) -> str:
 
 def _check_identity(wire: Object, old: Object) -> None:
     name, expected = wire["metadata"].get("name"), old["metadata"]["name"]
+    if not name:
+        raise bad_request(f"the name of the object ({expected} based on URL) was undeterminable: name must be provided")
     if name != expected:
         raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({expected})")

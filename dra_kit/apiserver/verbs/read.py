@@ -77,9 +77,11 @@ def get(api: Api, kind: Kind, request: Request) -> Answer:
     """One object.
 
     Raises:
-        Refusal: 404.
+        Refusal: 404 or 504.
     """
-    parse_version(request.query.text("resourceVersion"), code=500)
+    revision = parse_version(request.query.text("resourceVersion"), code=500)
+    if revision > api.storage.revision:
+        raise too_large(revision, api.storage.revision)
     target = request.target
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
     if stored is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.managed import Manager, after_update, entries, managers_of
-from dra_kit.apiserver.schema.decode import prune, zero_written
+from dra_kit.resource.schema.decode import prune, zero_written
 
 
 def tracked(old: Object | None, new: Object, type_name: str, writer: Manager) -> list[Object] | None:
@@ -26,6 +26,7 @@ def tracked(old: Object | None, new: Object, type_name: str, writer: Manager) ->
         given: list[Any] | None = new["metadata"].get("managedFields")
         if given is not None and (not given or given == [{}]):
             return None  # asked to forget
+        managers = managers_of(new) or managers  # a writer may hand fields over, as kubectl's server-side apply does
         if not managers:
             return None
     before = zero_written(type_name) if old is None else old

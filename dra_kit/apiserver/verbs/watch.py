@@ -15,10 +15,11 @@ from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.resource_versions import parse_version, too_large
 from dra_kit.apiserver.storage import Change, Compacted, Stored
 from dra_kit.apiserver.verbs.read import Selection
-from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden
+from dra_kit.resource.fielderror import FieldError, forbidden, unsupported
 
 BOOKMARK_SECONDS: Final = 60
 DEFAULT_TIMEOUT_SECONDS: Final = 1800
+_NOT_OLDER: Final = "NotOlderThan"
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 EventBody = Callable[[Stored], bytes]
@@ -37,28 +38,30 @@ class _Options:
     def parse(cls, request: Request) -> _Options:
         query = request.query
         text, match = query.text("resourceVersion"), query.text("resourceVersionMatch")
-        send_initial = query.flag("sendInitialEvents")
-        errors: list[FieldError] = []
-        if "sendInitialEvents" in query.values:
-            if match != "NotOlderThan":
-                detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-                errors.append(forbidden("resourceVersionMatch", detail))
-            if match and match != "NotOlderThan":
-                detail = 'supported values: "NotOlderThan"'
-                errors.append(FieldError("resourceVersionMatch", ErrorKind.UNSUPPORTED, match, detail))
-        elif match:
-            errors.append(
-                forbidden(
-                    "resourceVersionMatch",
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-                )
-            )
-        if errors:
-            raise invalid("meta.k8s.io", "ListOptions", "", errors)
+        send_initial, initial_given = query.flag("sendInitialEvents"), "sendInitialEvents" in query.values
+        if text in {"", "0"} and not initial_given and not match:  # the default of such a watch
+            initial_given, match = True, _NOT_OLDER
+        cls._check(match, initial_given=initial_given, continued=bool(query.text("continue")))
         version = parse_version(text, code=500)
         timeout = query.number("timeoutSeconds") or DEFAULT_TIMEOUT_SECONDS
         from_start = version == 0 and "sendInitialEvents" not in query.values
         return cls(version, version == 0, query.flag("allowWatchBookmarks"), send_initial or from_start, timeout)
+
+    @staticmethod
+    def _check(match: str, *, initial_given: bool, continued: bool) -> None:
+        errors: list[FieldError] = []
+        path = "resourceVersionMatch"
+        if initial_given and match != _NOT_OLDER:
+            errors.append(forbidden(path, f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER}"))
+        if match and not initial_given:
+            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            errors.append(forbidden(path, detail))
+        if match and match != _NOT_OLDER:
+            errors.append(unsupported(path, match, (_NOT_OLDER,)))
+        if match and continued:
+            errors.append(forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
+        if errors:
+            raise invalid("meta.k8s.io", "ListOptions", "", errors)
 
 
 class Watch:
@@ -79,14 +82,14 @@ class Watch:
         self._name = request.target.name
         self._options = options = _Options.parse(request)
         storage = api.storage
-        if options.version > storage.revision:
-            raise too_large(options.version, storage.revision)
         self._pending: deque[Change] = deque()
         self._wake = asyncio.Event()
         self._failure: Refusal | None = None
         self._initial: list[Stored] = []
-        self._seen = storage.revision
-        if options.initial_events:
+        self._seen = max(storage.revision, options.version)
+        if options.initial_events and options.version > storage.revision:
+            self._failure = too_large(options.version, storage.revision)
+        elif options.initial_events:
             items = storage.items(kind.resource, self._selection.prefix)
             self._initial = [stored for _, stored in items if self._selection.matches(stored.object)]
         elif not options.from_now:
@@ -98,6 +101,8 @@ class Watch:
         self._stop = storage.listen(kind.resource, self._on_change)
 
     def _on_change(self, change: Change) -> None:
+        if change.revision <= self._options.version:
+            return  # the watch begins with a version that has not been yet
         self._pending.append(change)
         self._wake.set()
 

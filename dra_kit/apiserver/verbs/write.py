@@ -19,12 +19,12 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object
 from dra_kit.apiserver.managed import Manager, Operation
 from dra_kit.apiserver.requests import WriteOptions
-from dra_kit.apiserver.schema.defaults import apply_defaults
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import read_object
 from dra_kit.apiserver.verbs.tracking import tracked
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.resource.schema.defaults import apply_defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Write:
     def invalid(self, name: str, errors: list[FieldError]) -> None:
         """Raises when there are errors."""
         if errors:
-            raise invalid(self.kind.group, self.kind.kind, name, errors)
+            raise invalid(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
 
     def answer(self, stored: Stored | Object, context: Context, code: int = 200) -> Answer:
         """The written object in the request's version."""
@@ -109,6 +109,7 @@ async def create_object(
     meta = obj["metadata"]
     api.require_namespace(kind, request, meta.get("name") or "")
     kind.strategy.admit(obj, None, context, "")
+    obj = await api.admission.mutate(write, "CREATE", obj, None, context.warnings)
     if meta.get("resourceVersion") not in {None, "", "0"}:
         raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
     meta.pop("resourceVersion", None)
@@ -204,6 +205,7 @@ async def change(
     context.warnings += metadata.deduplicate_owners(obj)
     _check_version(obj, stored, kind, write.request.target.version)
     kind.strategy.admit(obj, old, context, write.subresource)
+    obj = await api.admission.mutate(write, "UPDATE", obj, old, context.warnings)
     obj = _prepared(write, obj, old, context)
     metadata.fill_for_update(obj, old)
     errors = metadata.validate_update(obj, old) + metadata.validate(obj, kind)

@@ -8,11 +8,11 @@ from dra_kit.cel.declarations import Library
 from dra_kit.cel.equality import holds
 from dra_kit.cel.failure import Failure, no_such_overload
 from dra_kit.cel.meter import Frame, spend
-from dra_kit.cel.values import DomainMap, Map, TypeValue, key_of, type_name
+from dra_kit.cel.values import MAPS, Map, TypeValue, key_of, type_name
 
 LIBRARY: Final = Library()
 
-_SIZED: Final = frozenset({str, bytes, list, Map, DomainMap})
+_SIZED: Final = frozenset({str, bytes, list}) | MAPS
 
 
 def _size(value: Any) -> int:
@@ -30,9 +30,8 @@ def contains(frame: Frame, element: Any, container: Any) -> bool:
     """``element in container``."""
     if type(container) is list:
         return holds(frame, element, container)
-    if type(container) is Map or type(container) is DomainMap:
-        # an unknown domain is found, but it is not in the map
-        return key_of(element) in container.items
+    if isinstance(container, Map):
+        return container.has(element)
     raise no_such_overload()
 
 

@@ -61,7 +61,6 @@ def _bytes_of_string(text: str) -> bytes:
 
 
 @LIBRARY.function("int64_to_double", "double(int) -> double")
-@LIBRARY.function("uint64_to_double", "double(uint) -> double")
 def _double_of_integer(number: int) -> float:
     return float(number)
 
@@ -84,6 +83,9 @@ def parse_double(text: str) -> float:
     if math.isinf(number):
         raise _refused(text, "double")
     return number
+
+
+LIBRARY.declare("uint64_to_double", "double(uint) -> double", _double_of_integer)
 
 
 @LIBRARY.function("string_to_duration", "duration(string) -> duration")
@@ -200,7 +202,6 @@ def _string_of_duration(value: Duration) -> str:
 
 
 @LIBRARY.function("int64_to_string", "string(int) -> string")
-@LIBRARY.function("uint64_to_string", "string(uint) -> string")
 def _string_of_integer(number: int) -> str:
     return str(int(number))
 
@@ -208,3 +209,6 @@ def _string_of_integer(number: int) -> str:
 @LIBRARY.function("timestamp_to_string", "string(timestamp) -> string")
 def _string_of_timestamp(value: Timestamp) -> str:
     return format_timestamp(value)
+
+
+LIBRARY.declare("uint64_to_string", "string(uint) -> string", _string_of_integer)

@@ -13,7 +13,7 @@ from dra_kit.cel.failure import Failure
 from dra_kit.cel.functions.conversions import format_double, parse_double
 from dra_kit.cel.functions.time import format_duration, format_timestamp
 from dra_kit.cel.meter import Frame, spend
-from dra_kit.cel.values import DomainMap, Duration, Map, Timestamp, TypeValue, Uint, type_name
+from dra_kit.cel.values import MAPS, Duration, Timestamp, TypeValue, Uint, type_name
 
 LIBRARY: Final = Library()
 
@@ -126,7 +126,7 @@ def _plain(frame: Frame, value: Any) -> str:
     if kind is list:
         spend(frame, len(value))
         return f"[{', '.join(_nested(frame, element) for element in value)}]"
-    if kind is Map or kind is DomainMap:
+    if kind in MAPS:
         spend(frame, len(value))
         entries = [(_key(frame, key), _nested(frame, value.find(key)[0])) for key in value]
         return f"{{{', '.join(f'{key}:{text}' for key, text in sorted(entries, key=lambda entry: entry[0]))}}}"

@@ -113,8 +113,8 @@ def _slice(frame: Frame, values: list[Any], start: int, end: int) -> list[Any]:
     return values[start:end]
 
 
-@LIBRARY.method("list_flatten", "flatten(list(list(T))) -> list(T)", metered=True)
 @LIBRARY.method("list_flatten_int", "flatten(list(dyn), int) -> list(dyn)", metered=True)
+@LIBRARY.method("list_flatten", "flatten(list(list(T))) -> list(T)", metered=True)
 def _flatten(frame: Frame, values: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise Failure("level must be non-negative")

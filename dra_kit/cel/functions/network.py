@@ -107,8 +107,8 @@ def _is_canonical(text: str) -> bool:
     return str(_parse_address(text)) == text
 
 
-@LIBRARY.function("ip_to_string", "string(ip) -> string")
 @LIBRARY.function("cidr_to_string", "string(cidr) -> string")
+@LIBRARY.function("ip_to_string", "string(ip) -> string")
 def _to_string(value: IP | CIDR) -> str:
     return str(value)
 

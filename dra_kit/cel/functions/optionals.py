@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.failure import Failure
-from dra_kit.cel.values import NONE, DomainMap, Duration, Map, Optional, Timestamp
+from dra_kit.cel.values import NONE, Duration, Map, Optional, Timestamp
 
 LIBRARY: Final = Library()
 
@@ -16,7 +16,7 @@ def _is_zero(value: Any) -> bool:
         return not value.present
     if isinstance(value, (Duration, Timestamp)):
         return value.nanoseconds == (0 if isinstance(value, Duration) else -62_135_596_800_000_000_000)
-    if isinstance(value, (Map, DomainMap)):
+    if isinstance(value, Map):
         return not len(value)
     return value is None or (isinstance(value, (bool, int, float, str, bytes, list)) and not value)
 

@@ -80,13 +80,13 @@ def _computed(value: Quantity, other: Any, *, negative: bool) -> Computed:
         raise Failure(str(error), "arithmetic") from None
 
 
-@LIBRARY.method("quantity_add", "add(quantity, quantity) -> quantity")
 @LIBRARY.method("quantity_add_int", "add(quantity, int) -> quantity")
+@LIBRARY.method("quantity_add", "add(quantity, quantity) -> quantity")
 def _add(value: Quantity, other: Any) -> Computed:
     return _computed(value, other, negative=False)
 
 
-@LIBRARY.method("quantity_sub", "sub(quantity, quantity) -> quantity")
 @LIBRARY.method("quantity_sub_int", "sub(quantity, int) -> quantity")
+@LIBRARY.method("quantity_sub", "sub(quantity, quantity) -> quantity")
 def _sub(value: Quantity, other: Any) -> Computed:
     return _computed(value, other, negative=True)

@@ -71,8 +71,8 @@ def _find(text: str, pattern: str) -> str:
     return "" if match is None else text[match.start() : match.end()]
 
 
-@LIBRARY.method("string_find_all_string", "findAll(string, string) -> list(string)", metered=True)
 @LIBRARY.method("string_find_all_string_int", "findAll(string, string, int) -> list(string)", metered=True)
+@LIBRARY.method("string_find_all_string", "findAll(string, string) -> list(string)", metered=True)
 def _find_all(frame: Frame, text: str, pattern: str, count: int = -1) -> list[str]:
     made: list[str] = []
     for found in _found(frame, text, pattern):

@@ -68,14 +68,14 @@ def _normalized(text: str) -> str:
     return ".".join(parts)
 
 
-@LIBRARY.function("string_to_semver", "semver(string) -> semver")
 @LIBRARY.function("string_bool_to_semver", "semver(string, bool) -> semver")
+@LIBRARY.function("string_to_semver", "semver(string) -> semver")
 def _semver(text: str, normalize: bool = False) -> Semver:
     return parse(_normalized(text) if normalize else text)
 
 
-@LIBRARY.function("is_semver_string", "isSemver(string) -> bool")
 @LIBRARY.function("is_semver_string_bool", "isSemver(string, bool) -> bool")
+@LIBRARY.function("is_semver_string", "isSemver(string) -> bool")
 def _is_semver(text: str, normalize: bool = False) -> bool:
     try:
         _semver(text, normalize)

@@ -48,8 +48,8 @@ def _char_at(text: str, position: int) -> str:
     return text[position : position + 1]
 
 
-@LIBRARY.method("string_index_of_string", "indexOf(string, string) -> int")
 @LIBRARY.method("string_index_of_string_int", "indexOf(string, string, int) -> int")
+@LIBRARY.method("string_index_of_string", "indexOf(string, string) -> int")
 def _index_of(text: str, part: str, offset: int = 0) -> int:
     if offset < 0:
         raise _out_of_range(offset)
@@ -82,16 +82,16 @@ def _upper(text: str) -> str:
     return text.translate(_UPPER)
 
 
-@LIBRARY.method("string_replace_string_string", "replace(string, string, string) -> string", metered=True)
 @LIBRARY.method("string_replace_string_string_int", "replace(string, string, string, int) -> string", metered=True)
+@LIBRARY.method("string_replace_string_string", "replace(string, string, string) -> string", metered=True)
 def _replace(frame: Frame, text: str, old: str, replacement: str, count: int = -1) -> str:
     times = text.count(old) if count < 0 else min(count, text.count(old))
     spend(frame, (len(text) + times * len(replacement)) // 10)
     return text.replace(old, replacement, times)
 
 
-@LIBRARY.method("string_split_string", "split(string, string) -> list(string)")
 @LIBRARY.method("string_split_string_int", "split(string, string, int) -> list(string)")
+@LIBRARY.method("string_split_string", "split(string, string) -> list(string)")
 def _split(text: str, separator: str, count: int = -1) -> list[str]:
     if count == 0:
         return []
@@ -102,8 +102,8 @@ def _split(text: str, separator: str, count: int = -1) -> list[str]:
     return list(text)
 
 
-@LIBRARY.method("string_substring_int", "substring(string, int) -> string")
 @LIBRARY.method("string_substring_int_int", "substring(string, int, int) -> string")
+@LIBRARY.method("string_substring_int", "substring(string, int) -> string")
 def _substring(text: str, start: int, end: int | None = None) -> str:
     if end is not None and start > end:
         raise Failure(f"invalid substring range. start: {start}, end: {end}", "index")
@@ -119,8 +119,8 @@ def _trim(text: str) -> str:
     return text.strip(_WHITE_SPACE)
 
 
-@LIBRARY.method("list_join", "join(list(string)) -> string", metered=True)
 @LIBRARY.method("list_join_string", "join(list(string), string) -> string", metered=True)
+@LIBRARY.method("list_join", "join(list(string)) -> string", metered=True)
 def _join(frame: Frame, parts: list[object], separator: str = "") -> str:
     texts = [part for part in parts if type(part) is str]
     if len(texts) != len(parts):

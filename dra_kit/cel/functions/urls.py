@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 from dra_kit.cel import types
 from dra_kit.cel.declarations import Library
 from dra_kit.cel.failure import Failure, no_such_overload
-from dra_kit.cel.values import RUNTIME_TYPES, Map
+from dra_kit.cel.values import RUNTIME_TYPES, StringMap
 
 LIBRARY: Final = Library()
 
@@ -206,11 +206,11 @@ def _path(value: URL) -> str:
 
 
 @LIBRARY.method("url_get_query", "getQuery(url) -> map(string, list(string))")
-def _query(value: URL) -> Map:
+def _query(value: URL) -> StringMap:
     made: dict[str, list[str]] = {}
     for pair in value.query[1:].split("&"):
         key, _, text = pair.partition("=")
         if pair and ";" not in pair and _unescapable(pair):
             decoded = (_decode(part.replace("+", " ")).decode("utf-8", "replace") for part in (key, text))
             made.setdefault(next(decoded), []).append(next(decoded))
-    return Map(made)
+    return StringMap(made)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
+from typing_extensions import override
 
 from dra_kit.resource.v1.base import APIModel, Bool, Int64, Time
 from dra_kit.resource.v1.nodes import NodeSelector
@@ -20,6 +23,13 @@ class DeviceAttribute(APIModel, frozen=True):
     bools: tuple[Bool, ...] | None = None
     strings: tuple[str, ...] | None = None
     versions: tuple[str, ...] | None = None
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        """See :meth:`APIModel.to_json`; without the cost of it for the usual attribute, since there are so many."""
+        usual = (("string", self.string), ("int", self.int_), ("bool", self.bool_), ("version", self.version))
+        found: dict[str, Any] = {field: value for field, value in usual if value is not None}
+        return found if len(found) == len(self.model_fields_set) == 1 else super().to_json()
 
 
 class CapacityRequestPolicyRange(APIModel, frozen=True):

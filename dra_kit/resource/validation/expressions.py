@@ -60,8 +60,6 @@ def _compiled(expression: str, declarations: cel.Environment, *, derived: bool) 
         return compiler(expression, environment=declarations).cost, ""
     except cel.CelCompileError as error:
         return 0, _problem(expression, error)
-    except cel.Unsupported:
-        return 0, ""  # Kubernetes knows more than we do here, and may accept it
 
 
 def _problem(expression: str, error: cel.CelCompileError) -> str:

@@ -11,6 +11,7 @@ from dra_kit.sandbox.controllers.release import consumer
 from dra_kit.sandbox.pods import Key, Object, key_of
 from dra_kit.sandbox.scheduler.claims import NotReady
 from dra_kit.sandbox.scheduler.cycle import Placement
+from dra_kit.sandbox.scheduler.extended import made_for
 
 
 class Assumed:
@@ -89,7 +90,7 @@ class Assumed:
                 yield node, pod
 
     def claims_for(self, pod: Object) -> dict[Key, Object]:
-        """The pod's claims as they will be.
+        """The pod's claims as they will be, with one that was made for its extended resources in an earlier attempt.
 
         Raises:
             NotReady: one of them is being written for another pod right now.
@@ -102,7 +103,8 @@ class Assumed:
                 raise NotReady(f"resource claim {'/'.join(key)} is in the process of being allocated")
             if claim := self.claim(key):
                 found[key] = claim
-        return found
+        uid = pod["metadata"]["uid"]
+        return found | {key: claim for key, claim in self._claims.items() if made_for(claim) == uid}
 
     def claim(self, key: Key) -> Object | None:
         """One claim as it will be."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dra_kit.errors import Conflict, KubeError
@@ -11,10 +12,14 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.controllers.release import DELETE_PROTECTION, consumer
-from dra_kit.sandbox.pods import Object, is_reserved_for, key_of, shown, timestamp
+from dra_kit.sandbox.pods import Object, is_reserved_for, key_of, seconds_since, shown, timestamp
 from dra_kit.sandbox.scheduler.assumed import Assumed
 from dra_kit.sandbox.scheduler.cycle import Placement, Unschedulable
-from dra_kit.sandbox.scheduler.extended import ExtendedClaim
+from dra_kit.sandbox.scheduler.extended import ExtendedClaim, made_for
+from dra_kit.sandbox.scheduler.readiness import BindingFailed, awaited, is_ready
+from dra_kit.sandbox.scheduler.remedies import Releaser
+
+logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 5
 _CONDITIONS_TIMEOUT: Final = 600.0  # kube-scheduler's bindingTimeout
@@ -35,23 +40,40 @@ class Binder:
         self._assumed = assumed
         self._events = events
         self._timeout = _CONDITIONS_TIMEOUT / time_scale
+        self._releaser = Releaser(client)
 
     async def bind(self, placement: Placement) -> None:
-        """Write everything.
+        """Write everything, or take back what was written.
 
         Raises:
             Unschedulable: something changed in the meantime, or a device was not made ready for the node.
             KubeError: the API server refuses.
         """
+        written: list[Object] = []
+        try:
+            await self._bind(placement, written)
+        except (KubeError, Unschedulable):
+            await self._take_back(placement.pod, written)
+            raise
+
+    def is_overdue(self, claim: Object) -> bool:
+        """Whether the devices of an allocated claim had time enough to become ready for the node."""
+        since = claim["status"]["allocation"].get("allocationTimestamp")
+        return since is not None and seconds_since(since) > self._timeout
+
+    async def _bind(self, placement: Placement, written: list[Object]) -> None:
         pod = placement.pod
         extended = placement.extended
-        written: list[dict[str, Any]] = []
         for claim, allocation in placement.allocations:
-            if extended is not None and claim is extended.document:
-                written.append(await self._reserve(await self._create_extended(pod, extended), pod, allocation))
-            else:
+            if extended is None or claim is not extended.document:
                 written.append(await self._reserve(claim, pod, allocation))
-        written += [await self._reserve(claim, pod, None) for claim in placement.reserve]
+                continue
+            written.append(await self._client.create(RESOURCE_CLAIMS, claim))
+            written[-1] = await self._reserve(written[-1], pod, allocation)
+            await self._tell_pod(pod, extended, written[-1])
+        for claim in placement.reserve:
+            reserved = await self._reserve(claim, pod, None)
+            written.append(reserved)
         await self._binding_conditions(placement, written)
         namespace, name = key_of(pod)
         binding = {
@@ -69,20 +91,26 @@ class Binder:
             note=f"Successfully assigned {shown(pod)} to {placement.node}",
         )
 
-    async def _create_extended(self, pod: Object, extended: ExtendedClaim) -> dict[str, Any]:
+    async def _take_back(self, pod: Object, written: list[Object]) -> None:
+        for claim in written:
+            try:
+                if made_for(claim) is not None:
+                    await self._releaser.delete(claim)
+                else:
+                    self._assumed.written(await self._releaser.unreserve(claim, pod))
+            except KubeError as error:
+                logger.debug("claim not given back", extra={"claim": shown(claim), "error": str(error)})
+
+    async def _tell_pod(self, pod: Object, extended: ExtendedClaim, claim: Object) -> None:
+        """Write to the pod's status which claim its extended resources come from."""
         namespace, name = key_of(pod)
-        claim = await self._client.create(RESOURCE_CLAIMS, extended.document)
+        if not extended.mappings:
+            # so it is in 1.37 where a node has all of the resources itself and the pod has other claims
+            text = f"nil or empty request mappings, no update of pod {shown(pod)} ExtendedResourceClaimStatus"
+            raise _binding_failed(text)
         status = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": list(extended.mappings)}
-        body = {
-            "metadata": {"uid": pod["metadata"]["uid"]},
-            "status": {"extendedResourceClaimStatus": status},
-        }
-        try:
-            await self._client.patch(PODS, name, body, namespace, subresource="status")
-        except KubeError:
-            await self._client.delete(RESOURCE_CLAIMS, claim["metadata"]["name"], namespace)
-            raise
-        return claim
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"extendedResourceClaimStatus": status}}
+        await self._client.patch(PODS, name, body, namespace, subresource="status")
 
     async def _reserve(self, claim: Object, pod: Object, allocation: Mapping[str, Any] | None) -> dict[str, Any]:
         """Give the claim its allocation, unless that is None, and the pod as a consumer."""
@@ -129,9 +157,9 @@ class Binder:
 
     # --- binding conditions (KEP-5007)
 
-    async def _binding_conditions(self, placement: Placement, claims: list[dict[str, Any]]) -> None:
+    async def _binding_conditions(self, placement: Placement, claims: Sequence[Object]) -> None:
         """Wait until the drivers say that the devices are ready for the node."""
-        if not any(_awaited(claim) for claim in claims):
+        if not any(awaited(claim) for claim in claims):
             return
         namespace, name = key_of(placement.pod)
         body = {"metadata": {"uid": placement.pod["metadata"]["uid"]}, "status": {"nominatedNodeName": placement.node}}
@@ -156,31 +184,11 @@ class Binder:
         current = self._assumed.claim(key_of(claim))
         if current is None:
             raise _binding_failed(f"claim {claim['metadata']['name']} got deleted in the meantime")
-        ready = True
-        for result in _awaited(current):
-            conditions = _conditions(current, result)
-            for kind in result.get("bindingFailureConditions", []):
-                if conditions.get(kind, {}).get("status") == "True":
-                    reason, message = conditions[kind].get("reason", ""), conditions[kind].get("message", "")
-                    raise _binding_failed(
-                        f'device binding failed: claim={shown(claim)}, reason={reason}, message="{message}"'
-                    )
-            ready &= all(conditions.get(kind, {}).get("status") == "True" for kind in result["bindingConditions"])
-        return ready
+        try:
+            return is_ready(current)
+        except BindingFailed as error:
+            raise _binding_failed(str(error)) from None
 
 
 def _binding_failed(text: str) -> Unschedulable:
     return Unschedulable(f'running PreBind plugin "DynamicResources": {text}', reason="SchedulerError")
-
-
-def _awaited(claim: Object) -> list[Any]:
-    """The results whose devices have binding conditions."""
-    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
-    return [item for item in results if item.get("bindingConditions")]
-
-
-def _conditions(claim: Object, result: Object) -> dict[str, Any]:
-    for device in claim.get("status", {}).get("devices", []):
-        if all(device.get(name) == result.get(name) for name in ("driver", "pool", "device", "shareID")):
-            return {item["type"]: item for item in device.get("conditions", [])}
-    return {}

@@ -10,7 +10,10 @@ from dra_kit.sandbox.pods import Key, Object, is_reserved_for, owns, shown
 
 
 class NotReady(Exception):
-    """A claim does not exist yet, or is on its way out: the pod waits, and nothing is written about it."""
+    """A claim does not exist yet, or is on its way out; the text is kube-scheduler's.
+
+    A pod that comes to the queue waits, and nothing is written about it.
+    """
 
 
 class Hopeless(Exception):
@@ -53,9 +56,9 @@ def pod_needs(pod: Object, claims: Mapping[Key, Object], classes: Mapping[Key, O
             continue  # of an earlier attempt with extended resources
         claim = claims.get((namespace, entry.claim)) if entry.claim else None
         if claim is None:
-            raise NotReady(f"resourceclaim {entry.claim or entry.name} does not exist")
+            raise NotReady(_missing(pod, entry.claim))
         if "deletionTimestamp" in claim["metadata"]:
-            raise NotReady(f"resourceclaim {entry.claim} is being deleted")
+            raise NotReady(f'resourceclaim "{entry.claim}" is being deleted')
         if entry.generated and not owns(pod, claim):
             raise NotReady(f"ResourceClaim {shown(claim)} was not created for Pod {shown(pod)} (Pod is not owner)")
         if claim.get("status", {}).get("allocation"):
@@ -66,6 +69,12 @@ def pod_needs(pod: Object, claims: Mapping[Key, Object], classes: Mapping[Key, O
                 raise Hopeless(f"request {request}: device class {device_class} does not exist")
         pending.append(claim)
     return PodNeeds(tuple(allocated), tuple(pending))
+
+
+def _missing(pod: Object, claim: str | None) -> str:
+    if claim is None:
+        return f'pod "{shown(pod)}": ResourceClaim not created yet'
+    return f'could not find ResourceClaim "{pod["metadata"]["namespace"]}/{claim}"'
 
 
 def _classes(claim: Object) -> Iterator[tuple[str, str]]:

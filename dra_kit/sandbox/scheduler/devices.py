@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from dra_kit.allocator import Allocator, Attempt, Gates, Node, Snapshot
@@ -16,6 +18,8 @@ from dra_kit.sandbox.scheduler.choice import DeviceChoice, explain_choices
 class Devices:
     """What is published and what is taken.
 
+    While it is held still, another thread may look for devices: what changes meanwhile is applied afterwards.
+
     Args:
         gates: of the scheduler.
     """
@@ -26,26 +30,50 @@ class Devices:
         self._snapshot = Snapshot()
         self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
         self._held: dict[str, Object] = {}  # allocation by the UID of its claim
+        self._later: list[Callable[[], None]] | None = None  # changes to apply; None where it is not held still
+        self._aborted = threading.Event()
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing changes as long as the context lasts."""
+        self._later = []
+        try:
+            yield
+        finally:
+            changes, self._later = self._later, None
+            for change in changes:
+                change()
+
+    def abort(self) -> None:
+        """End every search for devices, for good."""
+        self._aborted.set()
+
+    def _apply(self, change: Callable[[], None]) -> None:
+        if self._later is None:
+            change()
+        else:
+            self._later.append(change)
 
     # --- what informers tell
 
     def slice_changed(self, change: Change) -> None:
         """A ResourceSlice came, changed or went."""
         if change.type == "DELETED":
-            self._snapshot.publish(remove=[change.object["metadata"]["name"]])
+            self._apply(lambda: self._snapshot.publish(remove=[change.object["metadata"]["name"]]))
         else:
-            self._snapshot.publish([change.object])
+            self._apply(lambda: self._snapshot.publish([change.object]))
 
     def class_changed(self, change: Change) -> None:
         """A DeviceClass came, changed or went."""
         if change.type == "DELETED":
-            self._snapshot.define(remove=[change.object["metadata"]["name"]])
+            self._apply(lambda: self._snapshot.define(remove=[change.object["metadata"]["name"]]))
         else:
-            self._snapshot.define([change.object])
+            self._apply(lambda: self._snapshot.define([change.object]))
 
     def rules_changed(self, rules: Iterable[Object]) -> None:
         """These are all DeviceTaintRules now."""
-        self._snapshot.taint(rules)
+        known = list(rules)
+        self._apply(lambda: self._snapshot.taint(known))
 
     # --- who holds what
 
@@ -56,6 +84,9 @@ class Devices:
             claim: its UID, or another name that is its own.
             allocation: None: it holds nothing.
         """
+        self._apply(lambda: self._hold(claim, allocation))
+
+    def _hold(self, claim: str, allocation: Object | None) -> None:
         former = self._held.pop(claim, None)
         if former is not None:
             self._snapshot.deallocate(former)
@@ -67,10 +98,10 @@ class Devices:
 
     def attempt(self, claims: Sequence[Object]) -> Attempt:
         """The attempt to allocate the claims of a pod, to be made on one node after the other."""
-        return self._allocator.attempt(claims)
+        return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
 
     def explain(self, node: Node, claim: Object, allocation: Object) -> tuple[DeviceChoice, ...]:
         """Why an allocation has the devices it has; to be asked before anybody holds them."""
-        results: list[Any] = allocation["devices"]["results"]
+        results: list[Any] = allocation.get("devices", {}).get("results", [])
         selection = Selection(node, self._gates, self._evaluator)
         return explain_choices(self._snapshot, self._gates, selection, node, allocated=(claim, results))

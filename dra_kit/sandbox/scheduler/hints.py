@@ -6,13 +6,14 @@ wait on, and what is told of them stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from dra_kit.kube.informer import Change
 from dra_kit.kubelet.pods import pod_claims
 from dra_kit.sandbox.controllers.taints import published_devices, selects
 from dra_kit.sandbox.pods import Object
+from dra_kit.sandbox.scheduler.extended import extended_resources
 from dra_kit.sandbox.scheduler.nodes import (
     DYNAMIC_RESOURCES,
     NODE_AFFINITY,
@@ -26,16 +27,19 @@ from dra_kit.sandbox.scheduler.nodes import (
 from dra_kit.sandbox.scheduler.resources import allocatable, pod_requests, shortages
 
 
-def node_helps(pod: Object, plugins: Iterable[str], change: Change) -> bool:
+def node_helps(pod: Object, plugins: Collection[str], change: Change, classes: Iterable[Object]) -> bool:
     """Whether another Node, or another state of one, may help.
 
     Args:
         pod: that found no node.
         plugins: that rejected it.
         change: of the Node.
+        classes: all DeviceClasses.
     """
     if change.type == "DELETED":
         return False
+    if NODE_RESOURCES_FIT in plugins and _grown(pod, change.previous, change.object, classes):
+        return True
     return any(plugin in _NODE_HINTS and _NODE_HINTS[plugin](pod, change.previous, change.object) for plugin in plugins)
 
 
@@ -113,11 +117,14 @@ def _labelled(pod: Object, before: Object | None, after: Object) -> bool:
     return (before is None or not is_affine(pod, before)) and is_affine(pod, after)
 
 
-def _grown(pod: Object, before: Object | None, after: Object) -> bool:
+def _grown(pod: Object, before: Object | None, after: Object, classes: Iterable[Object]) -> bool:
     requests, size = pod_requests(pod), allocatable(after)
     former = allocatable(before) if before else {}
     grown = before is None or any(size.get(name, 0) > former.get(name, 0) for name in (*requests, "pods"))
-    return grown and not shortages(requests, size, {}, pods=0)
+    if not grown:
+        return False
+    extended = extended_resources(pod, classes)
+    return not shortages(requests, size, {}, pods=0, provided=extended.provided_on(size) if extended else ())
 
 
 def _other_devices(_: Object, before: Object | None, after: Object) -> bool:
@@ -128,6 +135,5 @@ _NODE_HINTS: Final[Mapping[str, Callable[[Object, Object | None, Object], bool]]
     NODE_UNSCHEDULABLE: _uncordoned,
     TAINT_TOLERATION: _untainted,
     NODE_AFFINITY: _labelled,
-    NODE_RESOURCES_FIT: _grown,
     DYNAMIC_RESOURCES: _other_devices,
 }

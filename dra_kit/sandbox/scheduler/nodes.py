@@ -118,17 +118,19 @@ def is_affine(pod: Object, node: Object) -> bool:
     return _affine(pod, Node.of(node))
 
 
-def fit_message(rejections: Mapping[str, Rejection]) -> str:
+def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
     """The message of a pod that no node takes.
 
     Args:
         rejections: of every node, by its name.
+        remedy: what was done about it.
     """
     if not rejections:
         return "no nodes available to schedule pods"
     counts = Counter(reason for item in rejections.values() for reason in item.reasons)
     texts = sorted(f"{number} {reason}" for reason, number in counts.items())
-    return f"{_available(rejections)}: {', '.join(texts)}. {_preemption(rejections)}"
+    tail = ", ".join([*([remedy] if remedy else []), _preemption(rejections)])
+    return f"{_available(rejections)}: {', '.join(texts)}. {tail}"
 
 
 def prefilter_message(text: str, nodes: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dra_kit.errors import KubeError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
@@ -24,18 +24,25 @@ from dra_kit.sandbox.pods import Key, Object, is_terminal, key_of, timestamp
 from dra_kit.sandbox.scheduler import hints
 from dra_kit.sandbox.scheduler.assumed import Assumed
 from dra_kit.sandbox.scheduler.binding import Binder
+from dra_kit.sandbox.scheduler.choice import DeviceChoice
 from dra_kit.sandbox.scheduler.claims import NotReady
 from dra_kit.sandbox.scheduler.cycle import Placement, Unschedulable, place
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.scheduler.devices import Devices
 from dra_kit.sandbox.scheduler.extended import made_for
-from dra_kit.sandbox.scheduler.nodes import node_loads
+from dra_kit.sandbox.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
+from dra_kit.sandbox.scheduler.remedies import Releaser
 
 logger = logging.getLogger(__name__)
 
 NAME: Final = "default-scheduler"
 _FIRST_BACKOFF: Final = 1.0  # of a pod whose attempt failed: doubled, at most ten seconds (podInitialBackoffSeconds)
 _LAST_BACKOFF: Final = 10.0
+
+_NO_CHANGE_HELPS: Final = frozenset({"SchedulerError"})  # instead of plugins: where the attempt failed, time decides
+
+_Hint: TypeAlias = Callable[[Object, frozenset[str]], bool]
+"""Whether a change may help a pod that these plugins rejected."""
 
 
 class Scheduler:
@@ -67,10 +74,13 @@ class Scheduler:
         self._pods = informers.objects(PODS)
         self._classes = informers.objects(DEVICE_CLASSES)
         self._assumed = Assumed(self._pods, informers.objects(RESOURCE_CLAIMS))
+        self._releaser = Releaser(client)
         self._binder = Binder(client, self._assumed, self._events, time_scale=time_scale)
         self._active: dict[Key, None] = {}
         self._waiting: dict[Key, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
+        self._backed_off: set[Key] = set()  # tried again after a failed attempt, without a look at their claims before
+        self._missed: list[_Hint] | None = None  # what changed while a pod is tried
         self._told: dict[str, str] = {}  # resource version of a pod when an event was last told of it, by its UID
         self._wake = asyncio.Event()
         informers.listen(PODS, self._pod_changed)
@@ -125,7 +135,7 @@ class Scheduler:
         self._activate_users(claim, [key for key, plugins in self._waiting.items() if plugins is None])
 
     def _node_changed(self, change: Change) -> None:
-        self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, change))
+        self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, change, self._classes.values()))
 
     def _slice_changed(self, change: Change) -> None:
         self._devices.slice_changed(change)
@@ -165,8 +175,10 @@ class Scheduler:
             if pod and hints.uses(pod, claim):
                 self._activate(key)
 
-    def _retry(self, helps: Callable[[Object, frozenset[str]], bool]) -> None:
+    def _retry(self, helps: _Hint) -> None:
         """Look again at the pods that a change may help; where no plugin was to blame, anything may."""
+        if self._missed is not None:
+            self._missed.append(helps)
         for key, plugins in sorted(self._waiting.items(), key=lambda item: item[0]):
             pod = self._pods.get(key)
             if pod is not None and plugins is not None and (not plugins or helps(pod, plugins)):
@@ -179,29 +191,78 @@ class Scheduler:
         if pod is None or pod["spec"].get("nodeName") or not self._is_ours(pod) or self._assumed.is_placed(pod):
             return
         self._waiting[key] = None
+        queued = key not in self._backed_off
+        self._backed_off.discard(key)
+        missed = self._missed = []
         try:
-            loads = node_loads(self._nodes.values(), self._assumed.placed())
-            claims = self._assumed.claims_for(pod)
-            placement = place(pod, loads, claims, self._classes, self._devices)
+            placement, choices = await self._decide(pod)
         except NotReady as error:
-            logger.debug("pod has to wait", extra={"pod": "/".join(key), "reason": str(error)})
+            if queued:
+                logger.debug("pod has to wait", extra={"pod": "/".join(key), "reason": str(error)})
+                return
+            nodes = [node["metadata"]["name"] for node in self._nodes.values()]
+            refusal = Unschedulable(prefilter_message(str(error), nodes), plugins=[DYNAMIC_RESOURCES])
+            await self._turn_down(pod, refusal, missed)
             return
         except Unschedulable as refusal:
-            self._observe(Decision(pod, refusal=refusal))
-            await self._refuse(pod, refusal)
+            await self._turn_down(pod, refusal, missed)
             return
-        del self._waiting[key]
-        node = loads[placement.node].node
-        choices = tuple(
-            (claim, choice)
-            for claim, allocation in placement.allocations
-            for choice in self._devices.explain(node, claim, allocation)
-        )
+        finally:
+            self._missed = None
+        if self._is_gone(pod):
+            return
+        self._waiting.pop(key, None)
         self._assumed.assume(placement)
         for claim, allocation in placement.allocations:
             self._devices.hold(_holder(claim, pod), allocation)
         self._observe(Decision(pod, placement, choices))
         group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
+
+    async def _decide(self, pod: Object) -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
+        """Find a node, in a thread, since the search for devices may take its time; what it reads does not change."""
+        loads = node_loads(self._nodes.values(), self._assumed.placed())
+        claims = self._assumed.claims_for(pod)
+        classes = dict(self._classes)
+
+        def decide() -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
+            placement = place(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
+            node = loads[placement.node].node
+            choices = [
+                (claim, choice)
+                for claim, allocation in placement.allocations
+                for choice in self._devices.explain(node, claim, allocation)
+            ]
+            return placement, tuple(choices)
+
+        with self._devices.still():
+            search = asyncio.get_running_loop().run_in_executor(None, decide)
+            try:
+                return await asyncio.shield(search)
+            except asyncio.CancelledError:
+                self._devices.abort()
+                await asyncio.gather(search, return_exceptions=True)
+                raise
+
+    async def _turn_down(self, pod: Object, refusal: Unschedulable, missed: Iterable[_Hint]) -> None:
+        refusal = await self._help(refusal)
+        if self._is_gone(pod):
+            return
+        self._observe(Decision(pod, refusal=refusal))
+        await self._refuse(pod, refusal, missed)
+
+    async def _help(self, refusal: Unschedulable) -> Unschedulable:
+        """Do what may help a pod that no node takes, so that its next attempt succeeds."""
+        if refusal.remedy is None:
+            return refusal
+        try:
+            await self._releaser.apply(refusal.remedy)
+        except KubeError as error:
+            return refusal.after_remedy(error.message)
+        return refusal.after_remedy(refusal.remedy.text)
+
+    def _is_gone(self, pod: Object) -> bool:
+        now = self._pods.get(key_of(pod))
+        return now is None or now["metadata"]["uid"] != pod["metadata"]["uid"] or not self._is_ours(now)
 
     async def _bind(self, placement: Placement) -> None:
         try:
@@ -213,7 +274,7 @@ class Scheduler:
                 if "uid" in claim["metadata"]:
                     self._hold(key_of(claim), claim["metadata"]["uid"])
             pod = self._pods.get(key_of(placement.pod))
-            if pod is None or isinstance(error, NotFound) or pod["metadata"]["uid"] != placement.pod["metadata"]["uid"]:
+            if pod is None or isinstance(error, NotFound) or self._is_gone(placement.pod):
                 return
             refusal = (
                 error
@@ -228,9 +289,18 @@ class Scheduler:
             for claim, _ in placement.allocations:
                 self._activate_users(claim, self._waiting)  # they waited until it was written
 
-    async def _refuse(self, pod: Object, refusal: Unschedulable) -> None:
-        """Tell that a pod has no node; look again later, soon where the attempt itself failed."""
-        self._waiting[key_of(pod)] = refusal.plugins
+    async def _refuse(self, pod: Object, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
+        """Tell that a pod has no node; look again later, soon where the attempt itself failed.
+
+        Args:
+            pod: the pod.
+            refusal: why.
+            missed: what changed meanwhile.
+        """
+        plugins = _NO_CHANGE_HELPS if refusal.reason == "SchedulerError" else refusal.plugins
+        self._waiting[key_of(pod)] = plugins
+        if any(not plugins or helps(pod, plugins) for helps in missed):
+            self._activate(key_of(pod))
         uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
         # client-go takes a second event about the same state of a pod for the first one again, whatever it says
         repeated, self._told[uid] = self._told.get(uid) == version, version
@@ -259,6 +329,7 @@ class Scheduler:
 
     def _retry_one(self, key: Key) -> None:
         if key in self._waiting:
+            self._backed_off.add(key)
             self._activate(key)
 
 

@@ -217,3 +217,67 @@ def test_a_solution_is_found_if_there_is_one(
 
     found = allocate(world_of(inventory), claim(*asked, constraints=[constraint]), gates=gates)
     assert (found is not None) == possible
+
+
+NUMA = f"{DRIVER}/numa"
+numbers = st.integers(0, 2)
+attributes = st.one_of(
+    st.none(), numbers.map(lambda one: {"int": one}), st.frozensets(numbers).map(lambda some: {"ints": sorted(some)})
+)
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(attributes, min_size=1, max_size=8),
+    st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    st.tuples(st.sampled_from(["matchAttribute", "distinctAttribute"]), st.sampled_from([[], ["r0"], ["r1"]])),
+    st.booleans(),
+    st.integers(0, 3),
+)
+def test_the_first_solution_is_found_whatever_is_left_out_on_the_way(
+    published: list[dict[str, Any] | None],
+    counts: tuple[int, int],
+    constraint: tuple[str, list[str]],
+    lists: bool,
+    apart: int,
+) -> None:
+    """Against trying all sets of devices in order, before and after KEP-5491 for attributes that are lists."""
+    gates = Gates.alpha() if lists else Gates.of("1.37")
+    inventory = [
+        device(f"d{number}", attributes={"slot": {"int": int(number != apart)}} | ({"numa": one} if one else {}))
+        for number, one in enumerate(published)
+    ]
+    asked = [request("r0", counts[0], SELECTORS[2 * (apart % 2)]), request("r1", counts[1])]
+    kind, covered = constraint
+    distinct = kind == "distinctAttribute"
+    everything = range(len(published))
+    allowed = ALLOWED[SELECTORS[2 * (apart % 2)]]
+
+    def agree(picked: list[int]) -> bool:
+        given = [published[one] for one in picked]
+        if not lists:
+            scalars = [one.get("int") if one else None for one in given]
+            if None in given or None in scalars[1:]:
+                return False
+            return len(set(scalars)) == (len(scalars) if distinct else min(1, len(scalars)))
+        sets = [frozenset(one.get("ints", [one.get("int")])) if one else frozenset() for one in given]
+        if not all(sets):
+            return False
+        if distinct:
+            return len(frozenset[Any]().union(*sets)) == sum(map(len, sets))
+        return not sets or bool(frozenset.intersection(*sets))
+
+    expected = next(
+        (
+            [f"d{one}" for one in (*first, *second)]
+            for first in combinations(everything, counts[0])
+            if all(int(one != apart) in allowed for one in first)
+            for second in combinations([one for one in everything if one not in first], counts[1])
+            if agree([*(first if "r1" not in covered else ()), *(second if "r0" not in covered else ())])
+        ),
+        None,
+    )
+
+    world = Snapshot(slices=[slice_of(devices=inventory)], classes=[{"metadata": {"name": "any"}}])
+    found = names(allocate(world, claim(*asked, constraints=[{kind: NUMA, "requests": covered}]), gates=gates))
+    assert found == (None if expected is None else [expected])

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.allocator import Allocator
+from dra_kit.allocator import Allocator, Gates
 from dra_kit.errors import AllocationError
 from tests.unit.allocator.cluster import (
     ALL,
@@ -97,3 +97,70 @@ def test_an_error_that_only_another_combination_meets_is_met() -> None:
         allocate(world, wanted)
 
     assert caught.value.kind == "cel-runtime"
+
+
+def test_devices_that_cannot_share_a_value_with_enough_others_are_not_tried() -> None:
+    pairs = [device(f"d{n}", attributes={"numa": {"int": n // 2}}) for n in range(600)]
+    triple = [device(f"e{n}", attributes={"numa": {"int": 999}}) for n in range(3)]
+    wanted = claim(request(count=3), constraints=[{"matchAttribute": "gpu.example.com/numa"}])
+
+    found = allocate(snapshot(slice_of(*pairs, *triple)), wanted, max_steps=2_000)
+
+    assert names(found) == [["e0", "e1", "e2"]]
+
+
+def test_more_devices_than_there_are_values_are_not_searched_for() -> None:
+    four_kinds = [device(f"d{n}", attributes={"numa": {"int": n % 4}}) for n in range(100)]
+    wanted = claim(request(count=5), constraints=[{"distinctAttribute": "gpu.example.com/numa"}])
+
+    assert allocate(snapshot(slice_of(*four_kinds)), wanted, max_steps=1_000) is None
+
+
+def test_devices_that_look_the_same_to_all_requests_are_tried_once() -> None:
+    demand = [{"counterSet": "set", "counters": {"c": {"value": "3"}}}]
+    pool = {"name": "pool-a", "generation": 1, "resourceSliceCount": 2}
+    counters = [{"name": "set", "counters": {"c": {"value": "32"}}}]
+    numbered = [device(f"d{n}", attributes={"id": {"int": n}}, consumesCounters=demand) for n in range(40)]
+    world = snapshot(slice_of(*numbered, pool=pool), slice_of(name="s", sharedCounters=counters, pool=pool))
+
+    assert names(allocate(world, claim(request(count=10)), max_steps=2_000)) == [[f"d{n}" for n in range(10)]]
+    assert allocate(world, claim(request(count=11)), max_steps=2_000) is None
+
+
+def test_a_search_that_is_aborted_ends() -> None:
+    shares = [device(f"d{n}", allowMultipleAllocations=True, capacity={"memory": {"value": "10Gi"}}) for n in range(32)]
+    asked = [
+        claim(request(count=16, capacity={"requests": {"memory": "6Gi"}}), name=f"c{number}") for number in range(3)
+    ]
+    attempt = Allocator(snapshot(slice_of(*shares))).attempt(asked, is_aborted=lambda: True)
+
+    with pytest.raises(AllocationError, match="filter operation aborted") as caught:
+        attempt.on(NODE)
+
+    assert caught.value.kind == "aborted"
+
+
+def test_a_device_without_the_attribute_is_not_like_one_with_a_list() -> None:
+    # before KEP-5491 the first device of a constraint may have a list
+    world = snapshot(slice_of(device("list", attributes={"numa": {"ints": []}}), device("none")))
+    wanted = claim(
+        request("a"), request("b"), constraints=[{"requests": ["b"], "matchAttribute": "gpu.example.com/numa"}]
+    )
+
+    assert names(allocate(world, wanted, gates=Gates.of("1.37"))) == [["none", "list"]]
+
+
+def test_where_only_the_first_device_may_have_a_list_another_one_with_a_list_is_tried() -> None:
+    lists = {"numa": {"ints": [1]}}
+    world = snapshot(
+        slice_of(
+            device("a", attributes=lists), device("b", attributes={"numa": {"int": 0}}), device("c", attributes=lists)
+        )
+    )
+    wanted = claim(
+        request("r"),
+        request("s", count=2),
+        constraints=[{"requests": ["s"], "distinctAttribute": "gpu.example.com/numa"}],
+    )
+
+    assert names(allocate(world, wanted, gates=Gates.of("1.37"))) == [["c", "a", "b"]]

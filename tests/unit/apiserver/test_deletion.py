@@ -143,6 +143,12 @@ async def test_a_new_namespace_has_a_service_account(client: Client) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.parametrize("name", ["default", "kube-public", "kube-system"])
+async def test_the_first_namespaces_of_a_cluster_stay(client: Client, name: str) -> None:
+    with pytest.raises(Forbidden, match="this namespace may not be deleted"):
+        await client.delete(NAMESPACES, name)
+
+
 async def test_a_deleted_namespace_is_emptied_first(client: Client) -> None:
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     await client.create(CONFIG_MAPS, config_map(namespace="team", finalizers=["example.com/wait"]))

@@ -51,6 +51,16 @@ def test_server_side_apply_remembers_who_manages_what(user: User) -> None:
     assert owns == {"chef": False, "owner": True}
 
 
+def test_server_side_apply_takes_over_what_the_client_applied(user: User) -> None:
+    settings: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    user.kubectl("apply", "-f", "-", stdin=json.dumps(settings | {"data": {"kept": "1", "gone": "1"}}))
+
+    user.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(settings | {"data": {"kept": "1"}}))
+
+    shown = json.loads(user.kubectl("get", "configmap", "settings", "-o", "json"))
+    assert shown["data"] == {"kept": "1"}
+
+
 @pytest.mark.parametrize("verb", ["create", "apply"])
 def test_a_list_is_taken_as_kubectl_printed_it(user: User, verb: str) -> None:
     user.kubectl("apply", "-f", "-", stdin=CLASS.format(kitchen="north"))

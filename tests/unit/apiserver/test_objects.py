@@ -144,3 +144,18 @@ async def test_an_event_is_one_object_in_both_groups(http: Http) -> None:
 
     assert answer["note"] == "text"
     assert answer["regarding"]["name"] == "n"
+
+
+async def test_an_event_of_the_new_group_has_the_new_form_and_stays(http: Http) -> None:
+    path = "/apis/events.k8s.io/v1/namespaces/default/events"
+    event = {"metadata": {"name": "e"}, "regarding": {"kind": "Node", "name": "n"}, "note": "text"}
+    form = {"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "reason": "R", "action": "A",
+            "reportingController": "a", "reportingInstance": "i"}  # fmt: skip
+
+    _, refused, _ = await http("POST", path, event)
+    created, _, _ = await http("POST", path, event | form)
+    merge = "application/merge-patch+json"
+    changed, _, _ = await http("PATCH", f"{path}/e", {"note": "other"}, content_type=merge)
+
+    assert [cause["field"] for cause in refused["details"]["causes"]] == ["eventTime", "type"]
+    assert (created, changed) == (201, 422)

@@ -72,7 +72,9 @@ def test_what_a_json_patch_adds_it_can_test_and_remove(document: Any, value: Any
     "patch",
     [
         [{"op": "remove", "path": "/none"}],
-        [{"op": "replace", "path": "/none", "value": 1}],
+        [{"op": "replace", "path": "/list/0", "value": 1}],
+        [{"op": "frob", "path": "/a", "value": 1}],
+        [{"op": "add", "path": "", "value": {}}],
         [{"op": "test", "path": "/a", "value": 1.5}],
         [{"op": "add", "path": "/list/9", "value": 1}],
         [{"op": "add", "path": "/none/deep", "value": 1}],
@@ -82,6 +84,18 @@ def test_what_a_json_patch_adds_it_can_test_and_remove(document: Any, value: Any
 def test_a_json_patch_that_does_not_fit_is_refused(patch: Any) -> None:
     with pytest.raises(json_patch.PatchFailed):
         json_patch.apply({"a": 1, "list": []}, patch)
+
+
+def test_a_json_patch_replaces_what_is_not_there_yet() -> None:
+    assert json_patch.apply({"a": {}}, [{"op": "replace", "path": "/a/b", "value": 1}]) == {"a": {"b": 1}}
+
+
+async def test_an_unknown_operation_does_not_fit_and_another_type_is_no_patch(client: Client, http: Http) -> None:
+    await client.create(PODS, pod())
+
+    statuses = [(await http("PATCH", PATH, [{"op": op, "path": "/a"}], content_type=JSON_PATCH))[0] for op in ("x", 3)]
+
+    assert statuses == [422, 400]
 
 
 @given(st.lists(st.sampled_from("abcde"), unique=True), st.lists(st.sampled_from("abcde"), unique=True))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from dra_kit.apiserver import ApiServer
+from dra_kit.apiserver.kinds import pod_columns
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import PODS
@@ -42,6 +44,17 @@ async def test_an_eviction_deletes_the_pod(client: Client, http: Http) -> None:
     assert status == 201
     with pytest.raises(NotFound):
         await client.get(PODS, "pod-1", "default")
+
+
+@pytest.mark.parametrize("name", ["attach", "exec", "portforward"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_no_stream_leads_into_a_container(client: Client, http: Http, method: str, name: str) -> None:
+    await client.create(PODS, pod())
+
+    status, answer, _ = await http(method, f"{PATH}/{name}?container=main&command=ls")
+
+    assert (status, answer["kind"]) == (501, "Status")
+    assert answer["message"].startswith(f"pods/{name} cannot be served: containers of the sandbox are local processes")
 
 
 async def test_logs_come_from_whoever_runs_the_containers(server: ApiServer, client: Client, http: Http) -> None:
@@ -96,3 +109,92 @@ async def test_a_container_uses_claims_that_the_pod_has(http: Http) -> None:
 
     assert status == 422
     assert [cause["field"] for cause in answer["details"]["causes"]] == ["spec.containers[0].resources.claims[0]"]
+
+
+async def test_a_pod_of_an_unknown_service_account_or_priority_class_is_forbidden(http: Http) -> None:
+    path = PODS.path("default")
+    account, priority = pod(), pod()
+    account["spec"]["serviceAccountName"] = "nobody"
+    priority["spec"]["priorityClassName"] = "none"
+
+    answers = [await http("POST", path, body) for body in (account, priority)]
+
+    assert [status for status, _, _ in answers] == [403, 403]
+    assert 'serviceaccount "nobody" not found' in answers[0][1]["message"]
+    assert "no PriorityClass with name none was found" in answers[1][1]["message"]
+
+
+async def test_a_priority_class_gives_its_priority(http: Http) -> None:
+    body = {"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"}
+    await http("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    high = pod()
+    high["spec"]["priorityClassName"] = "high"
+
+    _, created, _ = await http("POST", PODS.path("default"), high)
+
+    assert (created["spec"]["priority"], created["spec"]["preemptionPolicy"]) == (7, "Never")
+
+
+async def test_gates_can_only_be_taken_away(client: Client, http: Http) -> None:
+    body = pod()
+    body["spec"]["schedulingGates"] = [{"name": "one"}]
+    await client.create(PODS, body)
+    merge = {"content_type": "application/merge-patch+json"}
+
+    added, answer, _ = await http("PATCH", PATH, {"spec": {"schedulingGates": [{"name": "two"}]}}, **merge)
+    removed, _, _ = await http("PATCH", PATH, {"spec": {"schedulingGates": None}}, **merge)
+
+    assert (added, removed) == (422, 200)
+    assert "found new scheduling gate 'two'" in answer["message"]
+
+
+async def test_the_log_of_an_initial_container_is_served(server: ApiServer, client: Client, http: Http) -> None:
+    body = pod()
+    body["spec"]["initContainers"] = [{"name": "first", "image": "x:1"}]
+    await client.create(PODS, body)
+    server.serve_logs(lambda found, container, query: container)
+
+    assert (await http("GET", f"{PATH}/log?container=first"))[1] == "first"
+
+
+def told(*, initial: Any = (), own: Any = (), **status: Any) -> list[str]:
+    """READY, STATUS and RESTARTS of a pod with two initial containers and one of its own."""
+    shown = {"initContainerStatuses": initial, "containerStatuses": own, "phase": "Pending", **status}
+    spec = {"initContainers": [{"name": "i"}, {"name": "j"}], "containers": [{"name": "main"}]}
+    body = {"metadata": {}, "spec": spec, "status": shown}
+    return [cell(body) for cell in (pod_columns.ready, pod_columns.state, pod_columns.restarts)]
+
+
+def container(name: str, state: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "state": state, **more}
+
+
+DONE = container("i", {"terminated": {"exitCode": 0, "reason": "Completed"}})
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, "Pending"),
+        ({"conditions": [{"type": "PodScheduled", "reason": "SchedulingGated"}]}, "SchedulingGated"),
+        ({"initial": [container("i", {"running": {}})]}, "Init:0/2"),
+        ({"initial": [DONE, container("j", {"waiting": {"reason": "PodInitializing"}})]}, "Init:1/2"),
+        ({"initial": [container("i", {"terminated": {"exitCode": 1, "reason": "Error"}})]}, "Init:Error"),
+        ({"initial": [container("i", {"terminated": {"exitCode": 3}})]}, "Init:ExitCode:3"),
+        ({"initial": [container("i", {"waiting": {"reason": "CrashLoopBackOff"}})]}, "Init:CrashLoopBackOff"),
+        ({"own": [container("main", {"waiting": {"reason": "ImagePullBackOff"}})]}, "ImagePullBackOff"),
+        ({"own": [container("main", {"terminated": {"exitCode": 0, "reason": "Completed"}})]}, "Completed"),
+        ({"own": [container("main", {"running": {}}, ready=True)], "phase": "Running"}, "Running"),
+    ],
+)  # fmt: skip
+def test_the_state_of_a_pod_is_told_in_a_word(status: dict[str, Any], expected: str) -> None:
+    assert told(**status)[1] == expected
+
+
+def test_restarts_are_told_with_the_time_of_the_last() -> None:
+    ended = (datetime.now(UTC) - timedelta(hours=5)).isoformat()[:19] + "Z"
+    main = container(
+        "main", {"running": {}}, ready=True, restartCount=2, lastState={"terminated": {"finishedAt": ended}}
+    )
+
+    assert told(own=[main]) == ["1/1", "Pending", "2 (5h ago)"]

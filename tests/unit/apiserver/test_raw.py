@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.apiserver import ApiServer
-from dra_kit.apiserver.schema.raw import texts
 from dra_kit.resource.opaque import RawObject
+from dra_kit.resource.schema.raw import texts
 
 PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 BODY = '{"metadata":{"name":"c"},"spec":{"config":[{"opaque":{"driver":"d","parameters":%s}}]}}'

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.apiserver.kinds.builtin import KINDS
-from dra_kit.apiserver.schema import protobuf
-from dra_kit.apiserver.schema.decode import Strictness, decode, prune, zero_written
-from dra_kit.apiserver.schema.scalars import READERS, WrongType
-from dra_kit.apiserver.schema.table import LIST, MAP, item_type, struct, types
+from dra_kit.resource.schema import protobuf
+from dra_kit.resource.schema.decode import Strictness, decode, prune, zero_written
+from dra_kit.resource.schema.scalars import READERS, WrongType
+from dra_kit.resource.schema.table import LIST, MAP, item_type, struct, types
 from dra_kit.values.json import loads
 
 TYPES = sorted({type_name for kind in KINDS for type_name in (*kind.types.values(), kind.stored_type)})

@@ -142,6 +142,7 @@ async def test_reviews_allow_everything(http: Http, path: str, spec: Any, expect
         ("GET", "/apis/resource.k8s.io/v9/resourceslices", 404),
         ("POST", "/api/v1/pods", 405),
         ("DELETE", "/api/v1/pods", 405),
+        ("DELETE", "/api/v1/namespaces", 405),
         ("PUT", "/api/v1/namespaces/default/pods", 405),
     ],
 )

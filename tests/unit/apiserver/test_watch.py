@@ -42,6 +42,36 @@ async def test_a_watch_goes_on_from_a_list(client: Client) -> None:
         assert await take(events, 2) == [("MODIFIED", "before"), ("DELETED", "between")]
 
 
+PATH = "/api/v1/namespaces/default/configmaps"
+
+
+async def test_a_watch_from_a_version_to_come_shows_nothing_before_it(server: ApiServer, client: Client) -> None:
+    version = int((await client.list(CONFIG_MAPS)).resource_version) + 2
+
+    async with aclosing(client.watch(CONFIG_MAPS, resource_version=str(version))) as events:
+        first = asyncio.create_task(take(events, 1))
+        while not server.requests["tests/1", "watch", "configmaps"]:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.005)
+        for name in ("one", "two", "three"):
+            await client.create(CONFIG_MAPS, config_map(name))
+        assert await first == [("ADDED", "three")]
+
+
+@pytest.mark.parametrize("path", ["", "/settings"])
+async def test_nothing_is_read_at_a_version_to_come(http: Http, client: Client, path: str) -> None:
+    await client.create(CONFIG_MAPS, config_map())
+
+    status, answer, _ = await http("GET", f"{PATH}{path}?resourceVersion=999")
+
+    assert (status, answer["reason"]) == (504, "Timeout")
+
+
+async def test_a_watch_that_begins_with_what_is_there_goes_on_from_no_page(http: Http) -> None:
+    status, answer, _ = await http("GET", f"{PATH}?watch=1&continue=abc")
+
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "resourceVersionMatch")
+
+
 async def test_without_a_version_a_watch_begins_with_what_is_there(client: Client) -> None:
     await client.create(CONFIG_MAPS, config_map("there"))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
@@ -17,18 +19,30 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from tests.unit.apiserver.conftest import Http, claim
 
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
 
 class Webhook:
     def __init__(self, url: str, bundle: bytes) -> None:
         self.url, self.bundle = url, bundle
         self.asked: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"allowed": True}
+        self.queries: list[str] = []
+        self.late = False
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
         review = await request.json()
         self.asked.append(review["request"])
+        self.queries.append(request.query_string)
+        if self.late:
+            await asyncio.Event().wait()
         answer = {"uid": review["request"]["uid"], **self.answer}
         return web.json_response({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": answer})
+
+    def patch(self, *operations: dict[str, Any]) -> None:
+        """Answers with a patch from now on."""
+        patch = base64.b64encode(json.dumps(operations).encode()).decode()
+        self.answer = {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
     def configuration(self, **more: Any) -> dict[str, Any]:
         config = {"url": self.url, "caBundle": base64.b64encode(self.bundle).decode()}
@@ -139,3 +153,122 @@ async def test_services_are_found_where_they_are_routed(server: ApiServer, clien
     await client.create(RESOURCE_CLAIMS, claim())
 
     assert len(webhook.asked) == 1
+
+
+async def test_a_webhook_that_is_late_is_told_the_time_and_named_in_the_error(
+    http: Http, client: Client, webhook: Webhook
+) -> None:
+    webhook.late = True
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(timeoutSeconds=1))
+
+    status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
+
+    failed = f'failed to call webhook: Post "{webhook.url}?timeout=1s": context deadline exceeded'
+    assert status == 500
+    assert answer["message"] == f'Internal error occurred: failed calling webhook "check.example.com": {failed}'
+    assert webhook.queries == ["timeout=1s"]
+
+
+async def mutating(http: Http, webhook: Webhook, **more: Any) -> None:
+    configuration = webhook.configuration(**more) | {"kind": "MutatingWebhookConfiguration"}
+    assert (await http("POST", MUTATING, configuration))[0] == 201
+
+
+async def test_a_mutating_webhook_changes_the_object_before_others_see_it(
+    http: Http, client: Client, webhook: Webhook
+) -> None:
+    await mutating(http, webhook)
+    webhook.patch({"op": "add", "path": "/metadata/labels", "value": {"oven": "hot"}})
+
+    created = await client.create(RESOURCE_CLAIMS, claim())
+    webhook.patch({"op": "replace", "path": "/metadata/labels/oven", "value": "cold"})
+    changed = await client.patch(RESOURCE_CLAIMS, "claim-1", {"metadata": {"annotations": {"a": "b"}}}, "default")
+
+    assert created["metadata"]["labels"] == {"oven": "hot"}
+    assert changed["metadata"]["labels"] == {"oven": "cold"}
+    assert changed["metadata"]["uid"] == created["metadata"]["uid"]
+
+
+async def test_what_a_mutating_webhook_makes_is_validated(http: Http, webhook: Webhook) -> None:
+    await mutating(http, webhook)
+    webhook.patch({"op": "replace", "path": "/spec/devices/requests/0/name", "value": "A_"})
+
+    status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
+
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0].name")
+
+
+async def test_a_mutating_webhook_sees_and_patches_its_own_version(
+    http: Http, client: Client, webhook: Webhook
+) -> None:
+    await mutating(http, webhook, matchPolicy="Exact", rules=[
+        {"apiGroups": ["*"], "apiVersions": ["v1beta1"], "resources": ["resourceclaims"], "operations": ["CREATE"]}
+    ])  # fmt: skip
+    webhook.patch({"op": "add", "path": "/spec/devices/requests/0/count", "value": 3})
+    body = claim() | {"apiVersion": "resource.k8s.io/v1beta1"}
+    body["spec"]["devices"]["requests"] = [{"name": "gpu", "deviceClassName": "gpu.example.com"}]
+
+    await http("POST", RESOURCE_CLAIMS.path("default").replace("v1", "v1beta1"), body)
+
+    [stored] = (await client.list(RESOURCE_CLAIMS)).items
+    assert stored["spec"]["devices"]["requests"][0]["exactly"]["count"] == 3
+
+
+async def test_a_deletion_can_be_denied_and_not_patched(http: Http, client: Client, webhook: Webhook) -> None:
+    await client.create(RESOURCE_CLAIMS, claim())
+    await mutating(http, webhook, rules=[
+        {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["resourceclaims"], "operations": ["DELETE"]}
+    ])  # fmt: skip
+    webhook.patch({"op": "add", "path": "/metadata/labels", "value": {}})
+
+    with pytest.raises(KubeError, match="attempted to modify the object"):
+        await client.delete(RESOURCE_CLAIMS, "claim-1", "default")
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"patchType": "JSONPatch"}, "response.patchType but not response.patch"),
+        ({"patch": "W10="}, "response.patch but not response.patchType"),
+        ({"patchType": "Merge", "patch": "W10="}, 'unsupported patch type "Merge"'),
+        ({"uid": "other"}, 'got "other"'),
+    ],
+)
+async def test_an_answer_that_does_not_count_is_a_failed_call(
+    http: Http, webhook: Webhook, answer: dict[str, str], told: str
+) -> None:
+    await mutating(http, webhook)
+    webhook.answer |= answer
+
+    status, refusal, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
+
+    assert status == 500
+    assert told in refusal["message"]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"sideEffects": "Some"}, "sideEffects"),
+        ({"sideEffects": None}, "sideEffects"),
+        ({"timeoutSeconds": 60}, "timeoutSeconds"),
+        ({"admissionReviewVersions": ["v2"]}, "admissionReviewVersions"),
+        ({"name": "check"}, "name"),
+        ({"failurePolicy": "Maybe"}, "failurePolicy"),
+        ({"clientConfig": {"url": "http://example.com"}}, "clientConfig.url"),
+        ({"clientConfig": {}}, "clientConfig"),
+        ({"clientConfig": {"service": {"namespace": "a", "name": "b", "path": "c"}}}, "clientConfig.service.path"),
+        ({"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["a"], "operations": ["EAT"]}]},
+         "rules[0].operations[0]"),
+        ({"rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*", "a"], "operations": ["*"]}]},
+         "rules[0].resources"),
+    ],
+)  # fmt: skip
+async def test_a_configuration_that_cannot_work_is_refused(
+    http: Http, webhook: Webhook, change: dict[str, Any], field: str
+) -> None:
+    status, answer, _ = await http("POST", MUTATING, webhook.configuration(**change) | {
+        "kind": "MutatingWebhookConfiguration"})  # fmt: skip
+
+    assert status == 422
+    assert field in [cause["field"].removeprefix("webhooks[0].") for cause in answer["details"]["causes"]]

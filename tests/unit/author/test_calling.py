@@ -92,6 +92,32 @@ async def test_what_would_end_the_process_or_look_like_cancellation_becomes_an_e
         await call(fail)
 
 
+@pytest.mark.parametrize("error", [SystemExit("x"), KeyboardInterrupt("x"), asyncio.CancelledError("x")])
+async def test_so_it_does_when_a_coroutine_raises_it(error: BaseException) -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    with pytest.raises(RuntimeError, match=rf"^raised {type(error).__name__}\(x\)$") as caught:
+        await call(cast("Any", fail))
+    assert "fail" in [entry.name for entry in caught.traceback]
+
+
+async def test_a_coroutine_that_is_cancelled_ends() -> None:
+    begun = asyncio.Event()
+
+    async def wait() -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    task = asyncio.create_task(call(cast("Any", wait)))
+    await begun.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
 class Blocked:
     """A call that blocks until it is let go."""
 

@@ -65,6 +65,16 @@ def test_a_device_is_published_in_the_words_of_the_api() -> None:
     }
 
 
+def test_the_rule_of_a_name_is_told_in_words() -> None:
+    with pytest.raises(dra.InvalidDevice) as caught:
+        dra.Device(name="Board 0")
+    assert str(caught.value) == (
+        "Device 'Board 0': name: Invalid value: \"Board 0\": a lowercase RFC 1123 label must consist of lower case "
+        "alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name' or "
+        "'123-abc')"
+    )
+
+
 def test_every_argument_is_the_snake_case_of_a_field_of_v1() -> None:
     from dra_kit.resource import v1
 
@@ -299,7 +309,7 @@ def test_the_effect_of_a_taint_is_one_of_three() -> None:
 @pytest.mark.parametrize("value", ["yes", 1, 0.0])
 @pytest.mark.parametrize("field", ["allow_multiple_allocations", "binds_to_node", "all_nodes"])
 def test_a_bool_is_not_read_from_something_else(field: str, value: Any) -> None:
-    assert refusal(**{field: value}).startswith(f"Device 'gpu-0': {field}: must be a valid boolean, not {value!r}")
+    assert refusal(**{field: value}).startswith(f"Device 'gpu-0': {field}: must be a boolean, not {value!r}")
 
 
 def test_binding_conditions_come_in_pairs() -> None:

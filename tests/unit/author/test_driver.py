@@ -144,7 +144,7 @@ def test_defaults_that_break_a_rule_are_told() -> None:
             return dra.Prepared()
 
     text = refusal(preparer=BrokenPreparer())
-    assert text.startswith("config Broken: its defaults break its own rules: count: Input should be greater than or")
+    assert text.startswith("config Broken: its defaults break its own rules: count: must be at least")
 
 
 def test_defaults_that_break_a_rule_of_the_whole_are_told() -> None:

@@ -64,6 +64,11 @@ def test_a_value_that_no_environment_can_hold_is_told() -> None:
     assert refusal(env={"A": "x\0"}) == "Prepared: env: the value of A has NUL in it, which no environment can hold"
 
 
+@given(st.text(min_size=1).filter(lambda text: not {"=", "\0"} & {*text}))
+def test_a_name_may_be_any_text_that_an_environment_can_hold(name: str) -> None:
+    assert dra.Prepared(env={name: "x"}).env == {name: "x"}
+
+
 @given(st.text().filter(lambda text: "\0" not in text))
 def test_a_value_may_be_any_text_without_nul(value: str) -> None:
     assert dra.Prepared(env={"A": value}).env == {"A": value}
@@ -71,12 +76,12 @@ def test_a_value_may_be_any_text_without_nul(value: str) -> None:
 
 @pytest.mark.parametrize("value", [1, True, None, b"x"])
 def test_a_value_that_is_no_text_is_told(value: Any) -> None:
-    assert refusal(env={"A": value}) == f"Prepared: env[A]: must be a valid string, not {value!r}"
+    assert refusal(env={"A": value}) == f"Prepared: env[A]: must be a string, not {value!r}"
 
 
 @pytest.mark.parametrize("gid", [True, "44", 4.0])
 def test_a_gid_is_an_int(gid: Any) -> None:
-    assert refusal(additional_gids=[gid]).startswith("Prepared: additional_gids[0]: must be a valid integer")
+    assert refusal(additional_gids=[gid]).startswith("Prepared: additional_gids[0]: must be an integer")
 
 
 def test_an_argument_that_does_not_exist_is_told() -> None:

@@ -18,6 +18,17 @@ UNBOUNDED = 2**64 - 1
         ("has($a.type)", 3),
         ('[device.driver, "x"].exists(x, x == "x")', 25),
         ("lists.range($a.index).all(x, true)", UNBOUNDED),
+        ('$c.includes("memory")', 35),
+        ("$c.includes(null)", 35),
+        ('$c["memory"].includes(quantity("1"))', 5),
+        ('$c.memory.includes(quantity("1"))', UNBOUNDED),
+        # cel-go writes the step to the values over the step to the keys, so that keys are as large as values
+        ('$a.exists(name, value, name.includes("x"))', 2212),
+        ('$a.exists(name, name.includes("x"))', 1188),
+        ("device.capacity.exists(domain, names, names.exists(name, value, name.includes('x')))", 5315),
+        ("--1 > 0", 1),
+        ("---1 < 0", 2),
+        ("google.protobuf.Duration{seconds: 1} == duration('1s')", 42),
     ],
 )
 def test_the_estimate_is_that_of_kubernetes(expression: str, cost: int) -> None:

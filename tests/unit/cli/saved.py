@@ -106,12 +106,12 @@ def pod(name: str, *, claim: str = "", template: str = "", requests: Document | 
     }
 
 
-def event(reason: str, pod_name: str, note: str) -> Document:
+def event(reason: str, pod_name: str, note: str, *, uid: str = "") -> Document:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": f"{pod_name}.{reason}", "namespace": "default"},
-        "regarding": {"kind": "Pod", "namespace": "default", "name": pod_name},
+        "regarding": {"kind": "Pod", "namespace": "default", "name": pod_name, "uid": uid or f"uid-{pod_name}"},
         "reason": reason,
         "note": note,
     }

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, Field, SecretStr, create_model, field_validator, model_validator
 
 import dra_kit as dra
 from dra_kit.cli.driver_settings import author_settings, settings_options
@@ -145,14 +145,14 @@ def test_any_list_of_texts_without_commas_comes_back(items: list[str]) -> None:
     assert given_by(env={"DRIVER_TOPPINGS": ",".join(items)}).toppings == items
 
 
-INTEGER = "must be a valid integer, unable to parse string as an integer"
+INTEGER = "must be an integer"
 
 
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
         (["--workers", "many"], f"--workers (DRIVER_WORKERS): {INTEGER}, not 'many'"),
-        (["--workers", "0"], "--workers (DRIVER_WORKERS): must be greater than or equal to 1, not '0'"),
+        (["--workers", "0"], "--workers (DRIVER_WORKERS): must be at least 1, not '0'"),
         (["--mode", "slow"], "--mode (DRIVER_MODE): must be 'fast' or 'safe', not 'slow'"),
         (["--menu", "/menu.txt"], "--menu (DRIVER_MENU): a menu is a .yaml file, not '/menu.txt'"),
         (["--ports", "1,x"], f"--ports (DRIVER_PORTS)[1]: {INTEGER}, not 'x'"),
@@ -211,8 +211,6 @@ def test_a_driver_without_settings_has_none() -> None:
     ],
 )
 def test_a_setting_that_takes_a_flag_of_another_is_told(fields: dict[str, Any], problem: str) -> None:
-    from pydantic import create_model
-
     driver = driver_with(create_model("Colliding", **fields))
     with pytest.raises(ConfigurationError) as caught:
         settings_options(driver, [click.Option(["--node-name"])])
@@ -266,7 +264,7 @@ def test_the_help_of_a_target_shows_its_settings(role: click.Command) -> None:
     for text in (
         "--node-name TEXT",
         "--menu PATH file with the menu [default: /menu.yaml] [env var: DRIVER_MENU]",
-        "--workers INTEGER [default: 2] [env var: DRIVER_WORKERS]",
+        "--workers INTEGER [default: 2; x>=1] [env var: DRIVER_WORKERS]",
         "--ratio FLOAT [env var: DRIVER_RATIO]",
         "--dry-run / --no-dry-run [default: false] [env var: DRIVER_DRY_RUN]",
         "--toppings TEXT[,...] on every pizza [default: basil] [env var: DRIVER_TOPPINGS]",
@@ -275,6 +273,24 @@ def test_the_help_of_a_target_shows_its_settings(role: click.Command) -> None:
         '--limits JSON [default: {"pods":1}] [env var: DRIVER_LIMITS]',
     ):
         assert text in output
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"ge": 1}, "x>=1"),
+        ({"gt": 1}, "x>1"),
+        ({"le": 8}, "x<=8"),
+        ({"ge": 1, "le": 8}, "1<=x<=8"),
+        ({"gt": 0, "lt": 9}, "0<x<9"),
+    ],
+)
+@pytest.mark.parametrize("annotation", [int, int | None])
+def test_the_help_shows_the_range_of_a_number(annotation: Any, limits: dict[str, Any], told: str) -> None:
+    (option,) = settings_options(
+        driver_with(create_model("Limited", boards=(annotation, Field(default=4, **limits)))), []
+    )
+    assert option.help == f"[default: 4; {told}]"
 
 
 def test_the_help_without_a_target_shows_the_commands_own_options(role: click.Command) -> None:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from dra_kit.apiserver import run_in_thread
+from dra_kit.sandbox.detached import STATE_VARIABLE, announce, state_directory
 from tests.support.api import Api
 from tests.unit.cli.saved import (
     CHEESE,
@@ -282,7 +283,103 @@ def test_without_the_rights_that_everything_needs_all_that_are_missing_are_told(
     assert f'{{apiGroups: ["resource.k8s.io"], resources: [{named}], verbs: [list]}}' in result.output
 
 
-@pytest.mark.parametrize("arguments", [(), ("claim",), ("claim", "lunch", "-f", "{file}")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("claim", "lunch"),
+        ("claims", "lunch"),
+        ("claim/lunch",),
+        ("resourceclaim/lunch",),
+        ("resourceclaims", "lunch"),
+        ("resourceclaims.resource.k8s.io/lunch",),
+    ],
+)
+def test_a_claim_is_named_as_kubectl_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, text = explained(tmp_path, claim("lunch"), what=arguments)
+
+    assert code == 0
+    assert "✓ default/lunch fits on 2 of 2 nodes\n" in text
+
+
+@pytest.mark.parametrize("arguments", [("pod/guest",), ("pods", "guest"), ("po", "guest")])
+def test_a_pod_is_named_as_kubectl_takes_it(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, text = explained(tmp_path, pod("guest", claim="lunch"), claim("lunch"), what=arguments)
+
+    assert code == 0
+    assert "✓ pod default/guest can run on node-1, node-2\n" in text
+
+
+@pytest.mark.parametrize("arguments", [("claims", "a", "b"), ("claim/a", "resourceclaim/b")])
+def test_several_are_explained_one_after_the_other(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, text = explained(tmp_path, claim("a"), claim("b", f'{CHEESE} == "gouda"'), what=arguments)
+
+    assert code == 3
+    assert "✓ default/a fits" in text
+    assert "✗ default/b cannot be allocated" in text
+
+
+@pytest.mark.parametrize("arguments", [("node", "node-1"), ("node/node-1",)])
+def test_what_cannot_be_explained_is_named(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, text = explained(tmp_path, what=arguments)
+
+    assert code == 2
+    assert "node cannot be explained. Say what to explain: 'claim NAME', 'pod NAME'" in words(text)
+
+
+def test_a_folder_of_manifests_is_explained(tmp_path: Path) -> None:
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    save(folder / "pod.yaml", pod("guest", template="one-pizza"))
+    save(folder / "template.yaml", template("one-pizza"))
+    save(folder / "values.yaml", {"replicas": 3})
+    (folder / "notes.txt").write_text("[")
+
+    code, text = explained(tmp_path, what=("-f", str(folder)))
+
+    assert code == 0
+    assert "✓ pod default/guest can run on node-1, node-2\n" in text
+
+
+def test_a_file_that_is_no_manifest_is_named_with_the_place_of_the_problem(tmp_path: Path) -> None:
+    file = tmp_path / "driver.py"
+    file.write_text("a: 1\nimport this\n")
+
+    _, as_manifest = explained(tmp_path, what=("-f", str(file)))
+    as_snapshot = run("explain", "claim", "lunch", "--from", file).output
+
+    for text in (as_manifest, as_snapshot):
+        assert text.startswith(f"error: {file} is neither YAML nor JSON: line 3, column 1: ")
+        assert "string>" not in text
+
+
+def test_without_credentials_the_ways_to_a_cluster_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    result = run("explain", "claim", "lunch")
+
+    assert result.exit_code == 2
+    assert "dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes" in result.output
+    assert "dra-kit explain --from PATH looks at saved objects" in result.output
+
+
+def test_without_credentials_the_sandbox_in_the_background_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv(STATE_VARIABLE, str(state_directory() / "this.json"))
+    announce("dra.pizza", tmp_path / "kitchen")
+
+    output = run("snapshot", tmp_path / "saved").output
+
+    assert f"--kubeconfig {tmp_path / 'kitchen'} is the sandbox of dra.pizza" in output
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("claim",), ("claim/",), ("claim/a", "b"), ("claim", "lunch", "-f", "{file}")]
+)
 def test_what_is_to_be_explained_must_be_said_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     file = str(manifest(tmp_path, claim("lunch")))
 

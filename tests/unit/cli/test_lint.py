@@ -36,6 +36,8 @@ DRIVER = """
     class Oven(dra.DeviceProvider):
         def startup(self, context: dra.Context[Settings]) -> None:
             self.doughs = context.settings.doughs
+            if self.doughs == ["broken"]:
+                raise RuntimeError("no gas")
 
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             if self.doughs == ["none"]:
@@ -43,7 +45,8 @@ DRIVER = """
             if self.doughs == ["slow"]:
                 import threading
                 threading.Event().wait(60)
-            yield [dra.Device(name=f"pizza-{i}", attributes={"dough": dough}) for i, dough in enumerate(self.doughs)]
+            doughs = filter(None, self.doughs)
+            yield [dra.Device(name=f"pizza-{i}", attributes={"dough": dough}) for i, dough in enumerate(doughs)]
 
 
     class Waiter(dra.Preparer[PizzaConfig]):
@@ -94,6 +97,12 @@ def test_a_clean_file_ends_with_0(folder: Path) -> None:
     assert lint(folder / "class.yaml", code=0).stdout == "no findings in 1 object of 1 file\n"
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(folder: Path) -> None:
+    (folder / "class.yaml").write_text(CLASS, encoding="utf-8-sig")
+    assert lint(folder / "class.yaml", code=0).stdout == "no findings in 1 object of 1 file\n"
+    assert lint("-", code=0, stdin=f"\ufeff{CLASS}").stdout == "no findings in 1 object of 1 file\n"
+
+
 def test_an_error_ends_with_1_and_names_the_file(folder: Path) -> None:
     output = lint(folder / "wrong.yaml", code=1).stdout
     assert output.startswith(f"{folder / 'wrong.yaml'}:4:1: error: unknown field spce [unknown-field]\n")
@@ -137,19 +146,30 @@ def test_a_driver_brings_its_devices_its_models_and_its_settings(folder: Path) -
 @pytest.mark.parametrize(
     ("doughs", "problem"),
     [
-        ("none", "Oven.discover failed: ValueError: the oven is cold; correct it [configuration]"),
-        ("slow", "Oven has found no devices in 0.2 s; give it more time with --timeout"),
+        ("none", "Oven.discover failed: ValueError: the oven is cold; run this where its devices are, or correct it\n"),
+        ("slow", "Oven has found no devices in 0.2 s; give it more time with --timeout\n"),
+        ("broken", "Oven.startup raised RuntimeError: no gas"),
+        ("", "Oven finds none on this machine\n"),
     ],
 )
-def test_a_driver_that_finds_nothing_is_told(folder: Path, doughs: str, problem: str) -> None:
-    arguments = [folder / "class.yaml", "--driver", folder / "pizzeria.py", "--doughs", doughs, "--timeout"]
-    assert problem in lint(*arguments, 30 if doughs == "none" else 0.2, code=2).stderr
+def test_without_devices_all_else_is_checked_and_why_is_told(folder: Path, doughs: str, problem: str) -> None:
+    files = [folder / "class.yaml", folder / "config.yaml"]
+    arguments = [*files, "--driver", folder / "pizzeria.py", "--doughs", doughs, "--timeout"]
+    result = lint(*arguments, 0.2 if doughs == "slow" else 30, code=1)
+    assert result.stderr.startswith(f"warning: nothing is checked against devices of dra.pizza: {problem}")
+    assert "extra: unknown field" in result.stdout
+    assert result.stdout.endswith("1 error in 2 objects of 2 files\n")
 
 
 def test_a_driver_that_was_asked_leaves_logging_as_it_was(folder: Path) -> None:
     before = logging.getLogger("dra_kit").level
-    lint(folder / "class.yaml", "--driver", folder / "pizzeria.py", "--doughs", "none", code=2)
+    lint(folder / "class.yaml", "--driver", folder / "pizzeria.py", "--doughs", "none", code=0)
     assert logging.getLogger("dra_kit").level == before
+
+
+def test_a_driver_that_cannot_be_imported_ends_with_2(folder: Path) -> None:
+    (folder / "pizzeria.py").write_text("import no_such_oven\n")
+    assert "no_such_oven" in lint(folder / "class.yaml", "--driver", folder / "pizzeria.py", code=2).stderr
 
 
 def test_saved_objects_are_checked_against(folder: Path) -> None:

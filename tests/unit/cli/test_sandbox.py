@@ -1,118 +1,14 @@
-"""``dra-kit sandbox`` on the command line: what it tells, how it ends, and what it leaves behind."""
+"""``dra-kit sandbox`` on the command line: what it tells of pods, drivers and manifests."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import tempfile
-import textwrap
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-DRIVER = """
-    from collections.abc import Iterator, Sequence
-
-    import dra_kit as dra
-
-
-    class Oven(dra.DeviceProvider):
-        def discover(self) -> Iterator[Sequence[dra.Device]]:
-            {discover}
-
-
-    class Waiter(dra.Preparer):
-        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-            {prepare}
-
-
-    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
-"""
-DISCOVER = 'yield [dra.Device(name=f"pizza-{i}", attributes={"dough": "pan"}) for i in range(2)]'
-MOUNT = 'dra.Mount(host_path="/oven", container_path="/srv/oven")'
-PREPARE = f'return dra.Prepared(env={{f"{{device.env_name}}_HOT": "yes"}}, mounts=[{MOUNT}])'
-
-CLASS = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": "pizza"},
-    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.pizza"'}}]},
-}
-TEMPLATE = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "ResourceClaimTemplate",
-    "metadata": {"name": "one-pizza"},
-    "spec": {"spec": {"devices": {"requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]}}},
-}
-
-
-def pod(name: str, *command: str, restart: str = "Never") -> dict[str, object]:
-    container: dict[str, object] = {"name": "eater", "image": "busybox", "resources": {"claims": [{"name": "pizza"}]}}
-    if command:
-        container["command"] = list(command)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "restartPolicy": restart,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [container],
-            "resourceClaims": [{"name": "pizza", "resourceClaimTemplateName": "one-pizza"}],
-        },
-    }
-
-
-class Kitchen:
-    """A folder with a driver and manifests, and the command run in it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(directory / "run"), "TMPDIR": str(directory / "t")}
-        (directory / "run").mkdir()
-        (directory / "t").mkdir()
-        self.driver()
-
-    def driver(self, *, discover: str = DISCOVER, prepare: str = PREPARE) -> None:
-        text = textwrap.dedent(DRIVER).replace("{discover}", discover).replace("{prepare}", prepare)
-        (self.directory / "pizzeria.py").write_text(text)
-
-    def order(self, *objects: dict[str, object]) -> None:
-        text = yaml.safe_dump_all([CLASS, TEMPLATE, *objects])
-        (self.directory / "order.yaml").write_text(text)
-
-    def command(self, *arguments: str) -> list[str]:
-        return [str(Path(sys.executable).with_name("dra-kit")), "sandbox", *arguments]
-
-    def run(self, *arguments: str, code: int = 0) -> str:
-        result = subprocess.run(
-            self.command(*arguments),
-            cwd=self.directory,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert result.returncode == code, result.stdout + result.stderr
-        return result.stdout + result.stderr
-
-    def left_behind(self) -> list[str]:
-        """What a run left among the temporary files."""
-        return [path.name for path in (self.directory / "t").iterdir()]
-
-
-@pytest.fixture
-def kitchen() -> Iterator[Kitchen]:
-    # a short path: sockets lie below it
-    with tempfile.TemporaryDirectory(prefix="k-") as directory:
-        yield Kitchen(Path(directory))
+from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 
 
 def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> None:
@@ -138,6 +34,7 @@ def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> N
     for line in told:
         assert line in rest, text
         rest = rest.partition(line)[2]
+    assert 'DeviceClass pizza selects\n           device.driver == "dra.pizza"' in text
     report = json.loads((kitchen.directory / "r.json").read_text())
     assert report["passed"] is True
     assert report["leftovers"] == []
@@ -164,6 +61,45 @@ def test_pods_that_fail_or_wait_are_told_with_the_reason(kitchen: Kitchen) -> No
     assert "Pod default/diner is Pending: 0/1 nodes are available" in reasons
 
 
+def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
+    picky, lost, untold = pod("picky", "true"), pod("lost", "true"), pod("untold", "true")
+    picky["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "thin"  # type: ignore[index]
+    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
+    untold["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "nowhere"  # type: ignore[index]
+    exactly = {
+        "deviceClassName": "pizza",
+        "selectors": [{"cel": {"expression": 'device.attributes["dra.pizza"].dough == "thin"'}}],
+    }
+    thin: dict[str, object] = {
+        **TEMPLATE,
+        "metadata": {"name": "thin"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "pizza", "exactly": exactly}]}}},
+    }
+    kitchen.order(thin, picky, lost, untold)
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "1.5", "--report", "r.json", code=1)
+
+    reasons = text[text.index("not every pod did what it was to do") :]
+    assert 'claim pizza: request pizza: 2 devices on 1 node: 2 wrong dough ("pan" ≠ "thin")' in reasons
+    assert "Pod default/lost is Pending: claim pizza: ResourceClaim nothere does not exist" in reasons
+    assert "Pod default/untold is Pending: claim pizza: ResourceClaimTemplate nowhere does not exist" in reasons
+    assert "FailedResourceClaimCreation: PodResourceClaim pizza: resource claim template" in reasons
+    report = json.loads((kitchen.directory / "r.json").read_text())
+    assert report["pods"][1]["message"] == "claim pizza: ResourceClaim nothere does not exist"
+
+
+def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kitchen) -> None:
+    lost = pod("lost", "true")
+    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
+    kitchen.order(lost)
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "4", code=1)
+
+    waits, _, reasons = text.partition("not every pod did what it was to do")
+    assert "Pod lost has to wait\n           claim pizza: ResourceClaim nothere does not exist" in waits
+    assert "ResourceClaim nothere does not exist" in reasons
+
+
 @pytest.mark.parametrize(
     ("discover", "expected"),
     [
@@ -176,12 +112,34 @@ def test_a_driver_that_offers_nothing(kitchen: Kitchen, discover: str, expected:
     kitchen.driver(discover=discover)
     kitchen.order(pod("guest", "true"))
 
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook", code=1)
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook", code=2)
 
     *_, last = text.strip().splitlines()
     assert last.startswith("error: driver dra.pizza")
     assert expected in last
     assert last.endswith("[sandbox]")
+
+
+def test_code_that_blocks_is_told_with_its_line(kitchen: Kitchen) -> None:
+    kitchen.driver(discover="__import__('threading').Event().wait(); yield []")
+
+    with kitchen.start("./pizzeria.py") as process:
+        assert process.stdout is not None
+        told = next(line for line in process.stdout if "has not yielded an inventory" in line)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+
+    assert f"on node-1: Oven.discover has not yielded an inventory for 3 s at {kitchen.directory}/pizzeria.py:9" in told
+
+
+def test_settings_are_looked_at_before_the_cluster_starts(kitchen: Kitchen) -> None:
+    kitchen.settings("heat: int = 200")
+
+    text = kitchen.run("./pizzeria.py", "--heat", "high", code=2)
+
+    assert "--heat (DRIVER_HEAT): must be " in text
+    assert "Kubernetes" not in text
+    assert kitchen.left_behind() == []
 
 
 def test_a_driver_that_does_not_import(kitchen: Kitchen) -> None:
@@ -207,6 +165,82 @@ def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
     assert kitchen.left_behind() == []
 
 
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [
+        ("# nothing", 2, "error: -f order.yaml: there is no Kubernetes object"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}", 0, "no pod to follow; made was ConfigMap menu"),
+    ],
+)
+def test_a_file_without_a_pod_is_no_success_of_pods(kitchen: Kitchen, text: str, code: int, expected: str) -> None:
+    (kitchen.directory / "order.yaml").write_text(text)
+
+    told = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=code)
+
+    assert expected in told
+    assert "every pod did what it was to do" not in told
+
+
+def test_what_a_pods_containers_came_to_is_told_and_reported(kitchen: Kitchen) -> None:
+    guest = pod("guest", "true")
+    guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]  # type: ignore[index]
+    kitchen.order(guest)
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--report", "r.json", code=1)
+
+    reason = "init container oven ended with exit code 3"
+    assert f"Pod default/guest is Failed: {reason}" in text
+    assert json.loads((kitchen.directory / "r.json").read_text())["pods"][0]["message"] == reason
+
+
+def test_a_manifest_that_is_refused_is_named(kitchen: Kitchen) -> None:
+    kitchen.order(pod("no_name", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", code=2)
+
+    *_, last = text.strip().splitlines()
+    assert last.startswith("error: manifest order.yaml, document 3: ")
+    assert last.endswith("[kube-invalid]")
+
+
+def test_what_is_no_object_in_a_folder_of_manifests_is_left_out(kitchen: Kitchen) -> None:
+    folder = kitchen.directory / "manifests"
+    folder.mkdir()
+    kitchen.order(pod("guest", "true"))
+    (kitchen.directory / "order.yaml").rename(folder / "order.yaml")
+
+    for _ in range(2):  # the second time with the report of the first
+        kitchen.run("./pizzeria.py", "-f", "manifests", "--report", "manifests/report.json")
+
+    assert "no YAML or JSON file with a Kubernetes object" in kitchen.run("./pizzeria.py", "-f", "t", code=2)
+    assert "manifests/report.json, document 1" in kitchen.run("./pizzeria.py", "-f", "manifests/report.json", code=2)
+
+
+@pytest.mark.parametrize("option", ["--report", "--kubeconfig"])
+def test_a_file_that_cannot_be_written_is_told_at_once(kitchen: Kitchen, option: str) -> None:
+    text = kitchen.run("./pizzeria.py", option, "nowhere/file", code=2)
+
+    assert f"Invalid value for '{option}': there is no directory nowhere" in text
+    assert not (kitchen.directory / "nowhere").exists()
+
+
+@pytest.mark.parametrize("target", ["./pizzeria.py", "pizzeria:driver", "pizzeria"])
+def test_the_driver_of_a_project_has_its_settings_and_classes(kitchen: Kitchen, target: str) -> None:
+    kitchen.settings("heat: int = 200")
+    kitchen.project("pizzeria:driver", heat="hot")
+
+    assert "--heat (DRIVER_HEAT): must be " in kitchen.run(target, code=2)
+
+
+def test_another_driver_in_a_project_is_told_that_it_has_none_of_it(kitchen: Kitchen) -> None:
+    kitchen.project("bakery", heat="hot")
+    kitchen.order(pod("guest", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--no-webhook")
+
+    assert text.count("hint: ./pizzeria.py is not bakery:driver, the driver of ") == 1
+
+
 def test_a_story_of_a_project_with_its_device_classes(kitchen: Kitchen) -> None:
     project = Path(__file__).parents[3] / "examples" / "pizza-driver"
     story = project / "stories" / "order-by-claim"
@@ -218,61 +252,3 @@ def test_a_story_of_a_project_with_its_device_classes(kitchen: Kitchen) -> None:
     (pod_report,) = json.loads((kitchen.directory / "r.json").read_text())["pods"]
     assert pod_report["phase"] == "Running"
     assert "enjoying a margherita" in pod_report["containers"][0]["output"]
-
-
-def test_an_interruption_takes_everything_down(kitchen: Kitchen) -> None:
-    kitchen.order(pod("guest", "sleep", "4321"))
-    with subprocess.Popen(
-        kitchen.command("./pizzeria.py", "-f", "order.yaml"),
-        cwd=kitchen.directory,
-        env=kitchen.environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "Pod guest is Running" in line:
-                process.send_signal(signal.SIGINT)
-                break
-        process.stdout.read()
-        assert process.wait(60) == 130
-
-    assert kitchen.left_behind() == []
-    assert not sleeping("4321")
-
-
-def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
-    kitchen.order(pod("guest", "sleep", "4322"))
-    kubeconfig = kitchen.directory / "kubeconfig"
-
-    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--detach", "--kubeconfig", "kubeconfig")
-
-    assert "dra.pizza runs in a cluster in the background" in text
-    assert json.loads(kubeconfig.read_text())["kind"] == "Config"
-    assert "the sandbox of dra.pizza has ended" in kitchen.run("down")
-    assert not kubeconfig.exists()
-    assert kitchen.left_behind() == []
-    assert not sleeping("4322")
-    assert "no sandbox runs in the background" in kitchen.run("down", code=1)
-
-
-def test_a_detached_sandbox_that_does_not_come_up(kitchen: Kitchen) -> None:
-    kitchen.driver(discover='raise ValueError("no gas")\n        yield []')
-
-    assert "ValueError: no gas" in kitchen.run("./pizzeria.py", "--detach", code=1)
-
-
-def sleeping(seconds: str) -> bool:
-    """Whether a process ``sleep <seconds>`` exists; one that was killed may take a moment to go."""
-    end = time.monotonic() + 10
-    while time.monotonic() < end:
-        found = False
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                found |= path.read_bytes().split(b"\0")[:2] == [b"sleep", seconds.encode()]
-            except OSError:
-                continue
-        if not found:
-            return False
-        time.sleep(0.05)
-    return True

@@ -11,9 +11,9 @@ import yaml
 
 from dra_kit.apiserver import run_in_thread
 from dra_kit.cli.given_objects import load
-from dra_kit.explain.snapshot import KINDS
+from dra_kit.explain.snapshot import KINDS, reduced
 from tests.support.api import Api
-from tests.unit.cli.saved import CLASS, KITCHEN, claim, run, save, slice_of
+from tests.unit.cli.saved import CLASS, KITCHEN, claim, pod, run, save, slice_of, words
 
 
 def test_an_explanation_is_the_same_from_a_snapshot(tmp_path: Path) -> None:
@@ -103,6 +103,31 @@ def test_a_snapshot_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     assert "file: File exists" in result.output or "Not a directory" in result.output
 
 
+@pytest.mark.parametrize("name", ["saved.zip", "saved.tar", "saved.json"])
+def test_a_snapshot_is_not_written_under_the_name_of_another_kind_of_file(tmp_path: Path, name: str) -> None:
+    result = run("snapshot", tmp_path / name, "--kubeconfig", tmp_path / "not-even-looked-at")
+
+    assert result.exit_code == 2
+    assert "name a folder, or an archive that ends in .tar.gz or .tgz" in result.output
+    assert not (tmp_path / name).exists()
+
+
+def test_of_containers_it_holds_why_they_do_not_run_and_not_what_they_wrote(tmp_path: Path) -> None:
+    ended = {"exitCode": 1, "reason": "Error", "message": "the last lines of a log"}
+    entry = {"name": "eater", "image": "busybox", "lastState": {"terminated": ended},
+             "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}}  # fmt: skip
+    guest = pod("guest", nodeName="node-1")
+    guest["status"] = {"phase": "Running", "containerStatuses": [entry]}
+
+    assert reduced("Pod", guest)["status"]["containerStatuses"] == [
+        {
+            "name": "eater",
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
+            "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}},
+        }
+    ]
+
+
 def test_an_archive_can_be_unpacked(tmp_path: Path) -> None:
     with Api() as api:
         api.put("resourceclaims", claim("lunch"))
@@ -110,3 +135,36 @@ def test_an_archive_can_be_unpacked(tmp_path: Path) -> None:
 
     with tarfile.open(tmp_path / "saved.tgz") as archive:
         assert "resourceclaims.json" in archive.getnames()
+
+
+def test_a_folder_with_a_snapshot_gets_the_new_one_and_nothing_of_the_old_one(tmp_path: Path) -> None:
+    with Api() as api:
+        config = api.kubeconfig(tmp_path / "config")
+        api.put("resourceclaims", claim("lunch"))
+        api.put("nodes", KITCHEN[1])
+        run("snapshot", tmp_path / "saved", "--kubeconfig", config)
+    with Api() as api, api.failing(403, "GET", below="/api/v1/nodes"):
+        api.put("resourceslices", slice_of("node-1", margherita="mozzarella"))
+
+        again = run("snapshot", tmp_path / "saved", "--kubeconfig", api.kubeconfig(tmp_path / "config"))
+
+    assert again.exit_code == 0
+    found = load(tmp_path / "saved").documents
+    assert {kind for kind, documents in found.items() if documents} == {"ResourceSlice"}
+
+
+@pytest.mark.parametrize("names", [["pods.json"], ["notes.txt"], ["snapshot.json", "mine.yaml"]])
+def test_a_folder_with_other_files_is_refused(tmp_path: Path, names: list[str]) -> None:
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("{}")
+
+    with Api() as api:
+        result = run("snapshot", folder, "--kubeconfig", api.kubeconfig(tmp_path / "config"))
+
+    assert result.exit_code == 2
+    assert f"the folder holds other files, which would be taken for the cluster's: {names[-1]}; name a new" in words(
+        result.output
+    )
+    assert sorted(file.name for file in folder.iterdir()) == sorted(names)

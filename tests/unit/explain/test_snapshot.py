@@ -7,6 +7,9 @@ import pytest
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.snapshot import Objects, reduced
 
+WAITING = {"waiting": {"reason": "CreateContainerConfigError", "message": "no such key"}}
+CONTAINER = {"name": "main", "image": "hunter2", "imageID": "hunter2", "state": WAITING}
+
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -32,7 +35,7 @@ POD = {
         "resourceClaims": [{"name": "pizza", "resourceClaimName": "lunch"}],
         "volumes": [{"name": "hunter2"}],
     },
-    "status": {"phase": "Running", "podIP": "hunter2", "containerStatuses": [{"image": "hunter2"}]},
+    "status": {"phase": "Running", "podIP": "hunter2", "containerStatuses": [CONTAINER]},
 }
 
 
@@ -42,7 +45,7 @@ def test_of_pods_nothing_that_might_be_secret_is_kept() -> None:
     assert "hunter2" not in json.dumps(kept)
     assert kept["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
     assert kept["spec"]["resourceClaims"] == POD["spec"]["resourceClaims"]  # type: ignore[index]
-    assert kept["status"] == {"phase": "Running"}
+    assert kept["status"] == {"phase": "Running", "containerStatuses": [{"name": "main", "state": WAITING}]}
 
 
 def test_of_nodes_labels_taints_and_what_they_can_allocate_are_kept() -> None:

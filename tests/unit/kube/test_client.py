@@ -83,6 +83,13 @@ async def test_create_can_be_a_dry_run() -> None:
     assert wire.queries == [{"dryRun": "All"}]
 
 
+async def test_unknown_fields_can_be_forbidden() -> None:
+    async with served(answer({}, 201), answer({})) as wire, wire.client() as client:
+        await client.create(RESOURCE_SLICES, {"metadata": {"generateName": "00000-"}}, strict=True)
+        await client.patch(RESOURCE_SLICES, "00000-a", {}, strict=True)
+    assert wire.queries == [{"fieldValidation": "Strict"}] * 2
+
+
 async def test_update_puts_the_object_where_it_belongs() -> None:
     body = {"metadata": {"name": "lunch", "namespace": "default"}}
     async with served(answer(body)) as wire, wire.client() as client:

@@ -72,6 +72,16 @@ async def test_a_pod_that_fails(kitchen: Node) -> None:
     assert codes == [3, 0]
 
 
+async def test_a_pod_is_ended_when_its_deadline_is_over(kitchen: Node) -> None:
+    await kitchen.order("lunch")
+    await kitchen.start(pod(container("eater", "sleep", "3600"), activeDeadlineSeconds=1), "lunch")
+    ended = await kitchen.phase("Failed")
+    text = "Pod was active on the node longer than the specified deadline"
+    assert (ended["status"]["reason"], ended["status"]["message"]) == ("DeadlineExceeded", text)
+    assert kitchen.driver.calls == [("prepare", "lunch"), ("unprepare", "lunch")]
+    assert ("DeadlineExceeded", text) in await kitchen.events("DeadlineExceeded")
+
+
 async def test_a_container_that_does_not_listen_is_killed_after_its_grace_period(kitchen: Node) -> None:
     await kitchen.start(pod(STUBBORN))
     await kitchen.is_so(lambda: "up" in kitchen.output())

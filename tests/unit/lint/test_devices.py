@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.lint.advertised import Advertised
 from dra_kit.lint.check import check
 from dra_kit.lint.documents import SourceFile
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
+from dra_kit.resource.mistakes.advertised import Advertised
 from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined
 
 A = f'device.attributes["{DRIVER}"]'
@@ -83,6 +83,32 @@ def test_other_drivers_are_nobodys_business_unless_the_whole_cluster_is_known() 
     text = device_class('device.driver == "nic.acme.org" && device.attributes["nic.acme.org"].speed > 10')
     assert rules(text, KNOWN) == []
     assert set(rules(text, WHOLE_CLUSTER)) == {"unknown-driver", "unknown-domain"}
+
+
+@pytest.mark.parametrize(
+    ("expressions", "rule"),
+    [
+        ((f'{GUARD} && device.attributes["gpu.exmple.com"].mig',), "missing-domain"),
+        (('device.attributes["gpu.exmple.com"].mig',), "missing-domain"),
+        ((f'{GUARD} && device.capacity["gpu.exmple.com"].memory.compareTo(quantity("1")) > 0',), "missing-domain"),
+        ((f'{GUARD} && has(device.attributes["gpu.exmple.com"].mig)',), "unknown-domain"),
+        ((f'{GUARD} && device.attributes["gpu.exmple.com"].?mig.orValue(false)',), "unknown-domain"),
+        ((f'{GUARD} && "mig" in device.attributes["gpu.exmple.com"]',), "unknown-domain"),
+        (('device.driver == "gpu.exmple.com" && device.attributes["gpu.exmple.com"].mig',), "unknown-domain"),
+    ],
+)
+def test_a_domain_that_no_device_has_is_an_error_where_reading_it_fails(
+    expressions: tuple[str, ...], rule: str
+) -> None:
+    findings = {one.rule: one for one in found(device_class(*expressions), WHOLE_CLUSTER)}
+    finding = findings[rule]
+    assert findings.keys() <= {rule, "unknown-driver"}
+    assert (finding.level, underlined(finding)) == (
+        "error" if rule == "missing-domain" else "warning",
+        '"gpu.exmple.com"',
+    )
+    assert finding.help == f'did you mean "{DRIVER}"?'
+    assert rules(device_class(*expressions), KNOWN)[-1] == "unknown-domain"
 
 
 def test_an_attribute_that_some_devices_lack_is_told_where_it_is_read() -> None:

@@ -50,6 +50,13 @@ def test_json_may_be_indented_with_tabs_and_start_with_a_mark() -> None:
     assert document.body == {"kind": "🍕"}
 
 
+def test_a_file_of_yaml_may_start_with_a_mark() -> None:
+    text = "\ufeffapiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: x}]}\n"
+    assert rules(text) == []
+    (finding,) = found(text.replace("apiVersion: v1", "apiversion: v1"))
+    assert (finding.line, finding.column) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [

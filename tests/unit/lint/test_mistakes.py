@@ -8,10 +8,11 @@ import textwrap
 import pytest
 
 from dra_kit import cel
-from dra_kit.lint.expressions import compiled
-from dra_kit.lint.mistakes.catalogue import mistakes
 from dra_kit.lint.rules import GROUPS
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.mistakes.catalogue import mistakes
+from dra_kit.resource.mistakes.expression import compiled
+from dra_kit.resource.validation.expressions import environment
 from tests.unit.lint.texts import GUARD, claim, device_class, found, underlined
 
 A = 'device.attributes["gpu.example.com"]'
@@ -51,7 +52,7 @@ CASES = [
 
 
 def ids(expression: str, gates: FeatureGates | None = None) -> set[str]:
-    return {mistake.rule for mistake in mistakes(compiled(expression, gates or FeatureGates.default()))}
+    return {mistake.rule for mistake in mistakes(compiled(expression, environment(gates or FeatureGates.default())))}
 
 
 @pytest.mark.parametrize(("rule", "wrong", "where", "right"), CASES, ids=[f"{one[0]}-{one[1]:.40}" for one in CASES])
@@ -71,7 +72,7 @@ def test_each_rule_about_cel_has_a_case() -> None:
     "wrong", [case[1] for case in CASES if case[0].startswith(("quantity-c", "version-c", "sign", "version-as"))]
 )
 def test_the_remedy_compiles(wrong: str) -> None:
-    (mistake,) = mistakes(compiled(wrong, FeatureGates.default()))
+    (mistake,) = mistakes(compiled(wrong, environment(FeatureGates.default())))
     remedy = re.sub(r"^.*?write ", "", mistake.help)
     assert ids(remedy if "sign(" not in remedy else f"{remedy} == 1") == set()
 

@@ -27,7 +27,7 @@ def config(parameters: str, *, driver: str = DRIVER, kind: str = "ResourceClaim"
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
 def test_what_the_driver_would_refuse_is_an_error_at_its_place(kind: str) -> None:
     (finding,) = found(config("exclusiv: true", kind=kind), CONFIGS)
-    assert (finding.rule, underlined(finding)) == ("opaque-config", "true")
+    assert (finding.rule, underlined(finding)) == ("opaque-config", "exclusiv")
     assert 'exclusiv: unknown field; did you mean "exclusive"?' in finding.message
     assert rules(config("exclusive: true", kind=kind), CONFIGS) == []
 
@@ -35,6 +35,12 @@ def test_what_the_driver_would_refuse_is_an_error_at_its_place(kind: str) -> Non
 def test_each_problem_is_told() -> None:
     findings = found(config("exclusive: 1, sharing: {a: x}"), CONFIGS)
     assert sorted(underlined(finding) for finding in findings) == ["1", "x"]
+
+
+def test_parameters_that_are_no_object_are_told_once() -> None:
+    text = claim(extra=f"config:\n- opaque: {{driver: {DRIVER}, parameters: foo}}")
+    (finding,) = found(text, CONFIGS)
+    assert (finding.rule, underlined(finding)) == ("invalid-value", "foo")
 
 
 def test_a_class_is_checked_too() -> None:

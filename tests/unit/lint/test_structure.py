@@ -47,7 +47,7 @@ def test_a_request_of_v1beta1_in_v1_is_told_as_what_it_is() -> None:
 def test_v1beta1_is_checked_in_its_own_shape() -> None:
     assert rules(V1BETA1_REQUEST.format(version="v1beta1")) == ["deprecated-version"]
     wrong = V1BETA1_REQUEST.format(version="v1beta1").replace("count: 2", "count: 0\n      selectors: [{cel: {}}]")
-    assert rules(wrong) == ["deprecated-version", "invalid-value"]
+    assert rules(wrong) == ["deprecated-version", "zero-count", "invalid-value"]
 
 
 def test_a_device_of_v1beta1_has_its_fields_below_basic() -> None:
@@ -123,7 +123,7 @@ def test_an_object_of_no_kind_is_told(text: str, message: str, help_: str) -> No
     [
         "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n",
         "apiVersion: example.com/v1\nkind: ResourceClaim\nspec: 7\n",
-        "apiVersion: apps/v1\nkind: Deployment\nspec: nonsense\n",
+        "apiVersion: apps/v1\nkind: ControllerRevision\ndata: nonsense\nspec: nonsense\n",
         "apiVersion: v1\nkind: List\nitems: []\n",
     ],
 )

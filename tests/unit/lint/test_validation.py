@@ -82,3 +82,21 @@ def test_an_empty_expression_is_told_as_the_server_tells_it(expression: str) -> 
 def test_expressions_are_told_once() -> None:
     assert rules(device_class(f"{GUARD} && x")) == ["cel-compile"]
     assert rules(device_class(f"{GUARD} // {'x' * 10_240}")) == ["cel-cost"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "where", "message"),
+    [
+        ("labels: {a: -b}", "-b", "Invalid value"),
+        ("annotations: {a/b/c: x}", "x", "a valid label key must consist of"),
+        ("finalizers: [orphan, mine]", "mine", "neither a standard finalizer name nor is it fully qualified"),
+        ("ownerReferences: [{apiVersion: v1, kind: Pod, name: a}]", "{apiVersion", "uid: Required value"),
+    ],
+)
+def test_metadata_is_checked_as_for_every_kind(metadata: str, where: str, message: str) -> None:
+    (of_claim,) = found(claim(name=f"lunch, {metadata}"))
+    spec = "{template: {spec: {containers: [{name: a, image: x}]}}}"
+    (of_job,) = found(f"{{apiVersion: batch/v1, kind: Job, metadata: {{name: lunch, {metadata}}}, spec: {spec}}}")
+    assert of_claim.message == of_job.message
+    assert message in of_claim.message
+    assert of_claim.source[of_claim.column - 1 :].startswith(where)

@@ -45,7 +45,8 @@ async def test_any_other_exception_is_readable_and_its_traceback_is_in_the_log(
     lunch = node.claim()
     async with node.running(driver(raising(ValueError("no\ncheese")))):
         error = await node.error(lunch)
-        assert error == "Doing.prepare raised ValueError: no cheese; the driver's log has the traceback"
+        place = f"{__file__}:{raising.__code__.co_firstlineno + 2}"
+        assert error == f"Doing.prepare raised ValueError: no cheese at {place}; the driver's log has the traceback"
         [record] = records(caplog, "claim not prepared")
         assert record.exc_info is not None
         assert isinstance(record.exc_info[1], ValueError)

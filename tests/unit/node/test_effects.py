@@ -82,8 +82,9 @@ async def test_a_failing_prepare_undoes_its_effects_in_reverse(node: Node) -> No
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(kitchen(baker)):
         Heat.hardware.fail = fail
+        place = f"{__file__}:{fail.__code__.co_firstlineno + 2}"
         assert await node.error(lunch) == (
-            "Baker.prepare raised RuntimeError: no gas; the driver's log has the traceback"
+            f"Baker.prepare raised RuntimeError: no gas at {place}; the driver's log has the traceback"
         )
         assert Heat.hardware.log == [("apply", 100, None), ("revert", 200, None), ("revert", 100, 1)]
         assert node.is_clean()
@@ -117,16 +118,18 @@ def cannot_revert(what: str, temperature: int) -> None:
 
 async def test_a_failing_revert_is_kept_shown_and_tried_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     lunch = node.claim()
+    place = f"{__file__}:{cannot_revert.__code__.co_firstlineno + 2}"
     async with node.running(kitchen()):
         await node.prepare(lunch)
         Heat.hardware.fail = cannot_revert
         for _ in range(2):
             assert await node.unprepare_error(lunch) == (
                 "NodeUnprepareResources failed for ResourceClaim lunch: claim default/lunch: effect heat "
-                '{"oven":"oven","temperature":200} could not be undone: RuntimeError: valve stuck; it is tried again'
+                '{"oven":"oven","temperature":200} could not be undone: Heat.revert raised RuntimeError: valve stuck '
+                f"at {place}; it is tried again"
             )
         [effect] = node.state()["effects"]
-        assert (effect["phase"], effect["error"]) == ("reverting", "RuntimeError: valve stuck")
+        assert (effect["phase"], effect["error"]) == ("reverting", f"RuntimeError: valve stuck at {place}")
         assert [item["phase"] for item in node.state()["claims"]] == ["releasing"]
         assert any(record.exc_info for record in caplog.records if record.getMessage() == "effect not undone")
         Heat.hardware.fail = lambda what, temperature: None

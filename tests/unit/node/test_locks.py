@@ -186,6 +186,14 @@ async def test_a_directory_removed_under_us_is_made_again(file: Path) -> None:
         assert Locks(file).held_elsewhere("a")
 
 
+async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> None:
+    directory = tmp_path / "kubelet" / "plugins" / "dra.pizza" / "locks"
+    with pytest.raises(StoreError, match=r"lock .*names.lock cannot be taken: "):
+        async with Locks(directory / "names.lock").hold("a"):
+            pass
+    assert not (tmp_path / "kubelet").exists()
+
+
 async def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"lock .*file/names.lock cannot be taken: .*--state-dir"):

@@ -115,6 +115,19 @@ async def test_of_two_processes_one_makes_it_again_and_both_go_on_with_it(
     assert found(path) == ["before", "first", "last", "second", "third"]
 
 
+async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet"
+    database = Database(kubelet / "plugins" / "dra.pizza" / "state.sqlite")
+    await add(database, "before")
+    shutil.rmtree(kubelet / "plugins")
+    await add(database, "after")
+    shutil.rmtree(kubelet)
+    with pytest.raises(StoreError, match="cannot be written"):
+        await add(database, "late")
+    database.close()
+    assert not kubelet.exists()
+
+
 async def test_a_place_where_nothing_can_be_made_is_told_until_it_can(database: Database, path: Path) -> None:
     await add(database, "before")
     shutil.rmtree(path.parent)

@@ -82,7 +82,10 @@ async def test_a_startup_that_fails_ends_the_process(node: Node, caplog: pytest.
     agent = await node.agent(driver(Failing()))
     assert await agent.run() == 1
     [told] = [item for item in caplog.records if item.getMessage() == "part failed"]
-    assert (getattr(told, "part", ""), getattr(told, "error", "")) == ("startup", "no licence")
+    place = f"{__file__}:{Failing.startup.__code__.co_firstlineno + 1}"
+    assert (vars(told)["part"], vars(told)["error"], vars(told)["at"]) == (
+        "startup", "RuntimeError: no licence", place,
+    )  # fmt: skip
 
 
 async def test_answers_outlive_the_process(node: Node) -> None:

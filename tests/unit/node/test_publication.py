@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+import traceback
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -66,7 +67,7 @@ class Yielding(dra.DeviceProvider):
 
     def discover(self) -> Iterator[Any]:
         for item in self._items:
-            if isinstance(item, Exception):
+            if isinstance(item, BaseException):
                 raise item
             if item is None:
                 self._more.wait()
@@ -189,6 +190,7 @@ BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
     "invalid device": (Inventing, "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
     "strings": (lambda: Yielding(["a"]), "'a' is no dra_kit.Device"),
     "error": (lambda: Yielding(OSError("no bus")), "OSError: no bus"),
+    "exit": (lambda: Yielding(SystemExit(3)), "SystemExit(3)"),
     "list": (Returning, "Returning.discover must be a generator; write 'yield [...]' instead of 'return"),
     "coroutine": (Awaiting, "Awaiting.discover must be a generator; write 'yield [...]' instead of 'return"),
 }
@@ -280,16 +282,20 @@ async def test_a_failing_discover_tells_the_place_in_the_authors_code_and_its_co
     assert (getattr(told, "code", ""), getattr(told, "at", "")) == ("invalid-device", f"{__file__}:{line}")
 
 
-async def test_the_traceback_of_an_error_is_shown_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_that_comes_again_is_told_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     class Missing(dra.DeviceProvider):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield devices(Path("/no/such/bus").read_text())
 
+    caplog.set_level(logging.INFO)
     async with node.running(driver(provider=Missing(), rescan_every=0.01)):
-        await eventually(lambda: len(messages(caplog, "discover failed")) == 2)
-    lines = [item for item in caplog.records if item.getMessage() == "discover failed"]
-    place = f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
-    assert [(bool(item.exc_info), getattr(item, "at", "")) for item in lines] == [(True, place), (False, place)]
+        await eventually(lambda: [item for item in caplog.records if item.getMessage() == "discover failed again"])
+    [told] = [item for item in caplog.records if item.getMessage() == "discover failed"]
+    again = next(item for item in caplog.records if item.getMessage() == "discover failed again")
+    assert told.exc_info is not None
+    assert traceback.extract_tb(told.exc_info[2])[0].name == "discover"
+    assert vars(told)["at"] == f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
+    assert (again.levelno, again.exc_info, hasattr(again, "error")) == (logging.INFO, None, False)
 
 
 async def test_a_discover_that_blocks_for_ever_holds_up_nothing(node: Node) -> None:

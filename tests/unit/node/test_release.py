@@ -104,6 +104,9 @@ class Imperative(Waiter):
         self.released.append((claim, list(state)))
 
 
+LINE = Imperative.unprepare.__code__.co_firstlineno + 2
+
+
 async def test_an_imperative_preparer_gets_its_states_back(node: Node) -> None:
     preparer = Imperative()
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
@@ -121,7 +124,10 @@ async def test_an_imperative_preparer_gets_its_states_back(node: Node) -> None:
         (dra.TransientError("in use"), "in use"),
         (
             ValueError("no such oven"),
-            "raised ValueError: no such oven; the claim is kept and released when the kubelet asks again",
+            (
+                f"raised ValueError: no such oven at {__file__}:{LINE}; the claim is kept and released when the "
+                "kubelet asks again"
+            ),
         ),
     ],
 )

@@ -194,7 +194,7 @@ def test_what_is_no_driver_is_told(write: Write, text: str, problem: str) -> Non
     ("text", "problem"),
     [
         ("\nx = 1 / 0", "does not import: ZeroDivisionError: division by zero at {path}:2"),
-        ("\n\nx = = 1", "does not import: SyntaxError: invalid syntax at {path}:3"),
+        ("\n\nx = = 1", "does not import: SyntaxError: invalid syntax at {path}:3:5, in 'x = = 1'"),
         ("raise ValueError('one\\ntwo')", "does not import: ValueError: one two at {path}:1"),
         ("import re\nre.compile('?')", "does not import: error: nothing to repeat at position 0 at {path}:2"),
         ("import nolib", "does not import: ModuleNotFoundError: No module named 'nolib' at {path}:1; install"),

@@ -19,6 +19,19 @@ DRIVER = "dra.pizza"
 Object: TypeAlias = dict[str, Any]
 
 
+_DISCOVERY = {
+    "/api/v1": [
+        {"name": "pods", "kind": "Pod", "namespaced": True},
+        {"name": "pods/log", "kind": "Pod", "namespaced": True},
+        {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
+    ],
+    "/apis/resource.k8s.io/v1": [
+        {"name": "resourceclaims", "kind": "ResourceClaim", "namespaced": True},
+        {"name": "deviceclasses", "kind": "DeviceClass", "namespaced": False},
+    ],
+}
+
+
 class Cluster:
     """Objects by plural, namespace and name; ``on_create`` plays controllers, scheduler and kubelet.
 
@@ -95,6 +108,8 @@ class Cluster:
         await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.Response:
+        if request.path in _DISCOVERY:
+            return web.json_response({"resources": _DISCOVERY[request.path]})
         parts = request.path.strip("/").split("/")
         parts = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -174,6 +175,25 @@ async def test_a_driver_that_does_not_start_is_told() -> None:
             pass
 
 
+async def test_a_driver_that_ends_by_itself_ends_what_waits() -> None:
+    class Leaving(Oven):
+        @override
+        async def startup(self, context: dra.Context[Settings]) -> None:  # type: ignore[override]
+            async def leave() -> None:
+                await asyncio.to_thread(gone.wait, 60)
+                raise SystemExit(3)
+
+            self.task = asyncio.create_task(leave())
+
+    gone = threading.Event()
+    driver = dra.Driver("dra.pizza", provider=Leaving(), preparer=Waiter(), settings=Settings)
+
+    async with Sandbox(SandboxDriver((driver,), lambda _: Settings()), SandboxSettings(webhook=False)) as running:
+        gone.set()
+        with pytest.raises(SandboxError, match="the driver's node role on node-1 ended: SystemExit: 3"):
+            await running.or_fail(asyncio.Event().wait())
+
+
 class Endings(SandboxObserver):
     """Writes down what was told when the cluster ended."""
 
@@ -195,6 +215,7 @@ async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:
             return dra.Prepared()
 
     endings = Endings()
+    others = set(threading.enumerate())
     sandbox = Sandbox(
         SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=Sleeper(), settings=Settings),),
                       lambda _: Settings()),
@@ -211,6 +232,9 @@ async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:
         assert not released.is_set()
     finally:
         released.set()
+
+    await until(lambda: not any(thread.name.startswith("node role") for thread in set(threading.enumerate()) - others))
+    assert not sandbox.directory.exists(), "what returned late made it again"
 
     [told] = endings.calls
     assert told.startswith("on node-1: claim default/stuck")

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.drivers import SandboxDriver, project_settings
+from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings
+from dra_kit.sandbox.project import other_project
 
 
 class Settings(BaseModel):
@@ -54,6 +55,39 @@ def test_a_project_gives_settings_to_its_driver_in_a_sandbox(tmp_path: Path) -> 
 @pytest.mark.parametrize("target", ["pizza:driver", "./pizza.py"])
 def test_a_target_that_is_no_project_gives_none(target: str) -> None:
     assert project_settings(target, DRIVER) == {}
+
+
+def test_the_file_of_a_projects_driver_stands_for_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project(tmp_path, '[tool.dra-kit]\ndriver = "kitchen.pizza"\n[tool.dra-kit.sandbox.settings]\nheat = 250\n')
+    classes = tmp_path / "deviceclasses.yaml"
+    classes.write_text("")
+    file = tmp_path / "src" / "kitchen" / "pizza.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    monkeypatch.chdir(tmp_path)
+
+    for target in (str(file), f"{file}:driver", "src/kitchen/pizza.py", "kitchen.pizza", "kitchen.pizza:driver"):
+        assert project_settings(target, DRIVER) == {"heat": 250}
+        assert [path.resolve() for path in device_classes(target)] == [classes]
+        assert other_project(target) is None
+    for target in (f"{file}:other", str(tmp_path / "bakery.py"), "kitchen.pizza:other", "bakery"):
+        assert project_settings(target, DRIVER) == {}
+        assert device_classes(target) == ()
+        found = other_project(target)
+        assert found is not None
+        assert found.driver == ("kitchen.pizza", "driver")
+
+
+def test_a_folder_that_is_no_project_may_have_classes(tmp_path: Path) -> None:
+    (tmp_path / "deviceclasses.yaml").write_text("")
+
+    assert device_classes(str(tmp_path)) == (tmp_path / "deviceclasses.yaml",)
+    assert project_settings(str(tmp_path), DRIVER) == {}
+
+
+def test_a_pyproject_that_is_no_toml_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"pyproject.toml cannot be read: "):
+        project_settings(project(tmp_path, "[tool"), DRIVER)
 
 
 def test_a_project_without_the_table_gives_none(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dra_kit.sandbox.outcome import judge
+from dra_kit.sandbox.outcome import judge, status_problem
 from dra_kit.sandbox.report import api_writes
 
 Object = dict[str, Any]
@@ -50,6 +50,15 @@ def test_the_reason_is_told() -> None:
     assert judge([pod("Running")], {}).failures == ("Pod default/guest is Running and not ready",)
 
 
+def test_causes_follow_the_reason_without_saying_it_again() -> None:
+    waiting = pod("Pending")
+
+    assert judge([waiting], {"1": "no oven"}, {"1": ["no oven", "no gas", "no match"]}).failures == (
+        "Pod default/guest is Pending: no oven\n  no gas\n  no match",
+    )
+    assert judge([waiting], {}, {"1": ["no gas"]}).failures == ("Pod default/guest is Pending: no gas",)
+
+
 def test_a_container_that_could_not_start_is_told_with_the_words_of_the_runtime() -> None:
     failed = pod("Failed", code=128)
     failed["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "no such file or directory"
@@ -57,6 +66,59 @@ def test_a_container_that_could_not_start_is_told_with_the_words_of_the_runtime(
     assert judge([failed], {}).failures == (
         "Pod default/guest is Failed: container eater ended with exit code 128: no such file or directory",
     )
+
+
+def test_an_init_container_that_fails_is_told() -> None:
+    failed = pod("Failed")
+    failed["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
+    failed["status"]["initContainerStatuses"] = [{"name": "oven", "state": {"terminated": {"exitCode": 3}}}]
+
+    assert judge([failed], {}).failures == ("Pod default/guest is Failed: init container oven ended with exit code 3",)
+
+
+def test_why_a_container_does_not_start_is_told() -> None:
+    waiting = pod("Pending")
+    reason = {"reason": "CreateContainerConfigError", "message": 'configmap "menu" not found'}
+    waiting["status"]["containerStatuses"][0]["state"] = {"waiting": reason}
+
+    assert judge([waiting], {}).failures == (
+        'Pod default/guest is Pending: container eater waits: CreateContainerConfigError: configmap "menu" not found',
+    )
+
+
+@pytest.mark.parametrize("state", [{"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}])
+def test_a_container_that_is_started_again_and_again_tells_its_last_end(state: Object) -> None:
+    crashing = pod("Running", restart="Always")
+    status = {"state": state, "lastState": {"terminated": {"exitCode": 1}}, "restartCount": 3, "ready": False}
+    crashing["status"]["containerStatuses"][0] |= status
+
+    assert judge([crashing], {}).failures == (
+        "Pod default/guest is Running: container eater ended with exit code 1, after 3 restarts",
+    )
+
+
+def test_a_pod_that_the_kubelet_ended_is_told_with_the_reason() -> None:
+    late = pod("Failed", code=137)
+    late["status"] |= {"reason": "DeadlineExceeded", "message": "too long"}
+
+    assert judge([late], {}).failures == (
+        "Pod default/guest is Failed: DeadlineExceeded: too long; container eater ended with exit code 137",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ({"state": {"terminated": {"exitCode": 0}}, "lastState": {"terminated": {"exitCode": 1}}, "ready": False}, ""),
+        ({"state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}, "ready": True}, ""),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}, "ready": False}, ""),
+    ],
+)
+def test_what_is_well_again_is_no_problem(status: Object, text: str) -> None:
+    item = pod("Running")
+    item["status"]["containerStatuses"][0] |= status
+
+    assert status_problem(item) == text
 
 
 def test_only_writes_are_counted() -> None:

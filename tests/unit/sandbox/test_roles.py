@@ -42,15 +42,37 @@ async def test_why_a_role_ended_is_kept() -> None:
     async def end() -> int:
         return 2
 
+    async def leave() -> int:
+        async def exit_later() -> None:
+            raise SystemExit(3)
+
+        task = asyncio.create_task(exit_later())
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            drained.append(task.done())
+        return 0
+
+    async def return_early() -> int:
+        return 0
+
+    drained: list[bool] = []
     failures = []
-    for run in (refuse, crash, end):
+    for run in (refuse, crash, end, leave, return_early):
         role = RoleThread("role", run)
         role.start()
         await until(lambda role=role: bool(role.failure))  # type: ignore[misc]
         failures.append(role.failure)
         await role.stop()
 
-    assert failures == ["no oven [configuration]", "RuntimeError: no gas", "exit code 2"]
+    assert failures == [
+        "no oven [configuration]",
+        "RuntimeError: no gas",
+        "exit code 2",
+        "SystemExit: 3",
+        "exit code 0",
+    ]
+    assert drained == [True]
 
 
 async def test_a_role_that_is_blocked_is_left_behind() -> None:

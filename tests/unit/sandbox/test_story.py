@@ -89,7 +89,10 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
     ("expect", "text"),
     [
         ("pods: {guest: {phase: Runing}}", "pods.guest.phase: Input should be 'Pending', 'Running'"),
-        ("pods: {guest: {phase: Running, exit_code: 0}}", "pods.guest.exit_code: Extra inputs are not permitted"),
+        (
+            "pods: {guest: {phase: Running, exit_code: 0}}",
+            "pods.guest.exit_code: there is no key 'exit_code' here; it may be phase, message, containers",
+        ),
         (
             "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: 8}}}}}",
             "pods.guest.containers.eater.environment.SLICES: must be a text (numbers and booleans in quotes)",
@@ -98,6 +101,15 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
             "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: {pattern: '('}}}}}}",
             "'(' is no regular expression",
         ),
+        (
+            "pods: {guest: {pase: Running}}",
+            "pods.guest.pase: there is no key 'pase' here; did you mean \"phase\"? it may be phase, message, ",
+        ),
+        (
+            "steps: [{pods: {guest: {phase: Running, containers: {steps: {outputs: [a]}}}}}]",
+            'did you mean "output"? it may be exit_code, environment, output',
+        ),
+        ("step: []", "step: there is no key 'step' here; did you mean \"steps\"? it may be pods, claims, namespace"),
         ("steps: [{delete: [guest]}]", "steps[0].delete[0]: 'guest' must be <kind>/<name>"),
         ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
         ("namespace: {}", "there is nothing to expect"),
@@ -129,12 +141,12 @@ def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
     ("manifest", "text"),
     [
         (
-            "kind: Job\napiVersion: batch/v1\nmetadata: {name: x}",
-            "document 1 is of kind Job (batch/v1); use one of Pod (v1)",
+            "kind: Job\nmetadata: {name: x}",
+            "document 1 has no apiVersion, which must be a text",
         ),
         (
-            "kind: ResourceClaim\napiVersion: resource.k8s.io/v1beta1\nmetadata: {name: x}",
-            "(resource.k8s.io/v1beta1); use one of",
+            "apiVersion: v1\nkind: ''\nmetadata: {name: x}",
+            "document 1 has no kind, which must be a text",
         ),
         ("kind: Pod\napiVersion: v1", "(Pod) has no metadata.name"),
         ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -171,6 +172,52 @@ async def test_an_object_that_ignores_its_deletion_is_left_over(cluster: Cluster
     result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster, timeout=0.1)
 
     assert result.failures[0].mismatches[0].got == "DeviceClass/pizza-of-the-day"
+
+
+async def test_the_clean_up_has_one_deadline_and_tells_what_holds_an_object(cluster: Cluster, tmp_path: Path) -> None:
+    def hold(item: Object) -> None:
+        _serve(cluster, item)
+        if item["kind"] == "Pod":
+            item["metadata"] |= {"finalizers": ["kitchen/dishes"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+    cluster.on_create = hold
+    cluster.stuck |= {"guest", "lunch", "pizza-of-the-day"}
+    cluster.on_delete = lambda _: cluster.node.add("record of nobody")
+    begin = time.monotonic()
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster, timeout=2)
+
+    assert time.monotonic() - begin < 10  # five things that do not go, two seconds for all of them
+    got = result.failures[0].mismatches[0].got
+    assert "Pod/guest (waits for whoever removes the finalizer kitchen/dishes)" in got
+    assert "DeviceClass/pizza-of-the-day" in got
+
+
+async def test_other_kinds_that_the_api_server_has_go_with_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
+    menu = "{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}"
+    seen: list[str] = []
+
+    def serve(item: Object) -> None:
+        _serve(cluster, item)
+        seen.extend(f"{name} in {place}" for kind, place, name in cluster.objects if kind == "configmaps")
+
+    cluster.on_create = serve
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, menu=menu, pod=POD), cluster)
+
+    assert result.passed, result.report()
+    assert f"menu in {result.namespace}" in seen
+    assert not cluster.objects
+
+
+async def test_a_kind_that_the_api_server_does_not_have_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    job = "{apiVersion: v1, kind: Pizza, metadata: {name: thin}}"
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, thin=job), cluster, timeout=3600)
+
+    (mismatch,) = result.failures[0].mismatches
+    assert mismatch.subject == "Pizza/thin of thin.yaml"
+    assert "the API server has no kind Pizza of v1" in mismatch.got
 
 
 async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:

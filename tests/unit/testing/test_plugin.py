@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,8 @@ from pydantic import BaseModel
 class Settings(BaseModel):
     flour: str = "wheat"
     price_list: Path = Path(__file__).with_name("prices")
+    recipe: Path = Path(__file__).with_name("recipe")
+    oven: Path = Path(__file__).parent
 
 
 class Oven(dra.DeviceProvider):
@@ -123,8 +126,69 @@ def test_the_namespace_is_ones_own(dra):
 
 def test_a_failure_tells_what_happened(dra):
     dra.apply("order.yaml")
-    dra.wait("guest", phase="Failed", message="stale")
+    dra.wait("guest", phase="Failed", message="stale", timeout=5)
+
+
+def test_an_object_that_the_server_refuses(dra):
+    dra.apply(ORDER.replace("deviceClassName: bread", "deviceClassName: A B"))
+
+
+def test_a_manifest_that_is_not_there(dra):
+    dra.apply("orders.yaml")
+
+
+def test_a_pod_that_was_never_applied(dra):
+    dra.wait("nope", timeout=100_000)
+
+
+def test_a_container_that_does_not_exist(dra):
+    dra.apply("order.yaml")
+    dra.wait("guest").containers["eatre"]
+
+
+def test_a_variable_that_does_not_exist(dra):
+    dra.apply("order.yaml")
+    dra.wait("guest", phase="Succeeded").containers["eater"].environment["FLUOR"]
+
+
+def test_a_file_of_the_project(dra):
+    dra.replace_file("recipe", "more salt")
+
+
+def test_a_setting_that_does_not_exist(dra):
+    dra.replace_file("prices", "3 euros")
+
+
+def test_a_setting_that_is_no_file(dra):
+    dra.replace_file("oven", "hot")
 '''
+
+FAILURES = {
+    "test_a_failure_tells_what_happened": "AssertionError: pod guest is Succeeded; it should be Failed and told "
+    "'stale'",
+    "test_an_object_that_the_server_refuses": "dra_kit.errors.Invalid: CREATE resourceclaims.resource.k8s.io",
+    "test_a_manifest_that_is_not_there": "dra_kit.errors.ConfigurationError: manifest {project}/tests/orders.yaml: No",
+    "test_a_pod_that_was_never_applied": "AssertionError: pod nope does not exist; it should be Running; applied was "
+    "nothing",
+    "test_a_container_that_does_not_exist": "KeyError: 'pod guest has no started container eatre; did you mean "
+    '"eater"? there is eater\'',
+    "test_a_variable_that_does_not_exist": "KeyError: 'container eater has no variable FLUOR; did you mean "
+    '"FLOUR"? there is FLOUR, HOME, HOSTNAME, PATH, PRICE\'',
+    "test_a_file_of_the_project": "dra_kit.errors.ConfigurationError: the driver's setting 'recipe' names "
+    "{project}/recipe itself, which would be overwritten; add recipe to pytest's setting dra_editable",
+    "test_a_setting_that_does_not_exist": "dra_kit.errors.ConfigurationError: the driver has no setting 'prices' whose "
+    "file could be replaced; its settings: flour, price_list, recipe, oven",
+    "test_a_setting_that_is_no_file": "dra_kit.errors.ConfigurationError: the driver's setting 'oven' is '{project}', "
+    "which is no file that could be replaced",
+}
+"""The tests that fail, and how the line begins that says why."""
+
+
+def write(project: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = project / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 @pytest.mark.timeout(300)
@@ -133,6 +197,7 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
         "pyproject.toml": PROJECT,
         "bakery.py": DRIVER,
         "prices": "2 euros\n",
+        "recipe": "salt\n",
         "deviceclasses.yaml": CLASSES,
         "tests/order.yaml": ORDER % ("", "echo mine"),
         "tests/test_bread.py": TESTS.format(nothing=ORDER % (', selectors: [{cel: {expression: "false"}}]', "true")),
@@ -142,14 +207,56 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
         "    import dataclasses\n"
         "    yield dataclasses.replace(dra_bed, timeout=20)\n",
     }
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    write(tmp_path, files)
+    output = report(tmp_path)
 
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "tests"]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
+    assert f"{len(FAILURES)} failed, 6 passed" in output
+    assert "container eater ended with 0: mine" in output
+    assert "kopf." not in output
+    assert (tmp_path / "recipe").read_text() == "salt\n"
+    for test, told in FAILURES.items():
+        section = re.search(rf"^_+ {test} _+$(.*?)^(?:-+ |_+ |=+ )", output, re.DOTALL | re.MULTILINE)
+        assert section is not None, output
+        lines = section[1].strip().splitlines()
+        assert re.fullmatch(rf"tests/test_bread\.py:\d+: in {test}", lines[0]), section[1]
+        # the author's line, what it marks, and the message: no frame of dra-kit
+        assert not [line for line in lines if "dra_kit/" in line], section[1]
+        messages = [line for line in lines if line.startswith("E ")]
+        assert messages[0].removeprefix("E").strip().startswith(told.format(project=tmp_path)), section[1]
 
-    assert "1 failed, 6 passed" in run.stdout, run.stdout + run.stderr
-    assert "pod guest is Succeeded; it should be Failed and told 'stale'" in run.stdout
-    assert "container eater ended with 0: mine" in run.stdout
+
+def report(project: Path, *options: str) -> str:
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *options, "tests"]
+    run = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=240)
+    return run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (
+            "dra_target=./dough.py",
+            "TARGET ./dough.py does not import: SyntaxError: invalid syntax at {project}/dough.py:2:7, in 'def f(:' ",
+        ),
+        ("dra_editable=prices", "the driver has no setting 'prices' whose file could be replaced; its settings: "),
+        (
+            "dra_settings=flowr=rye\n",
+            "driver bread.example has no setting 'flowr'; did you mean \"flour\"? its settings: ",
+        ),
+    ],
+)
+def test_a_driver_that_does_not_come_up_is_told_in_a_line(tmp_path: Path, option: str, told: str) -> None:
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": PROJECT,
+            "bakery.py": DRIVER,
+            "dough.py": "\ndef f(:\n",
+            "tests/test_bread.py": "def test_nothing(dra):\n    pass\n",
+        },
+    )
+    output = report(tmp_path, "-o", option)
+    section = re.search(r"^_+ ERROR at setup of test_nothing _+$(.*?)^=+ ", output, re.DOTALL | re.MULTILINE)
+    assert section is not None, output
+    [line] = section[1].strip().splitlines()
+    assert line.startswith(told.format(project=tmp_path))

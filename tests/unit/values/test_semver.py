@@ -61,6 +61,14 @@ def test_unusual_but_valid_versions_are_read(text: str) -> None:
     assert str(Version(text)) == text
 
 
+@pytest.mark.parametrize("text", [f"{'9' * 4400}.0.0", f"0.0.{'9' * 4400}", f"1.0.0-rc.{'9' * 4400}"])
+def test_a_number_of_thousands_of_digits_is_refused_in_few_words(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a semantic version: a number is out of range") as caught:
+        Version(text)
+
+    assert len(str(caught.value)) < 150
+
+
 def test_only_strings_are_versions() -> None:
     with pytest.raises(ValueError, match="not float"):
         Version(1.2)  # type: ignore[arg-type]

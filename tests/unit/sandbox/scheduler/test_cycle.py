@@ -15,7 +15,7 @@ from dra_kit.sandbox.scheduler.nodes import node_loads
 
 Object = dict[str, Any]
 CLASSES: dict[tuple[str, str], Object] = {
-    ("", "pizza"): {"metadata": {"name": "pizza"}, "spec": {}},
+    ("", "pizza"): {"metadata": {"name": "pizza"}, "spec": {"extendedResourceName": "example.com/pizza"}},
     ("", "gold"): {
         "metadata": {"name": "gold"},
         "spec": {"selectors": [{"cel": {"expression": 'device.attributes["dra.pizza"].?gold.orValue(false)'}}]},
@@ -28,7 +28,7 @@ class Cluster:
 
     def __init__(self, devices: dict[str, list[Object]]) -> None:
         resources = {"pods": "110"}
-        self.nodes = [
+        self.nodes: list[Object] = [
             {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": resources}} for name in devices
         ]
         self.devices = Devices(Gates.of("1.37"))
@@ -49,8 +49,8 @@ class Cluster:
         self.claims["default", name] = claim
         return pod(name, name)
 
-    def place(self, asking: Object) -> Placement:
-        return place(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices)
+    def place(self, asking: Object, **options: Any) -> Placement:
+        return place(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices, **options)
 
     def hold(self, placement: Placement) -> list[str]:
         """Carry a placement out; names of the devices."""
@@ -128,10 +128,108 @@ def test_a_claim_that_has_devices_binds_its_pods_to_their_node() -> None:
 def test_a_claim_that_is_not_there_is_waited_for() -> None:
     cluster = Cluster({"node-1": devices(1)})
 
-    with pytest.raises(NotReady, match="resourceclaim nowhere does not exist"):
+    with pytest.raises(NotReady, match='could not find ResourceClaim "default/nowhere"'):
         cluster.place(pod("a", "nowhere"))
     with pytest.raises(NotReady):
         cluster.place(pod("a", None))
+
+
+def test_a_node_with_a_device_plugin_does_not_keep_other_nodes_from_devices() -> None:
+    cluster = Cluster({"a": devices(1), "b": []})
+    cluster.nodes[1]["status"]["allocatable"] = {"pods": "110", "example.com/pizza": "1"}
+    resources = {"requests": {"example.com/pizza": "1"}}
+    guest = {
+        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
+        "spec": {"containers": [{"name": "eater", "resources": resources}]},
+    }
+
+    first = cluster.place(guest)
+    cluster.placed.append(("a", pod("other", None)))
+    second = cluster.place(guest)
+
+    assert first.node == "a"
+    assert first.extended is not None
+    assert second.node == "b"
+    assert second.extended is None
+
+
+def test_a_claim_of_an_earlier_attempt_for_extended_resources_is_to_be_deleted() -> None:
+    cluster = Cluster({"a": devices(1)})
+    guest = {
+        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
+        "spec": {"containers": [{"name": "eater", "resources": {"requests": {"example.com/pizza": "1"}}}]},
+    }
+    placed = cluster.place(guest)
+    assert placed.extended is not None
+    document = placed.extended.document
+    cluster.claims["default", "stale"] = {**document, "metadata": {**document["metadata"], "name": "stale"}}
+
+    with pytest.raises(Unschedulable, match="1 cannot schedule extended resource claim") as refusal:
+        cluster.place(guest)
+
+    assert refusal.value.remedy is not None
+    assert refusal.value.remedy.text == "deletion of ResourceClaim completed"
+
+
+@pytest.mark.parametrize(
+    ("consumers", "helps"), [([], True), (["b"], True), (["other"], False), (["b", "other"], False)]
+)
+def test_a_claim_that_holds_devices_where_its_pod_cannot_go_is_to_be_freed(consumers: list[str], helps: bool) -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    cluster.claims["default", "a"]["status"]["reservedFor"] = [{"uid": uid} for uid in consumers]
+    del cluster.nodes[0]
+
+    with pytest.raises(Unschedulable, match="1 resourceclaim not available on the node") as refusal:
+        cluster.place(pod("b", "a"))
+
+    assert (refusal.value.remedy is not None) == helps
+
+
+def test_a_claim_is_not_freed_where_another_claim_of_the_pod_finds_no_devices() -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    cluster.ask("b", exactly(count=2))
+    del cluster.nodes[0]
+    both = pod("guest", "a")
+    both["spec"]["resourceClaims"].append({"name": "more", "resourceClaimName": "b"})
+
+    with pytest.raises(Unschedulable, match="1 cannot allocate all claims") as refusal:
+        cluster.place(both)
+
+    assert refusal.value.remedy is None
+
+
+def binding(status: str, *, failed: bool = False) -> list[Object]:
+    kinds = {"Attached": status, "Broken": "True" if failed else "False"}
+    return [{"type": kind, "status": value} for kind, value in kinds.items()]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "overdue", "available"),
+    [
+        pytest.param(binding("True"), True, True, id="ready"),
+        pytest.param(binding("False"), False, True, id="not yet ready"),
+        pytest.param(binding("False"), True, False, id="never ready"),
+        pytest.param(binding("False", failed=True), False, False, id="failed"),
+    ],
+)
+def test_devices_that_do_not_become_ready_are_given_back(
+    conditions: list[Object], overdue: bool, available: bool
+) -> None:
+    cluster = Cluster({"node-1": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    status = cluster.claims["default", "a"]["status"]
+    (result,) = status["allocation"]["devices"]["results"]
+    result |= {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+    status["devices"] = [{key: result[key] for key in ("driver", "pool", "device")} | {"conditions": conditions}]
+
+    if available:
+        assert cluster.place(pod("b", "a"), is_overdue=lambda _: overdue).node == "node-1"
+        return
+    with pytest.raises(Unschedulable, match="1 resourceclaim not available on the node") as refusal:
+        cluster.place(pod("b", "a"), is_overdue=lambda _: overdue)
+    assert refusal.value.remedy is not None
 
 
 def test_a_missing_class_is_hopeless() -> None:
@@ -139,6 +237,18 @@ def test_a_missing_class_is_hopeless() -> None:
 
     with pytest.raises(Unschedulable, match="request r: device class salad does not exist"):
         cluster.place(cluster.ask("a", exactly("salad")))
+
+
+def test_what_changes_while_devices_are_looked_for_is_seen_afterwards() -> None:
+    cluster = Cluster({"node-1": devices(1)})
+    with cluster.devices.still():
+        cluster.devices.slice_changed(Change("DELETED", {"metadata": {"name": "slice-node-1"}}))
+        placement = cluster.place(cluster.ask("a", exactly()))
+        cluster.hold(placement)
+
+    assert placement.node == "node-1"
+    with pytest.raises(Unschedulable):
+        cluster.place(cluster.ask("b", exactly()))
 
 
 def test_a_choice_is_explained() -> None:

@@ -64,15 +64,24 @@ TAINT = [{"key": "a", "effect": "NoSchedule"}]
 def test_only_the_plugin_that_rejected_a_pod_says_what_helps(
     plugin: str, asking: Object, before: Object, after: Object, helps: bool
 ) -> None:
-    assert node_helps(asking, [plugin], change(before, after)) is helps
+    assert node_helps(asking, [plugin], change(before, after), []) is helps
 
 
 @pytest.mark.parametrize(
     "plugin", ["NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"]
 )
 def test_a_new_node_helps_and_one_that_goes_does_not(plugin: str) -> None:
-    assert node_helps(pod(), [plugin], change(None, node()))
-    assert not node_helps(pod(), [plugin], Change("DELETED", node()))
+    assert node_helps(pod(), [plugin], change(None, node()), [])
+    assert not node_helps(pod(), [plugin], Change("DELETED", node()), [])
+
+
+def test_a_node_without_a_device_plugin_helps_where_a_class_has_its_resource() -> None:
+    asking = pod()
+    asking["spec"]["containers"][0]["resources"]["requests"]["example.com/oven"] = "1"
+    device_class = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
+
+    assert node_helps(asking, ["NodeResourcesFit"], change(None, node()), [device_class])
+    assert not node_helps(asking, ["NodeResourcesFit"], change(None, node()), [])
 
 
 def test_a_claim_helps_that_gave_its_devices_back() -> None:

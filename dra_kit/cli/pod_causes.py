@@ -1,0 +1,72 @@
+"""Why pods of a sandbox have no node: what ``dra-kit explain`` tells of them, in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dra_kit.cli.pod_explanation import PodClaimExplanation, PodExplanation, explain_pod
+from dra_kit.errors import DraKitError
+from dra_kit.explain.claims import Explainer
+from dra_kit.explain.snapshot import Objects
+from dra_kit.explain.summary import summarize
+from dra_kit.kube.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    EVENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from dra_kit.sandbox.cluster import Sandbox
+from dra_kit.sandbox.control_plane import VERSION
+from dra_kit.sandbox.pods import Object
+
+_FOLLOWED = (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+_TOLD = "FailedScheduling"  # by the sandbox itself
+
+
+async def pod_causes(sandbox: Sandbox, pods: Sequence[Object], *, alpha: bool) -> Mapping[str, Sequence[str]]:
+    """What stands in the way of pods, a sentence each, by UID; nothing where there is no explanation.
+
+    Args:
+        sandbox: they are in.
+        pods: without a node.
+        alpha: the alpha features of resource.k8s.io are on.
+    """
+    documents = {resource.kind: list(sandbox.informers.objects(resource).values()) for resource in _FOLLOWED}
+    documents[EVENTS.kind] = list((await sandbox.client.list(EVENTS)).items)
+    try:
+        explainer = Explainer(Objects(documents, VERSION, alpha).cluster())
+        return {pod["metadata"]["uid"]: list(_causes(explain_pod(explainer, pod))) for pod in pods}
+    except DraKitError:  # what stands in the way of an explanation is told by dra-kit explain
+        return {}
+
+
+def _causes(explanation: PodExplanation) -> Iterator[str]:
+    yield from explanation.problems
+    for claim in explanation.claims:
+        yield from _of_claim(claim)
+    yield from (event for event in explanation.events if not event.startswith(_TOLD))
+
+
+def _of_claim(claim: PodClaimExplanation) -> Iterator[str]:
+    explanation = claim.explanation
+    if explanation is None or explanation.good:
+        return
+    subject = f"claim {claim.entry}" if claim.entry else "its extended resources"
+    for blocker in explanation.blockers:
+        yield f"{subject}: {blocker}"
+    for request in explanation.requests:
+        for way in request.ways:
+            if way.choice is not None and not all(device.fits for device in way.devices):
+                yield f"{subject}: request {way.name}: {summarize(way.devices)}"

@@ -1,0 +1,127 @@
+"""Mistakes with quantities, which CEL compares by methods, and only with each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from dra_kit.cel.syntax import Call, Literal, Node, walk
+from dra_kit.resource.mistakes.expression import Expression
+from dra_kit.resource.mistakes.mistake import (
+    EQUAL,
+    SWAPPED,
+    Mistake,
+    comparison,
+    constant_text,
+    is_number,
+    operator_span,
+    value_read,
+)
+from dra_kit.values.quantity import InvalidQuantity, Quantity
+
+_METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
+_TAKE_QUANTITY: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
+_TYPES: Final = {int: "int", float: "double", str: "string"}
+
+
+def is_quantity(node: Node) -> bool:
+    """Whether a node is certainly a quantity: a capacity, or made by ``quantity()``."""
+    read = value_read(node)
+    if read is not None:
+        return read.kind == "capacity"
+    return isinstance(node, Call) and node.function == "quantity" and node.target is None
+
+
+def quantity_comparison(expression: Expression) -> Iterator[Mistake]:
+    """``capacity >= 80``, ``capacity == "80Gi"``, ``capacity > quantity("80Gi")``."""
+    for node in walk(expression.root) if expression.root else ():
+        sides = comparison(node)
+        if sides is None:
+            continue
+        left, operator, right = sides
+        if not is_quantity(left):
+            left, operator, right = right, SWAPPED[operator], left
+        if not is_quantity(left) or (operator in EQUAL.values() and is_quantity(right)):
+            continue
+        other = "another quantity" if is_quantity(right) else _described(right)
+        begin, end = operator_span(node, expression)
+        text = expression.text
+        wish = _comparison(left.text(text), operator, _as_quantity(right, text))
+        message = f"a quantity cannot be compared with {other} by {text[begin:end]}"
+        yield Mistake("quantity-comparison", begin, end, message, f"write {wish}")
+
+
+def quantity_argument(expression: Expression) -> Iterator[Mistake]:
+    """``capacity.isGreaterThan("80Gi")`` and ``quantity(80)``."""
+    text = expression.text
+    for node in walk(expression.root) if expression.root else ():
+        if not isinstance(node, Call) or len(node.arguments) != 1:
+            continue
+        argument = node.arguments[0]
+        if node.function == "quantity" and node.target is None and is_number(argument):
+            wish = f"write {_as_quantity(argument, text)}"
+            yield Mistake("quantity-argument", argument.start, argument.end, "quantity() takes a text", wish)
+        elif (
+            node.function in _TAKE_QUANTITY
+            and node.target is not None
+            and is_quantity(node.target)
+            and isinstance(argument, Literal)
+        ):
+            message = f"{node.function} of a quantity takes a quantity, not {_described(argument)}"
+            wish = f"write {node.target.text(text)}.{node.function}({_as_quantity(argument, text)})"
+            yield Mistake("quantity-argument", argument.start, argument.end, message, wish)
+
+
+def sign_method(expression: Expression) -> Iterator[Mistake]:
+    """``capacity.sign()``."""
+    for node in walk(expression.root) if expression.root else ():
+        if isinstance(node, Call) and node.function == "sign" and node.target is not None and not node.arguments:
+            begin, end = operator_span(node, expression)
+            wish = f"write sign({node.target.text(expression.text)})"
+            yield Mistake("sign-method", begin, end, "sign is a function, not a method", wish)
+
+
+def invalid_quantity(expression: Expression) -> Iterator[Mistake]:
+    """``quantity("80 GB")``."""
+    for node in walk(expression.root) if expression.root else ():
+        if not (isinstance(node, Call) and node.function == "quantity" and len(node.arguments) == 1):
+            continue
+        argument = node.arguments[0]
+        if isinstance(argument, Literal) and isinstance(argument.value, str):
+            try:
+                Quantity(argument.value)
+            except InvalidQuantity:
+                message = f"{json.dumps(argument.value)} is no quantity"
+                wish = f"write a number and a suffix without blank, such as {_nearest(argument.value)}"
+                yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
+
+
+def _nearest(text: str) -> str:
+    """A quantity that may be meant: ``80 GB`` is ``80G``, ``80 GiB`` is ``80Gi``."""
+    tried = text.replace(" ", "").removesuffix("B").removesuffix("b")
+    for candidate in (tried, tried.capitalize(), tried.upper()):
+        try:
+            Quantity(candidate)
+        except InvalidQuantity:
+            continue
+        if candidate:
+            return json.dumps(candidate)
+    return '"80Gi"'
+
+
+def _described(node: Node) -> str:
+    if isinstance(node, Literal):
+        kind = _TYPES.get(type(node.value))
+        return f"{'an' if kind == 'int' else 'a'} {kind}" if kind else "that"
+    return "that"
+
+
+def _as_quantity(node: Node, text: str) -> str:
+    constant = constant_text(node)
+    return node.text(text) if constant is None else f"quantity({json.dumps(constant)})"
+
+
+def _comparison(left: str, operator: str, right: str) -> str:
+    method = _METHODS.get(operator)
+    return f"{left}.{method}({right})" if method else f"{left}.compareTo({right}) {operator} 0"

@@ -1,0 +1,35 @@
+"""Attributes that any expression can be evaluated with."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from dra_kit import cel
+from dra_kit.resource.v1 import Device, DeviceAttribute
+
+_VERSIONS: Final = 4096
+
+
+def has_plain_attributes(device: Device) -> bool:
+    """Whether there surely is no attribute that all expressions stumble over, whatever they read."""
+    return all(_is_plain(attribute) for attribute in device.attributes.values())
+
+
+def _is_plain(attribute: DeviceAttribute) -> bool:
+    if len(attribute.model_fields_set) != 1:
+        return False
+    if attribute.string is not None:
+        return attribute.string.isascii()
+    if attribute.version is not None:
+        return _is_version(attribute.version)
+    return attribute.int_ is not None or attribute.bool_ is not None
+
+
+@lru_cache(maxsize=_VERSIONS)
+def _is_version(text: str) -> bool:
+    try:
+        cel.Device(driver="", attributes={"version": {"version": text}})
+    except ValueError:
+        return False
+    return True

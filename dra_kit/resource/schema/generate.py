@@ -1,0 +1,250 @@
+"""Derives the schema table from a running API server and the Go types of the same release.
+
+``python -m dra_kit.resource.schema.generate --server http://127.0.0.1:8001 --api DIR --apimachinery DIR``, with
+``kubectl proxy`` at the server's address and the unpacked modules ``k8s.io/api`` and ``k8s.io/apimachinery``. The API
+server's ``/openapi/v3`` says names, types, list types, keys, patch strategies, defaults and enums; only the Go types
+say what is written when a field has its zero value, in which order, and the protobuf numbers. Nothing else is taken
+over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+DOCUMENTS: Final = (
+    "api/v1",
+    *(
+        f"apis/{group_version}"
+        for group_version in (
+            "resource.k8s.io/v1",
+            "resource.k8s.io/v1beta2",
+            "resource.k8s.io/v1beta1",
+            "resource.k8s.io/v1alpha3",
+            "apps/v1",
+            "coordination.k8s.io/v1",
+            "events.k8s.io/v1",
+            "policy/v1",
+            "rbac.authorization.k8s.io/v1",
+            "networking.k8s.io/v1",
+            "scheduling.k8s.io/v1",
+            "node.k8s.io/v1",
+            "admissionregistration.k8s.io/v1",
+            "apiextensions.k8s.io/v1",
+            "authentication.k8s.io/v1",
+            "authorization.k8s.io/v1",
+        )
+    ),
+)
+KINDS: Final = (
+    *(f"core/v1.{kind}" for kind in (
+        "Node", "Namespace", "Pod", "Event", "ServiceAccount", "ConfigMap", "Secret", "Service", "Binding",
+        "ResourceQuota")),
+    *(f"resource/{version}.{kind}" for version in ("v1", "v1beta2", "v1beta1") for kind in (
+        "ResourceSlice", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass")),
+    *(f"resource/{version}.DeviceTaintRule" for version in ("v1", "v1beta2", "v1alpha3")),
+    "resource/v1alpha3.ResourcePoolStatusRequest",
+    *(f"apps/v1.{kind}" for kind in (
+        "Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
+    "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction", "policy/v1.PodDisruptionBudget",
+    "networking/v1.NetworkPolicy", "scheduling/v1.PriorityClass", "node/v1.RuntimeClass",
+    *(f"rbac/v1.{kind}" for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
+    *(f"admissionregistration/v1.{kind}" for kind in (
+        "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding")),
+    "apiextensions/v1.CustomResourceDefinition",
+    "authentication/v1.TokenReview", "authentication/v1.SelfSubjectReview",
+    *(f"authorization/v1.{kind}" for kind in (
+        "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview", "LocalSubjectAccessReview")),
+    *(f"meta/v1.{kind}" for kind in ("ListMeta", "Status", "DeleteOptions", "APIResourceList", "Patch", "WatchEvent")),
+)  # fmt: skip
+
+_PREFIXES: Final = {
+    "io.k8s.apimachinery.pkg.apis.meta.": "meta/",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.": "apiextensions/",
+    "io.k8s.api.": "",
+}
+_SCALARS: Final = {
+    "meta/v1.Time": "Time",
+    "meta/v1.MicroTime": "MicroTime",
+    "meta/v1.FieldsV1": "FieldsV1",
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "Quantity",
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": "IntOrString",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "RawExtension",
+}
+_STRUCT = re.compile(r"^type (\w+) struct \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+_FIELD = re.compile(
+    r"^\s+(?:(\w+)\s+)?(\*)?((?:\[\]|map\[\w+\])*\*?[\w.]+)\s+`([^`\n]*json:\"([^\"]*)\"[^`\n]*)`", re.MULTILINE
+)
+_TAG = re.compile(r'protobuf:"\w+,(\d+)')
+
+
+class GoField(NamedTuple):
+    """A field as Go's struct tags tell it.
+
+    Attributes:
+        name: in JSON.
+        presence: how its zero value is written.
+        tag: the protobuf number, with those of the messages that Go inlines in front.
+    """
+
+    name: str
+    presence: str
+    tag: tuple[int, ...]
+
+
+def short(name: str) -> str:
+    """``io.k8s.api.core.v1.Pod`` as ``core/v1.Pod``, scalars by a name of their own."""
+    for prefix, replacement in _PREFIXES.items():
+        if name.startswith(prefix):
+            group, version, kind = (replacement + name.removeprefix(prefix)).replace("/", ".").split(".")
+            name = f"{group}/{version}.{kind}"
+            break
+    return _SCALARS.get(name, name)
+
+
+def type_of(schema: dict[str, Any]) -> str:
+    """The type expression of a property: a scalar, a struct's name, ``[]T`` or ``map[string]T``."""
+    if "allOf" in schema:
+        return type_of(schema["allOf"][0])
+    if "$ref" in schema:
+        return short(schema["$ref"].rsplit("/", 1)[1])
+    match schema.get("type"):
+        case "array":
+            return "[]" + type_of(schema["items"])
+        case "object" if "additionalProperties" in schema:
+            return "map[string]" + type_of(schema["additionalProperties"])
+        case "string":
+            return "bytes" if schema.get("format") == "byte" else "string"
+        case "integer":
+            return str(schema.get("format", "int64"))
+        case "number":
+            return "double"
+        case "boolean":
+            return "bool"
+    return "JSON"
+
+
+def go_fields(modules: list[Path]) -> dict[str, list[GoField]]:
+    """The fields of each struct, in order."""
+    structs: dict[str, list[tuple[str, str, str, str, str]]] = {}
+    for module in modules:
+        for source in sorted(module.glob("**/*types.go")):
+            package = "/".join(source.parent.parts[-2:])
+            text = re.sub(r"//[^\n]*", "", source.read_text())
+            for name, body in _STRUCT.findall(text):
+                structs[f"{package}.{name}"] = _FIELD.findall(body)
+
+    def expand(name: str, outside: tuple[int, ...] = ()) -> Iterator[GoField]:
+        package = name.partition(".")[0]
+        for _, pointer, go_type, tags, json_tag in structs.get(name, ()):
+            json_name, *options = json_tag.split(",")
+            number = (*outside, *map(int, _TAG.findall(tags)))
+            if "inline" in options or not json_name:
+                if go_type != "metav1.TypeMeta":
+                    yield from expand(f"{package}.{go_type}", number)
+            elif json_name != "-":
+                yield GoField(json_name, _presence(bool(pointer), options), number)
+
+    return {name: list(expand(name)) for name in structs}
+
+
+def _presence(pointer: bool, options: list[str]) -> str:
+    if "omitzero" in options:
+        return "omitzero"
+    if "omitempty" not in options:
+        return "nullable" if pointer else "always"
+    return "pointer" if pointer else "omitempty"
+
+
+def field(name: str, schema: dict[str, Any], required: list[str], go: GoField | None) -> dict[str, Any]:
+    """One entry of the table."""
+    entry: dict[str, Any] = {"type": type_of(schema)}
+    if name in required:
+        entry["required"] = True
+    entry["presence"] = go.presence if go else "always" if name in required else "pointer"
+    if go and go.tag:
+        entry["tag"] = go.tag
+    for key, extension in (("list", "list-type"), ("keys", "list-map-keys"), ("map", "map-type"),
+                           ("mergeKey", "patch-merge-key")):  # fmt: skip
+        if value := schema.get(f"x-kubernetes-{extension}"):
+            entry[key] = value
+    if strategy := schema.get("x-kubernetes-patch-strategy"):
+        entry["patch"] = strategy.split(",")
+    if "default" in schema:
+        entry["default"] = schema["default"]
+    if values := schema.get("enum") or schema.get("items", {}).get("enum"):
+        entry["enum"] = values
+    return entry
+
+
+def derive(schemas: dict[str, Any], order: dict[str, list[GoField]]) -> dict[str, dict[str, Any]]:
+    """The table: each type that a kind reaches, by its short name."""
+    by_name = {short(name): schema for name, schema in schemas.items()}
+    table: dict[str, dict[str, Any]] = {}
+    waiting = list(KINDS)
+    while waiting:
+        name = waiting.pop()
+        if name in table or name not in by_name or name in _SCALARS.values():
+            continue
+        schema = by_name[name]
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        known = {item.name: item for item in order.get(name, ())}
+        known |= {item: GoField(item, "omitempty", ()) for item in ("apiVersion", "kind") if item not in known}
+        names = [item for item in known if item in properties and item not in {"apiVersion", "kind"}]
+        names = [item for item in ("apiVersion", "kind") if item in properties] + names
+        names += [item for item in sorted(properties) if item not in names]
+        entry: dict[str, Any] = {"fields": {}}
+        if "x-kubernetes-map-type" in schema:
+            entry["map"] = schema["x-kubernetes-map-type"]
+        for item in names:
+            described = entry["fields"][item] = field(item, properties[item], required, known.get(item))
+            waiting.append(re.sub(r"^(\[\]|map\[string\])+", "", described["type"]))
+        if not properties:
+            entry["scalar"] = "JSON" if "type" not in schema or schema["type"] == "object" else schema["type"]
+        table[name] = entry
+    return table
+
+
+def write(table: dict[str, dict[str, Any]], folder: Path) -> None:
+    """One file for each package, one line for each field."""
+    packages: dict[str, dict[str, Any]] = defaultdict(dict)
+    for name in sorted(table):
+        package, _, kind = name.partition(".")
+        packages[package][kind] = table[name]
+    for package, types in packages.items():
+        lines = []
+        for kind, entry in types.items():
+            fields = ",\n".join(
+                f"    {json.dumps(name)}: {json.dumps(described, separators=(',', ':'))}"
+                for name, described in entry["fields"].items()
+            )
+            rest = "".join(f', "{key}": {json.dumps(value)}' for key, value in entry.items() if key != "fields")
+            lines.append(
+                f'  {json.dumps(kind)}: {{"fields": {{' + (f"\n{fields}\n  " if fields else "") + f"}}{rest}}}"
+            )
+        (folder / f"{package.replace('/', '.')}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def main() -> None:
+    """Writes the table next to this module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", required=True, help="address of kubectl proxy")
+    parser.add_argument("--api", required=True, type=Path, help="folder of the Go module k8s.io/api")
+    parser.add_argument("--apimachinery", required=True, type=Path, help="folder of k8s.io/apimachinery")
+    options = parser.parse_args()
+    schemas: dict[str, Any] = {}
+    for document in DOCUMENTS:
+        with urllib.request.urlopen(f"{options.server}/openapi/v3/{document}", timeout=60) as answer:  # noqa: S310
+            schemas |= json.load(answer)["components"]["schemas"]
+    write(derive(schemas, go_fields([options.api, options.apimachinery])), Path(__file__).parent)
+
+
+if __name__ == "__main__":
+    main()

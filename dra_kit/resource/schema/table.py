@@ -1,0 +1,138 @@
+"""The schema table: what each type of the served APIs consists of.
+
+The files beside this module are facts of Kubernetes 1.37, derived by ``generate.py``; a package is read when one of
+its types is first asked for. Everything that depends on the structure of objects goes by this one table: decoding,
+unknown fields, defaults, patches, managed fields and OpenAPI.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any, Final, Literal, TypeAlias
+
+Presence: TypeAlias = Literal["always", "nullable", "omitempty", "omitzero", "pointer"]
+"""How a field's zero value is written.
+
+``always``: written, lists and maps as null; ``nullable``: absent is written as null; ``omitempty``: left out, but a
+struct is written; ``omitzero``: left out, structs too; ``pointer``: a zero that was given is not the same as none.
+"""
+
+LIST: Final = "[]"
+MAP: Final = "map[string]"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a struct.
+
+    Attributes:
+        type: a scalar (``string``, ``bool``, ``int32``, ``int64``, ``double``, ``bytes``, ``Time``, ``MicroTime``,
+            ``Quantity``, ``IntOrString``, ``RawExtension``, ``FieldsV1``, ``JSON``), a struct's name such as
+            ``core/v1.Pod``, ``[]T`` or ``map[string]T``.
+        presence: how its zero value is written.
+        required: whether the API documents it so.
+        list: ``atomic``, ``set`` or ``map``: how server-side apply merges a list; empty means atomic.
+        keys: the fields that identify an item of a list of type ``map``.
+        map: ``atomic`` or ``granular``: how server-side apply merges a struct or map; empty means granular.
+        merge_key: the field by which a strategic merge patch finds an item of a list.
+        patch: strategies of a strategic merge patch: ``merge``, ``retainKeys``, ``replace``.
+        default: the documented default, None when there is none.
+        enum: the values it may have, or its items; empty for any.
+        tag: the protobuf number, after those of the messages around it that JSON does not show; empty for none.
+    """
+
+    type: str
+    presence: Presence = "pointer"
+    required: bool = False
+    list: str = ""
+    keys: tuple[str, ...] = ()
+    map: str = ""
+    merge_key: str = ""
+    patch: tuple[str, ...] = ()
+    default: Any = None
+    enum: tuple[str, ...] = ()
+    tag: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Struct:
+    """A type with fields, in the order in which the API server writes them.
+
+    Attributes:
+        name: such as ``core/v1.Pod``.
+        fields: by JSON name.
+        map: ``atomic`` when server-side apply treats it as one value.
+        open: whether fields that it does not name are kept, as in custom resources.
+    """
+
+    name: str
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    map: str = ""
+    open: bool = False
+
+
+CUSTOM: Final = Struct(
+    "CustomResource",
+    {
+        "apiVersion": Field("string", "omitempty"),
+        "kind": Field("string", "omitempty"),
+        "metadata": Field("meta/v1.ObjectMeta", "omitempty", default={}),
+    },
+    open=True,
+)
+"""The type of every custom resource: typed metadata, everything else as it comes."""
+
+
+@cache
+def struct(name: str) -> Struct | None:
+    """The struct of that name; None for scalars, lists and maps.
+
+    Raises:
+        KeyError: no served kind reaches such a type.
+    """
+    if name == CUSTOM.name:
+        return CUSTOM
+    package, dot, kind = name.partition(".")
+    if not dot or name.startswith((LIST, MAP)):
+        return None
+    entry = _package(package)[kind]
+    if "scalar" in entry:
+        return None
+    return Struct(name, {key: _field(value) for key, value in entry["fields"].items()}, entry.get("map", ""))
+
+
+def types(package: str) -> tuple[str, ...]:
+    """The names of all types of a package such as ``core/v1``."""
+    return tuple(f"{package}.{kind}" for kind in _package(package))
+
+
+def item_type(name: str) -> str:
+    """The type of the items of a list, or of the values of a map."""
+    return name.removeprefix(LIST) if name.startswith(LIST) else name.removeprefix(MAP)
+
+
+@cache
+def _package(name: str) -> dict[str, Any]:
+    text = resources.files("dra_kit.resource.schema").joinpath(f"{name.replace('/', '.')}.json").read_text("utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def _field(entry: Mapping[str, Any]) -> Field:
+    return Field(
+        type=entry["type"],
+        presence=entry["presence"],
+        required=entry.get("required", False),
+        list=entry.get("list", ""),
+        keys=tuple(entry.get("keys", ())),
+        map=entry.get("map", ""),
+        merge_key=entry.get("mergeKey", ""),
+        patch=tuple(entry.get("patch", ())),
+        default=entry.get("default"),
+        enum=tuple(entry.get("enum", ())),
+        tag=tuple(entry.get("tag", ())),
+    )

@@ -1,0 +1,89 @@
+"""ObjectMeta: the rules that hold for every kind; names and namespaces have others for each.
+
+Source: k8s.io/apimachinery 0.37 ``pkg/api/validation/objectmeta.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from dra_kit.resource import names
+from dra_kit.resource.fielderror import FieldError, GoStruct, invalid, required, too_long
+
+Object: TypeAlias = dict[str, Any]
+
+_ANNOTATIONS_MAX: Final = 256 * 1024
+_STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
+
+
+def validate_metadata(metadata: Object) -> list[FieldError]:
+    """What is wrong with labels, annotations, owners and finalizers.
+
+    Args:
+        metadata: values of the right types.
+    """
+    return _labels(metadata) + _annotations(metadata) + _owners(metadata) + _finalizers(metadata)
+
+
+def _labels(metadata: Object) -> list[FieldError]:
+    errors = []
+    for key, value in sorted((metadata.get("labels") or {}).items()):
+        errors += [invalid("metadata.labels", key, text) for text in names.label_key(key)]
+        errors += [invalid("metadata.labels", value, text) for text in names.label_value(value)]
+    return errors
+
+
+def _annotations(metadata: Object) -> list[FieldError]:
+    annotations = metadata.get("annotations") or {}
+    errors = []
+    for key in sorted(annotations):
+        errors += [invalid("metadata.annotations", key, text) for text in names.label_key(key.lower())]
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
+    if size > _ANNOTATIONS_MAX:
+        errors.append(too_long("metadata.annotations", "", _ANNOTATIONS_MAX))
+    return errors
+
+
+def _owners(metadata: Object) -> list[FieldError]:
+    errors: list[FieldError] = []
+    owners = metadata.get("ownerReferences") or []
+    controllers = []
+    for i, owner in enumerate(owners):
+        path = f"metadata.ownerReferences[{i}]"
+        missing = [name for name in ("apiVersion", "kind", "name", "uid") if not owner.get(name)]
+        errors += [required(f"{path}.{name}", "must not be empty") for name in missing]
+        if (owner.get("apiVersion") or "").count("/") > 1:
+            detail = "must be <group>/<version> or <version>"
+            errors.append(invalid(f"{path}.apiVersion", owner["apiVersion"], detail))
+        if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Event"):
+            errors.append(invalid(path, _owner(owner), "/v1, Kind=Event is disallowed from being an owner"))
+        if owner.get("controller"):
+            controllers.append(owner)
+    if len(controllers) > 1:
+        detail = (
+            'Only one reference can have Controller set to true. Found "true" in references for '
+            f"{controllers[0].get('kind')}/{controllers[0].get('name')} and "
+            f"{controllers[1].get('kind')}/{controllers[1].get('name')}"
+        )
+        errors.append(invalid("metadata.ownerReferences", [_owner(owner) for owner in owners], detail))
+    return errors
+
+
+def _owner(owner: Mapping[str, Any]) -> Any:
+    order = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+    return GoStruct({name: owner[name] for name in order if name in owner})
+
+
+def _finalizers(metadata: Object) -> list[FieldError]:
+    finalizers = metadata.get("finalizers") or []
+    errors: list[FieldError] = []
+    for i, finalizer in enumerate(finalizers):
+        errors += [invalid("metadata.finalizers", finalizer, text) for text in names.label_key(finalizer)]
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS:
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            errors.append(invalid(f"metadata.finalizers[{i}]", finalizer, detail))
+    if {"orphan", "foregroundDeletion"} <= set(finalizers):
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        errors.append(invalid("metadata.finalizers", finalizers, detail))
+    return errors

@@ -1,0 +1,124 @@
+"""How ``dra-kit sandbox`` ends, in the foreground and in the background, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+from tests.unit.cli.kitchen import Kitchen, pod, sleeping
+
+
+def test_an_interruption_takes_everything_down(kitchen: Kitchen) -> None:
+    kitchen.order(pod("guest", "sleep", "4321"))
+    with kitchen.start("./pizzeria.py", "-f", "order.yaml") as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Pod guest is Running" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        *_, last = process.stdout
+        assert process.wait(60) == 130
+
+    assert last == "everything is down\n"
+    assert kitchen.left_behind() == []
+    assert not sleeping("4321")
+
+
+def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
+    kitchen.order(pod("guest", "sleep", "4322"))
+    kubeconfig = kitchen.directory / "kubeconfig"
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--detach", "--kubeconfig", "kubeconfig")
+
+    assert "dra.pizza runs in a cluster in the background" in text
+    assert json.loads(kubeconfig.read_text())["kind"] == "Config"
+    assert "the sandbox of dra.pizza has ended" in kitchen.run("down")
+    assert not kubeconfig.exists()
+    assert kitchen.left_behind() == []
+    assert not sleeping("4322")
+    assert "no sandbox runs in the background" in kitchen.run("down", code=2)
+
+
+def test_one_of_several_in_the_background_is_ended_by_its_kubeconfig(kitchen: Kitchen) -> None:
+    for name in ("one", "two"):
+        told = kitchen.run("./pizzeria.py", "--no-webhook", "--detach", "--kubeconfig", name)
+        assert f"dra-kit sandbox down --kubeconfig {kitchen.directory / name}" in told
+
+    text = kitchen.run("down", code=2)
+    assert "2 sandboxes run in the background, and none was ended" in text
+    for name in ("one", "two"):
+        assert f"dra-kit sandbox down --kubeconfig {kitchen.directory / name}" in text
+
+    kitchen.run("down", "--kubeconfig", "one")
+    assert not (kitchen.directory / "one").exists()
+    assert (kitchen.directory / "two").exists()
+
+    refusal = kitchen.run("./pizzeria.py", "--detach", "--kubeconfig", "two", code=2)
+    assert "--kubeconfig two is that of the sandbox of dra.pizza in the background, process" in refusal
+    assert f"end that one: dra-kit sandbox down --kubeconfig {kitchen.directory / 'two'}" in refusal
+
+    kitchen.run("down", "--all")
+    assert kitchen.left_behind() == []
+
+
+def test_down_has_help_of_its_own(kitchen: Kitchen) -> None:
+    text = kitchen.run("down", "--help")
+
+    assert "Usage: dra-kit sandbox down [OPTIONS]" in text
+    assert "--all" in text
+    assert "--nodes" not in text
+
+
+def test_nobody_reads_the_output_any_more(kitchen: Kitchen) -> None:
+    kitchen.order(pod("guest", "sleep", "4323"))
+    with subprocess.Popen(
+        kitchen.command("./pizzeria.py", "-f", "order.yaml"),
+        cwd=kitchen.directory,
+        env=kitchen.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(60) == 141
+
+    assert kitchen.left_behind() == []
+
+
+def test_a_detached_sandbox_that_does_not_come_up(kitchen: Kitchen) -> None:
+    kitchen.driver(discover='raise ValueError("no gas")\n        yield []')
+
+    assert "ValueError: no gas" in kitchen.run("./pizzeria.py", "--detach", code=2)
+
+
+def test_a_detached_sandbox_tells_an_error_with_one_code(kitchen: Kitchen) -> None:
+    kitchen.order(pod("no_name", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--detach", code=2)
+
+    assert "the sandbox did not come up: manifest order.yaml, document 3: " in text
+    assert "[kube-invalid]" in text
+    assert "[sandbox]" not in text
+
+
+def test_a_kept_one_tells_how_its_waiting_pods_are_explained(kitchen: Kitchen) -> None:
+    lost = pod("lost", "true")
+    lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]
+    kitchen.order(lost)
+
+    with kitchen.start(
+        "./pizzeria.py", "-f", "order.yaml", "--keep", "--timeout", "0.5", "--kubeconfig", "kubeconfig"
+    ) as process:
+        assert process.stdout is not None
+        told = next(line for line in process.stdout if "dra-kit explain" in line)
+        for line in process.stdout:
+            if "everything runs until Ctrl-C" in line:
+                process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 1
+
+    assert told.strip() == f"dra-kit explain pod lost -n default --kubeconfig {kitchen.directory / 'kubeconfig'}"
