@@ -42,7 +42,7 @@ def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signal
         # a shell starts what is in its background with SIGINT ignored
         heeding = ["/usr/bin/env", "--default-signal=INT"]
         command = [*heeding, str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
-        environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory}
+        environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory, "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(command, cwd=place, env=environment) as process:
             wait_for(place, "dra-*/node-1/plugins_registry/*")
             process.send_signal(number)
