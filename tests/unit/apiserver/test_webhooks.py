@@ -66,7 +66,7 @@ async def webhook() -> AsyncIterator[Webhook]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     hook = Webhook("", authority.cert_pem.bytes())
-    runner = web.ServerRunner(web.Server(hook))
+    runner = web.ServerRunner(web.Server(hook), shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     hook.url = f"https://127.0.0.1:{runner.addresses[0][1]}/check"
