@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from dra_kit.allocator import Gates
-from dra_kit.apiserver import ApiServer, FeatureGates
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection import Connection
@@ -23,6 +23,7 @@ from dra_kit.kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
+from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.controllers.manager import ControllerManager
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.scheduler.decision import Decision

@@ -12,7 +12,8 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from dra_kit.apiserver import ApiServer, FeatureGates
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.resource.gates import FeatureGates
 from tests.golden.kind import Line
 
 _TEMPLATE = re.compile(r"\$\{(\d+)\.([^}]*)\}")

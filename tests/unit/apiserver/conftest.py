@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dra_kit.apiserver import ApiServer
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection import Connection
 from dra_kit.kube.credentials import Credentials

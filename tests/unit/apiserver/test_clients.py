@@ -12,7 +12,7 @@ from kubernetes_asyncio import client as generated
 from kubernetes_asyncio import watch as generated_watch
 from kubernetes_asyncio.client.rest import ApiException
 
-from dra_kit.apiserver import ApiServer, run_in_thread
+from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection import Connection

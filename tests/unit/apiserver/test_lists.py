@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from dra_kit.apiserver import ApiServer
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import Gone, Invalid
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CONFIG_MAPS, PODS

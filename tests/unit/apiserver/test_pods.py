@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dra_kit.apiserver import ApiServer
 from dra_kit.apiserver.kinds import pod_columns
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import PODS

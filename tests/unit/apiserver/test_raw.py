@@ -9,7 +9,7 @@ import aiohttp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver import ApiServer
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.resource.opaque import RawObject
 from dra_kit.resource.schema.raw import texts
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver import ApiServer
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.storage import Storage
 from dra_kit.errors import Gone
 from dra_kit.kube.client import Client

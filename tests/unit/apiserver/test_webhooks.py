@@ -13,7 +13,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from dra_kit.apiserver import ApiServer
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import NAMESPACES, RESOURCE_CLAIMS, VALIDATING_WEBHOOK_CONFIGURATIONS

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dra_kit.apiserver import run_in_thread
+from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.given_objects import load
 from dra_kit.explain.snapshot import KINDS, reduced
 from tests.support.api import Api
