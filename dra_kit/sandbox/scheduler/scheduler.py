@@ -79,7 +79,7 @@ class Scheduler:
         self._active: dict[Key, None] = {}
         self._waiting: dict[Key, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
-        self._backed_off: set[Key] = set()  # tried again after a failed attempt, without a look at their claims before
+        self._backed_off: set[str] = set()  # UIDs of pods tried again after a failed attempt: claims were ready before
         self._missed: list[_Hint] | None = None  # what changed while a pod is tried
         self._told: dict[str, str] = {}  # resource version of a pod when an event was last told of it, by its UID
         self._wake = asyncio.Event()
@@ -119,6 +119,7 @@ class Scheduler:
             self._waiting.pop(key, None)
             self._failures.pop(pod["metadata"]["uid"], None)
             self._told.pop(pod["metadata"]["uid"], None)
+            self._backed_off.discard(pod["metadata"]["uid"])
             self._assumed.pod_known(pod)
             if change.type == "DELETED" or is_terminal(pod):
                 self._retry(lambda _, plugins: hints.pod_end_helps(plugins))
@@ -191,8 +192,8 @@ class Scheduler:
         if pod is None or pod["spec"].get("nodeName") or not self._is_ours(pod) or self._assumed.is_placed(pod):
             return
         self._waiting[key] = None
-        queued = key not in self._backed_off
-        self._backed_off.discard(key)
+        queued = pod["metadata"]["uid"] not in self._backed_off
+        self._backed_off.discard(pod["metadata"]["uid"])
         missed = self._missed = []
         try:
             placement, choices = await self._decide(pod)
@@ -307,7 +308,7 @@ class Scheduler:
         if refusal.reason == "SchedulerError":
             failures = self._failures[uid] = self._failures.get(uid, 0) + 1
             delay = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LAST_BACKOFF) / self._time_scale
-            asyncio.get_running_loop().call_later(delay, self._retry_one, key_of(pod))
+            asyncio.get_running_loop().call_later(delay, self._retry_one, key_of(pod), uid)
         condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
         conditions = pod.get("status", {}).get("conditions", [])
         known: dict[str, Any] = next((item for item in conditions if item["type"] == "PodScheduled"), {})
@@ -327,9 +328,11 @@ class Scheduler:
         except KubeError as error:
             logger.debug("condition not written", extra={"pod": f"{namespace}/{name}", "error": str(error)})
 
-    def _retry_one(self, key: Key) -> None:
-        if key in self._waiting:
-            self._backed_off.add(key)
+    def _retry_one(self, key: Key, uid: str) -> None:
+        """The back-off of a pod is over; there may be another one of its name, or something else to wait for."""
+        pod = self._pods.get(key)
+        if pod is not None and pod["metadata"]["uid"] == uid and self._waiting.get(key) == _NO_CHANGE_HELPS:
+            self._backed_off.add(uid)
             self._activate(key)
 
 

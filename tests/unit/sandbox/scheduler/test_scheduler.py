@@ -124,3 +124,32 @@ async def test_others_are_served_while_it_searches() -> None:
             await client.list(NODES)
 
         assert not decisions
+
+
+async def test_the_back_off_of_a_pod_is_none_of_another_one_of_its_name() -> None:
+    refused: list[str] = []
+
+    def observe(decision: Decision) -> None:
+        if decision.refusal is not None:
+            refused.append(decision.pod["metadata"]["name"])
+
+    async with ControlPlane(observe=observe) as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(1))
+        fails = [{"cel": {"expression": 'device.attributes["dra.pizza"].absent == 1'}}]
+        for name in ("lunch", "dinner"):
+            await add_claim(client, name, selectors=fails)
+        await add_pod(client, "guest", "lunch")
+        await until(lambda: "guest" in refused)
+        await client.delete(PODS, "guest", "default")
+        await client.delete(RESOURCE_CLAIMS, "lunch", "default")
+        pods = plane.informers.objects(PODS)
+        await until(lambda: ("default", "guest") not in pods)
+
+        await add_pod(client, "guest", "lunch")
+        await add_pod(client, "other", "dinner")
+        await until(lambda: refused.count("other") == 2)  # its back-off began later
+
+        assert refused.count("guest") == 1
+        assert not pods["default", "guest"]["status"].get("conditions")
