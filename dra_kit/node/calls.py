@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar
 
 from dra_kit.errors import TransientError
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"
@@ -70,7 +72,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     Being cancelled waits until it has ended; being cancelled for the second time, when the process ends, cuts it off.
 
     Args:
-        work: it tells itself of its errors, which nobody asks for after a deadline.
+        work: an error of it is logged where nobody waits for it any more.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -81,7 +83,8 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError:
             task.cancel()
         else:
-            task.exception()  # asked for
+            if (error := task.exception()) is not None:
+                logger.warning("failed after its deadline", extra={"error": str(error)})
         raise
     return task.result()
 

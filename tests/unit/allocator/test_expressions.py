@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
 import pytest
@@ -16,6 +18,20 @@ MODEL = 'device.attributes["gpu.example.com"].model == "big"'
 DEVICES = [device(f"d{number}", attributes={"model": {"string": "small"}}) for number in range(4)]
 
 
+@contextmanager
+def evaluations() -> Iterator[list[str]]:
+    """The expressions that are evaluated, once for each time."""
+    found: list[str] = []
+    matches = cel.Selector.matches
+
+    def counting(self: cel.Selector, seen: cel.Device) -> bool:
+        found.append(self.text)
+        return matches(self, seen)
+
+    with patch.object(cel.Selector, "matches", counting):
+        yield found
+
+
 def test_a_selector_is_evaluated_once_for_devices_that_look_the_same_whatever_the_pod_and_node() -> None:
     models = ["small", "medium", "small", "medium"]
     devices = [
@@ -24,14 +40,7 @@ def test_a_selector_is_evaluated_once_for_devices_that_look_the_same_whatever_th
     ]
     world = snapshot(slice_of(*devices, allNodes=True))
     allocator = Allocator(world, ALL)
-    evaluated = []
-    matches = cel.Selector.matches
-
-    def counting(self: cel.Selector, seen: cel.Device) -> bool:
-        evaluated.append(self.text)
-        return matches(self, seen)
-
-    with patch.object(cel.Selector, "matches", counting):
+    with evaluations() as evaluated:
         for pod in ("a", "b"):
             for node in ("node-1", "node-2"):
                 allocator.allocate(type(NODE)(node), [claim(request("r", 1, MODEL), name=pod)])
@@ -42,14 +51,7 @@ def test_a_selector_is_evaluated_once_for_devices_that_look_the_same_whatever_th
 def test_an_expression_that_does_not_tell_what_it_reads_is_evaluated_for_each_device() -> None:
     every = slice_of(*DEVICES, allNodes=True)
     model = 'device.attributes[device.driver].model == "big"'
-    evaluated = []
-    matches = cel.Selector.matches
-
-    def counting(self: cel.Selector, seen: cel.Device) -> bool:
-        evaluated.append(self.text)
-        return matches(self, seen)
-
-    with patch.object(cel.Selector, "matches", counting):
+    with evaluations() as evaluated:
         allocate(snapshot(every), claim(request("r", 1, model)))
 
     assert evaluated == [model] * len(DEVICES)

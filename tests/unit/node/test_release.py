@@ -208,6 +208,21 @@ async def test_an_unprepare_that_takes_longer_than_the_deadline_is_not_begun_aga
     assert begun == ["lunch"]
 
 
+async def test_an_unprepare_that_fails_after_the_deadline_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    class Slow(Imperative):
+        def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+            time.sleep(1.5)
+            raise ValueError("the oven is stuck")
+
+    lunch = node.claim()
+    async with node.running(driver(Slow()), deadline=0.5):
+        await node.prepare(lunch)
+        await node.unprepare_error(lunch)
+        await eventually(lambda: "failed after its deadline" in caplog.messages)
+    [record] = [item for item in caplog.records if item.message == "failed after its deadline"]
+    assert "Slow.unprepare raised ValueError: the oven is stuck" in vars(record)["error"]
+
+
 async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(node: Node) -> None:
     go_on = threading.Event()
     entered = threading.Event()
