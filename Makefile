@@ -44,8 +44,8 @@ demo: install ## watch a pizza being ordered, in a cluster of one process
 	$(BIN)/dra-kit sandbox examples/pizza-driver --story examples/pizza-driver/stories/order-by-claim
 
 .PHONY: bench
-bench: install ## speed and memory against a real API server, budget beside figure (JSON=file)
-	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)")
+bench: install ## speed and memory against a real API server, budget beside figure (JSON=file, RIVAL=binary)
+	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(if $(RIVAL),--rival "$(RIVAL)")
 
 .PHONY: lint
 lint: install ## ruff, formatting and the layers of the architecture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from dra_kit.kubelet.kubelet import Kubelet
 from dra_kit.proto import dra_v1_pb2 as pb
@@ -39,20 +40,47 @@ class Caller:
         _check({uid: result.error for uid, result in answer.claims.items()}, claims)
         return figure
 
-    def prepare_at_once(self, claim: ClaimReference, times: int) -> float:
-        """Milliseconds until as many calls for one claim are all answered."""
-        request = pb.NodePrepareResourcesRequest(claims=_claims([claim]))
+    def prepare_at_once(self, claims: Sequence[ClaimReference]) -> float:
+        """Milliseconds until calls of one claim each, all sent at once, are all answered."""
+        requests = [pb.NodePrepareResourcesRequest(claims=_claims([claim])) for claim in claims]
         start = time.perf_counter()
-        calls = [self._stub.NodePrepareResources.future(request, timeout=60) for _ in range(times)]
+        calls = [self._stub.NodePrepareResources.future(request, timeout=60) for request in requests]
         answers = [call.result() for call in calls]
         figure = (time.perf_counter() - start) * 1000
-        for answer in answers:
+        for claim, answer in zip(claims, answers, strict=True):
             _check({uid: result.error for uid, result in answer.claims.items()}, [claim])
         return figure
 
     def close(self) -> None:
         """Give the connection up."""
         self._channel.close()
+
+
+@dataclass
+class Figures:
+    """Milliseconds of each call, by what it was."""
+
+    one: list[float] = field(default_factory=list)
+    again: list[float] = field(default_factory=list)
+    released: list[float] = field(default_factory=list)
+    hundred: list[float] = field(default_factory=list)
+    released_hundred: list[float] = field(default_factory=list)
+    twenty: list[float] = field(default_factory=list)
+
+    def measure_one_by_one(self, caller: Caller, claims: Sequence[ClaimReference]) -> None:
+        """Leaves the claims prepared."""
+        self.one += [caller.prepare([claim]) for claim in claims]
+        self.again += [caller.prepare([claim]) for claim in claims]
+
+    def measure_many(self, caller: Caller, claims: Sequence[ClaimReference]) -> None:
+        """Finds the claims prepared, leaves them released."""
+        self.released += [caller.unprepare([claim]) for claim in claims]
+        for _ in range(5):
+            self.hundred.append(caller.prepare(claims))
+            self.released_hundred.append(caller.unprepare(claims))
+        for _ in range(5):
+            self.twenty.append(caller.prepare_at_once(claims[:20]))
+            caller.unprepare(claims[:20])
 
 
 def _claims(claims: Sequence[ClaimReference]) -> list[pb.Claim]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import statistics
 import subprocess
@@ -10,8 +11,11 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from benchmarks.calls import Caller
+from benchmarks import floors, rival
+from benchmarks.calls import Caller, Figures
 from benchmarks.requests import counting_proxy
 from benchmarks.table import Row
 from benchmarks.world import DRIVER, World, cpu_seconds, memory_mib, state, timed
@@ -31,6 +35,8 @@ class Scale:
 # The rival's floors and best figures (Go example driver, helper 0.36): GET 1.0 ms, fsync 0.18 ms. Where two figures
 # were measured, the better one counts.
 RIVAL_GET, RIVAL_FSYNC = 1.0, 0.18
+
+_TURNS = 3
 
 
 def import_time() -> Row:
@@ -59,54 +65,69 @@ async def start(world: World) -> list[Row]:
         await world.until_published()
         published.append(timed(begun))
         world.stop(process)
-        await _withdraw(world)
+        await world.withdraw()
     return [
         Row("exec to registration answered", statistics.median(registered), "ms", 1500, 23),
         Row("exec to all 128 devices published", statistics.median(published), "ms", 2000, 1040),
     ]
 
 
-async def _withdraw(world: World) -> None:
-    from dra_kit.kube.resources import RESOURCE_SLICES
+async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale, binary: Path | None) -> list[Row]:
+    """Claims prepared and released: one by one, at once, a hundred in one call.
 
-    for item in (await world.client.list(RESOURCE_SLICES, field_selector=f"spec.driver={DRIVER}")).items:
-        await world.client.delete(RESOURCE_SLICES, item["metadata"]["name"])
-
-
-async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale) -> list[Row]:
-    """Claims prepared and released, one by one and a hundred in one call."""
-    async with world.running() as (kubelet, process):
-        idle = memory_mib(process.pid)
-        caller = Caller(kubelet, DRIVER)
-        one = [caller.prepare([claim]) for claim in claims]
-        again = [caller.prepare([claim]) for claim in claims]
-        loaded = memory_mib(process.pid)
-        released = [caller.unprepare([claim]) for claim in claims]
-        hundred, released_hundred, twenty = [], [], []
-        for _ in range(5):
-            hundred.append(caller.prepare(claims))
-            released_hundred.append(caller.unprepare(claims))
-        for claim in claims[:10]:
-            twenty.append(caller.prepare_at_once(claim, 20))
-            caller.unprepare([claim])
-        caller.close()
-        await asyncio.sleep(5)
-        before = cpu_seconds(process.pid)
-        await asyncio.sleep(30)
-        cpu = (cpu_seconds(process.pid) - before) / 30 * 1000
-    best = 2.9 * scale.get
+    With the rival's ``binary`` both are measured in turn, on the same machine in the same minutes, and the budgets
+    follow from its figures; without it, from those that it had elsewhere.
+    """
+    ours, theirs = Figures(), Figures()
+    idle, loaded, cpu = [], [], 0.0
+    rivals_claims = await world.make_claims(len(claims), rival.DRIVER, rival.DEVICE) if binary else []
+    for turn in range(_TURNS):
+        async with world.running() as (kubelet, process):
+            idle.append(memory_mib(process.pid))
+            caller = Caller(kubelet, DRIVER)
+            ours.measure_one_by_one(caller, claims)
+            loaded.append(memory_mib(process.pid))
+            ours.measure_many(caller, claims)
+            caller.close()
+            if turn == _TURNS - 1:
+                cpu = await _idle_cpu(process.pid)
+        if binary:
+            async with rival.running(world, binary) as kubelet:
+                caller = Caller(kubelet, rival.DRIVER)
+                theirs.measure_one_by_one(caller, rivals_claims)
+                theirs.measure_many(caller, rivals_claims)
+                caller.close()
+    await world.delete_claims(rivals_claims)
     return [
-        Row("prepare one claim, p50", statistics.median(one), "ms", 1.2 * best, best),
-        Row("prepare 100 claims in one call", statistics.median(hundred), "ms", 140 * scale.get, 280 * scale.get),
-        Row("20 calls of one claim at once", statistics.median(twenty), "ms", 46 * scale.get, 46 * scale.get),
-        Row("prepare the same claim again, p50", statistics.median(again), "ms", 1.8 * scale.get, 1.5 * scale.get),
-        Row("unprepare one claim, p50", statistics.median(released), "ms", 1.08 * scale.fsync, 0.9 * scale.fsync),
-        Row("unprepare 100 claims in one call", statistics.median(released_hundred), "ms", 44.5 * scale.fsync,
-            89 * scale.fsync),
-        Row("memory idle (RSS)", idle, "MiB", 80, 43),
-        Row("memory with 100 claims (RSS)", loaded, "MiB", 85, 48),
+        *_beside(ours, theirs if binary else None, scale),
+        Row("memory idle (RSS)", statistics.median(idle), "MiB", 80, 43),
+        Row("memory with 100 claims (RSS)", statistics.median(loaded), "MiB", 85, 48),
         Row("CPU idle", cpu, "mCPU", 2, 0.25),
-    ]  # fmt: skip
+    ]
+
+
+async def _idle_cpu(pid: int) -> float:
+    await asyncio.sleep(5)
+    before = cpu_seconds(pid)
+    await asyncio.sleep(30)
+    return (cpu_seconds(pid) - before) / 30 * 1000
+
+
+def _beside(ours: Figures, theirs: Figures | None, scale: Scale) -> list[Row]:
+    # what is measured, what the rival took elsewhere (milliseconds), its floor, and how much of that ours may take
+    what = [
+        ("prepare one claim, p50", "one", 2.9, scale.get, 1.2),
+        ("prepare 100 claims in one call", "hundred", 280, scale.get, 0.5),
+        ("20 calls of one claim each at once", "twenty", 46, scale.get, 1.0),
+        ("prepare the same claim again, p50", "again", 1.5, scale.get, 1.2),
+        ("unprepare one claim, p50", "released", 0.9, scale.fsync, 1.2),
+        ("unprepare 100 claims in one call", "released_hundred", 89, scale.fsync, 0.5),
+    ]
+    rows = []
+    for name, field, elsewhere, floor, share in what:
+        best = statistics.median(getattr(theirs, field)) if theirs else elsewhere * floor
+        rows.append(Row(name, statistics.median(getattr(ours, field)), "ms", share * best, best))
+    return rows
 
 
 async def crash(world: World, claims: Sequence[ClaimReference]) -> list[Row]:
@@ -137,7 +158,7 @@ async def crash(world: World, claims: Sequence[ClaimReference]) -> list[Row]:
 
 async def requests(world: World, credentials: Credentials, claim: ClaimReference) -> list[Row]:
     """Requests to the API server: at start, while idle, and for one claim."""
-    await _withdraw(world)
+    await world.withdraw()
     group = await world.client.get_path("/apis/resource.k8s.io")
     async with counting_proxy(credentials, world.directory) as counted:
         process = world.spawn(kubeconfig=counted.kubeconfig)
@@ -150,23 +171,28 @@ async def requests(world: World, credentials: Credentials, claim: ClaimReference
             per_claim = counted.ours.total() - ours
             await kubelet.unprepare(DRIVER, [claim])
             await asyncio.sleep(40)  # the second look after the first publication
-            before = counted.ours.total() + counted.kopf.total()
+            before = counted.ours + counted.kopf
             await asyncio.sleep(30)
-            idle = counted.ours.total() + counted.kopf.total() - before
+            idle = counted.ours + counted.kopf - before
+            if idle:
+                print(f"requests while idle: {dict(idle)}", file=sys.stderr)
         world.stop(process)
-        await _withdraw(world)
+        await world.withdraw()
     return [
         Row("API requests at start, ours", ours, "", 6, 3),
         # kopf asks once for each served version of the group: 10 in all where there are three
         Row("API requests at start, kopf's", kopf, "", 7 + len(group["versions"])),
-        Row("API requests in 30 s idle", idle, "", 0, 0),
+        Row("API requests in 30 s idle", idle.total(), "", 0, 0),
         Row("API requests for one claim", per_claim, "", 1, 1),
     ]
 
 
-def floors_rows(get: float, fsync: float) -> list[Row]:
-    """The floors themselves."""
+def floors_rows(get: float, fsync: float, claim: dict[str, Any]) -> list[Row]:
+    """The floors themselves, and what a pause costs the code after it."""
+    text = json.dumps(claim).encode()
     return [
         Row("floor: GET of one claim", get, "ms", None, RIVAL_GET),
         Row("floor: fsync of 4 KiB", fsync, "ms", None, RIVAL_FSYNC),
+        Row("one claim read from JSON, again and again", floors.decode_us(text, 0), "us", None),
+        Row("one claim read from JSON, after 3 ms of rest", floors.decode_us(text, 0.003), "us", None),
     ]

@@ -25,6 +25,7 @@ from dra_kit.resource.reference import ClaimReference
 DRIVER = "bench.dra-kit.example"
 NODE = "bench-node"
 NAMESPACE = "default"
+_IDLE = 0.02  # seconds of CPU time in a second
 DRA_KIT = Path(sys.executable).with_name("dra-kit")
 
 
@@ -71,8 +72,13 @@ class World:
                 return
             await asyncio.sleep(0.005)
 
-    async def make_claims(self, count: int) -> list[ClaimReference]:
-        """Claims, each allocated to a device of its own, as the scheduler leaves them."""
+    async def withdraw(self, driver: str = DRIVER) -> None:
+        """Remove a driver's slices."""
+        for item in (await self.client.list(RESOURCE_SLICES, field_selector=f"spec.driver={driver}")).items:
+            await self.client.delete(RESOURCE_SLICES, item["metadata"]["name"])
+
+    async def make_claims(self, count: int, driver: str = DRIVER, device: str = "device") -> list[ClaimReference]:
+        """Claims, each allocated to a device of its own, ``<device>-<n>``, as the scheduler leaves them."""
         limit = asyncio.Semaphore(16)
 
         async def one(index: int) -> ClaimReference:
@@ -84,7 +90,7 @@ class World:
                     "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "bench"}}]}},
                 }
                 created = await self.client.create(RESOURCE_CLAIMS, body, NAMESPACE)
-                result = {"request": "r", "driver": DRIVER, "pool": NODE, "device": f"device-{index}"}
+                result = {"request": "r", "driver": driver, "pool": NODE, "device": f"{device}-{index}"}
                 created["status"] = {"allocation": {"devices": {"results": [result]}}}
                 stored = await self.client.update(RESOURCE_CLAIMS, created, subresource="status")
                 metadata = stored["metadata"]
@@ -99,12 +105,13 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[tuple[Kubelet, subprocess.Popen[bytes]]]:
-        """A node that serves, with a kubelet that has registered it."""
+        """A node that serves and has nothing to do, with a kubelet that has registered it."""
         process = self.spawn()
         try:
             async with Kubelet(self.kubelet_dir) as kubelet:
                 await kubelet.wait_for_plugin(DRIVER)
                 await self.until_published()
+                await until_idle(process.pid)
                 yield kubelet, process
         finally:
             self.stop(process)
@@ -124,8 +131,7 @@ async def world(client: Client, kubeconfig: Path, directory: Path) -> AsyncItera
     finally:
         for process in list(made.processes):
             made.stop(process, signal.SIGKILL)
-        for item in (await client.list(RESOURCE_SLICES, field_selector=f"spec.driver={DRIVER}")).items:
-            await client.delete(RESOURCE_SLICES, item["metadata"]["name"])
+        await made.withdraw()
 
 
 async def _ensure(client: Client, resource: Any, body: dict[str, Any]) -> None:
@@ -147,6 +153,15 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def until_idle(pid: int) -> None:
+    """Until a process that has just started is done with that, whatever it still did in the background."""
+    while True:
+        before = cpu_seconds(pid)
+        await asyncio.sleep(1)
+        if cpu_seconds(pid) - before < _IDLE:
+            return
 
 
 def timed(start: float) -> float:

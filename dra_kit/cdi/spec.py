@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Final, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -35,7 +35,9 @@ Annotations = Annotated[Mapping[str, str], AfterValidator(_sorted)]
 
 class _Model(BaseModel):
     # strict and without extra fields, because runtimes refuse a file with a wrong type or an unknown field
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, alias_generator=_alias)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, populate_by_name=True, alias_generator=_alias, defer_build=True
+    )
 
 
 class DeviceNode(_Model):
@@ -123,6 +125,10 @@ class ContainerEdits(_Model):
     additional_gids: tuple[int, ...] = ()
 
 
+NO_EDITS: Final = ContainerEdits()
+"""Edits that change nothing."""
+
+
 class CDIDevice(_Model):
     """A device that containers can ask for by ``name``; ``annotations`` (since 0.6.0) never reach the container."""
 
@@ -146,7 +152,7 @@ class Spec(_Model):
     kind: str
     annotations: Annotations = {}
     devices: tuple[CDIDevice, ...]
-    container_edits: ContainerEdits = ContainerEdits()
+    container_edits: ContainerEdits = NO_EDITS
 
     def to_json(self) -> str:
         """Compact JSON in the specification's field order, without unset fields: equal specs give equal text."""
@@ -225,7 +231,7 @@ def build_spec(
     kind: str,
     devices: tuple[CDIDevice, ...],
     *,
-    container_edits: ContainerEdits = ContainerEdits(),  # noqa: B008 - immutable
+    container_edits: ContainerEdits = NO_EDITS,
     annotations: Mapping[str, str] | None = None,
 ) -> Spec:
     """A spec that declares the lowest version that its content needs."""
@@ -236,4 +242,5 @@ def build_spec(
         devices=devices,
         container_edits=container_edits,
     )
-    return spec.model_copy(update={"cdi_version": minimum_version(spec)})
+    needed = minimum_version(spec)
+    return spec if needed == spec.cdi_version else spec.model_copy(update={"cdi_version": needed})

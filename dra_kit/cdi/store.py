@@ -12,6 +12,7 @@ import os
 import secrets
 import threading
 from collections.abc import Collection
+from itertools import count
 from pathlib import Path
 
 from dra_kit.cdi.names import (
@@ -23,8 +24,8 @@ from dra_kit.cdi.names import (
     valid_vendor,
 )
 from dra_kit.cdi.spec import Spec
-from dra_kit.cdi.validation import refusals, validate
-from dra_kit.errors import ConfigurationError, PermanentError, StoreError
+from dra_kit.cdi.validation import refusals
+from dra_kit.errors import ConfigurationError, StoreError
 
 _ATTEMPTS = 5
 
@@ -36,6 +37,9 @@ _REMEDIES = {
     errno.EPERM: "let the driver's user write there",
     errno.ENOTDIR: "let the setting name a directory",
 }
+
+
+_Signature = tuple[int, int, int]
 
 
 class SpecStore:
@@ -61,7 +65,10 @@ class SpecStore:
         self.directory = directory
         self.driver = driver
         self._lock = threading.Lock()
-        self._written: dict[str, tuple[int, int, int]] = {}
+        self._written: dict[str, _Signature] = {}
+        self._directory = str(directory)
+        self._token = secrets.token_hex(4)  # tells the temporary files of two processes apart
+        self._number = count()
 
     def require_writable(self) -> None:
         """Look whether files can be written at all, and make the directory when it is missing; nothing else is changed.
@@ -91,53 +98,50 @@ class SpecStore:
     def write(self, claim_uid: str, spec: Spec) -> None:
         """Makes ``spec`` the claim's spec; a runtime sees the old file or the new one, nothing in between.
 
-        A file that has this content already is left alone, so that runtimes need not load it again.
+        A file that has this content already is left alone, so that runtimes need not load it again. What is written
+        is not looked at: whoever makes a spec asks ``validate`` before a claim's record is kept that holds it.
 
         Raises:
-            PermanentError: the spec breaks a rule of CDI (code ``invalid-cdi-spec``) or the UID cannot be part of a
-                file name (code ``invalid-claim-uid``); nothing is written.
+            PermanentError: the UID cannot be part of a file name (code ``invalid-claim-uid``); nothing is written.
             StoreError: the file cannot be written; the former file is still there, and no other.
         """
-        path = self.path(claim_uid)
-        problems = validate(spec)
-        if problems:
-            raise PermanentError(
-                f"the CDI spec of claim {claim_uid} breaks the rules of CDI: {'; '.join(map(str, problems))}",
-                code="invalid-cdi-spec",
-            )
+        name = spec_file_name(self.driver, claim_uid)
+        path = f"{self._directory}/{name}"
         content = spec.to_json().encode()
         try:
             with self._lock:
-                if _content(path) != content:
-                    self._replace(claim_uid, path, content)
-                self._written[claim_uid] = _signature(path)
+                signature = _same(path, content) or self._replace(claim_uid, path, content)
+                self._written[claim_uid] = signature
         except OSError as error:
             raise _store_error(f"CDI spec file {path} of claim {claim_uid} cannot be written", error) from error
 
     def intact(self, claim_uid: str) -> bool:
         """Whether the file is the very one that this store wrote last; one look at its attributes, no reading."""
         try:
-            return self._written.get(claim_uid) == _signature(self.path(claim_uid))
+            found = os.stat(f"{self._directory}/{spec_file_name(self.driver, claim_uid)}")  # noqa: PTH116 - with each call
         except OSError:
             return False
+        return self._written.get(claim_uid) == _signature(found)
 
-    def _replace(self, claim_uid: str, path: Path, content: bytes) -> None:
+    def _replace(self, claim_uid: str, path: str, content: bytes) -> _Signature:
         for attempt in range(1, _ATTEMPTS + 1):
             # Renamed inside the directory, because runtimes watch it: a file linked in from elsewhere is an event that
             # older ones do not act upon.
-            temporary = path.with_name(temporary_file_name(self.driver, claim_uid, secrets.token_hex(4)))
+            token = f"{self._token}-{next(self._number)}"
+            temporary = f"{self._directory}/{temporary_file_name(self.driver, claim_uid, token)}"
             try:
-                _write_new(temporary, content)
-                temporary.replace(path)
+                signature = _write_new(temporary, content)
+                os.replace(temporary, path)  # noqa: PTH105 - with each claim
             except BaseException as error:
                 with contextlib.suppress(OSError):
-                    temporary.unlink()
+                    os.unlink(temporary)  # noqa: PTH108 - as above
                 # the directory vanished, or another process swept the temporary file away
                 if not isinstance(error, FileNotFoundError) or attempt == _ATTEMPTS:
                     raise
                 self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             else:
-                return
+                return signature
+        raise AssertionError  # the last attempt returns or raises
 
     def read(self, claim_uid: str) -> Spec | None:
         """The claim's spec; None when there is no file or a runtime would refuse it.
@@ -234,25 +238,33 @@ class SpecStore:
             raise _store_error(f"CDI directory {self.directory} cannot be read", error) from error
 
 
-def _content(path: Path) -> bytes | None:
+def _content(path: str | Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - with each claim
+            return file.readall()
     except FileNotFoundError:
         return None
 
 
-def _signature(path: Path) -> tuple[int, int, int]:
-    status = path.stat()
+def _same(path: str, content: bytes) -> _Signature | None:
+    """The signature of a file with this very content, None when there is none."""
+    return _signature(os.stat(path)) if _content(path) == content else None  # noqa: PTH116 - with each claim
+
+
+def _signature(status: os.stat_result) -> _Signature:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _write_new(path: Path, content: bytes) -> None:
+def _write_new(path: str, content: bytes) -> _Signature:
     # only root and the driver may read it: environment variables can be secrets
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
+    try:
         view = memoryview(content)
         while view:
-            view = view[file.write(view) :]
+            view = view[os.write(descriptor, view) :]
+        return _signature(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def _store_error(what: str, error: OSError) -> StoreError:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from dra_kit.cdi.names import (
@@ -21,6 +22,7 @@ from dra_kit.cdi.names import (
     valid_vendor,
 )
 from dra_kit.cdi.spec import (
+    NO_EDITS,
     VERSIONS,
     ContainerEdits,
     DeviceNode,
@@ -74,10 +76,11 @@ def validate(spec: Spec) -> list[Problem]:
         if first != i:
             problems.append(_refused(f"{path}.name", f"{device.name!r} is already the name of devices[{first}]"))
         problems += _annotations(device.annotations, f"{path}.annotations")
-        if device.container_edits == ContainerEdits():
+        if device.container_edits == NO_EDITS:
             problems.append(_refused(f"{path}.containerEdits", "a device needs at least one edit"))
         problems += _edits(device.container_edits, f"{path}.containerEdits")
-    problems += _edits(spec.container_edits, "containerEdits")
+    if spec.container_edits != NO_EDITS:
+        problems += _edits(spec.container_edits, "containerEdits")
     return problems
 
 
@@ -104,7 +107,12 @@ def _version(spec: Spec) -> Iterator[Problem]:
             yield _refused("cdiVersion", f"{declared} is too old: {need.path} ({need.feature}) needs {need.version}")
 
 
-def _kind(kind: str) -> Iterator[Problem]:
+@lru_cache(maxsize=16)  # a process has one kind, and asks for it with each claim
+def _kind(kind: str) -> tuple[Problem, ...]:
+    return tuple(_kind_problems(kind))
+
+
+def _kind_problems(kind: str) -> Iterator[Problem]:
     vendor, _, class_name = kind.partition("/")
     if not valid_vendor(vendor):
         yield _refused("kind", f"{kind!r} is not vendor/class: {VENDOR_RULE}")
@@ -117,6 +125,8 @@ def _kind(kind: str) -> Iterator[Problem]:
 
 
 def _annotations(annotations: Mapping[str, str], path: str) -> Iterator[Problem]:
+    if not annotations:
+        return
     for key in annotations:
         prefix, slash, name = key.rpartition("/")
         well_prefixed = not slash or (len(prefix) <= 253 and _SUBDOMAIN.fullmatch(prefix))

@@ -110,6 +110,9 @@ def command(  # noqa: PLR0917 - click passes them by name
         dra_versions=tuple(item.strip() for item in dra_versions.split(",") if item.strip()),
         author=author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
+    import uvloop
+
     from dra_kit.node.agent import run_node
 
-    ctx.exit(asyncio.run(run_node(driver, settings)))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        ctx.exit(runner.run(run_node(driver, settings)))

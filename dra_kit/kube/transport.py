@@ -7,17 +7,17 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import aiohttp
 from yarl import URL
 
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
 from dra_kit.kube.call import Call
 from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.http import aiohttp
 from dra_kit.kube.status import error_from_answer, warning_text
 
 log = logging.getLogger(__name__)
 
-_CONNECTIONS = 16  # more answer a burst no sooner: each costs a TLS handshake, and bursts find them closed
+_CONNECTIONS = 8  # more answer a burst no sooner; each costs a TLS handshake and 0.3 MiB
 _CONNECT_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
@@ -38,7 +38,7 @@ class Transport:
         self.requests: Counter[tuple[str, str]] = Counter()
         self._credentials = credentials
         self._user_agent = user_agent
-        self._timeout = timeout
+        self._ordinary = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS)
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._warned: OrderedDict[str, None] = OrderedDict()
 
@@ -54,10 +54,11 @@ class Transport:
         Raises:
             KubeError: the server refused, or did not answer.
         """
-        async with self._answer(call, aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_SECONDS)) as (
-            response
-        ):
-            return await response.read()
+        try:
+            async with await self._answer(call, self._ordinary) as response:
+                return await response.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise self._unavailable(call, error) from error
 
     @asynccontextmanager
     async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
@@ -71,34 +72,33 @@ class Transport:
             KubeError: the server refused, did not answer, or broke off; also while the answer is being read.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
-        async with self._answer(call, timeout, streaming=True) as response:
-            yield response.content
+        try:
+            async with await self._answer(call, timeout, streaming=True) as response:
+                yield response.content
+        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+            raise self._unavailable(call, error) from error
 
-    @asynccontextmanager
     async def _answer(
         self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
-    ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        try:
-            response, authorization = await self._attempt(call, timeout, streaming=streaming)
-            if response.status == 401:
-                refusal = error_from_answer(call, response.status, await response.read())
-                if not await self._refresh(refusal, authorization):
-                    raise refusal
-                response, _ = await self._attempt(call, timeout, streaming=streaming)
+    ) -> aiohttp.ClientResponse:
+        """The answer, if it is a success, its body not read yet."""
+        response, authorization = await self._attempt(call, timeout, streaming=streaming)
+        if response.status == 401:
+            refusal = error_from_answer(call, response.status, await response.read())
+            if not await self._refresh(refusal, authorization):
+                raise refusal
+            response, _ = await self._attempt(call, timeout, streaming=streaming)
+        self._log_warnings(call, response)
+        if not 200 <= response.status < 300:
             async with response:
-                self._log_warnings(call, response)
-                if not 200 <= response.status < 300:
-                    raise error_from_answer(call, response.status, await response.read())
-                yield response
-        except TimeoutError as error:
-            raise Unavailable(
-                f"{call}: {self._credentials.server} gave no answer in time; is it overloaded or the network down?"
-            ) from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(
-                f"{call}: no connection to {self._credentials.server}: {_reason(error)}; "
-                "is the API server up and reachable?"
-            ) from error
+                raise error_from_answer(call, response.status, await response.read())
+        return response
+
+    def _unavailable(self, call: Call, error: Exception) -> Unavailable:
+        server = self._credentials.server
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"{call}: {server} gave no answer in time; is it overloaded or the network down?")
+        return Unavailable(f"{call}: no connection to {server}: {_reason(error)}; is the API server up and reachable?")
 
     async def _attempt(
         self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool

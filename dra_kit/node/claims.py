@@ -38,7 +38,7 @@ class AllocatedClaim:
     """
 
     reference: ClaimReference
-    claim: v1.ResourceClaim
+    status: v1.ResourceClaimStatus
     raw: dict[str, Any]
     results: tuple[v1.DeviceRequestAllocationResult, ...]
     configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...]
@@ -49,25 +49,26 @@ class AllocatedClaim:
         """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
         names = [
             f"{self.reference.namespace}/{item.name}"
-            for item in self.claim.status.reserved_for
+            for item in self.status.reserved_for
             if item.resource == "pods" and not item.api_group
         ]
         return ",".join(names) or None
 
     def for_author(self, effects: Effects | None) -> Claim:
         """The claim as a preparer sees it."""
-        metadata = self.claim.metadata
+        metadata = self.raw["metadata"]
+        annotations = metadata.get("annotations") or {}
         return Claim(
             namespace=self.reference.namespace,
             name=self.reference.name,
             uid=self.reference.uid,
-            labels=metadata.labels,
-            annotations=metadata.annotations,
+            labels=metadata.get("labels") or {},
+            annotations=annotations,
             reserved_for=tuple(
                 ConsumerReference(item.api_group, item.resource, item.name, item.uid)
-                for item in self.claim.status.reserved_for
+                for item in self.status.reserved_for
             ),
-            pod_claim_name=metadata.annotations.get(POD_CLAIM_NAME),
+            pod_claim_name=annotations.get(POD_CLAIM_NAME),
             raw=self.raw,
             effects=effects,
         )
@@ -108,19 +109,21 @@ def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> Al
     Raises:
         PrepareError: when it is another claim than ``reference``, not allocated, or not ours.
     """
+    uid = (raw.get("metadata") or {}).get("uid")
     try:
-        claim = v1.ResourceClaim.model_validate(raw)
+        # nothing else of the object decides here, and this is done with every call of the kubelet
+        status = v1.ResourceClaimStatus.model_validate(raw.get("status") or {})
     except ValidationError as error:
         raise InternalError(
             f"claim {reference} is not understood: {error.errors(include_url=False)[0]['msg']}"
         ) from error
-    if claim.metadata.uid != reference.uid:
+    if uid != reference.uid:
         raise TransientError(
             f"claim {reference} was replaced: the kubelet asks for UID {reference.uid}, the API server has "
-            f"{claim.metadata.uid}; the pod must be created again",
+            f"{uid}; the pod must be created again",
             code="claim-replaced",
         )
-    allocation = claim.status.allocation
+    allocation = status.allocation
     if allocation is None:
         raise TransientError(
             f"claim {reference} is not allocated; it is prepared once the scheduler has allocated it",
@@ -135,7 +138,7 @@ def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> Al
             code="claim-of-other-driver",
         )
     configs = tuple(tuple(configs_for_driver(allocation.devices.config, result.request, driver)) for result in results)
-    return AllocatedClaim(reference, claim, raw, results, configs, _fingerprint(results, configs))
+    return AllocatedClaim(reference, status, raw, results, configs, _fingerprint(results, configs))
 
 
 def _fingerprint(

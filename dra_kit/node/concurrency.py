@@ -33,6 +33,9 @@ class Turns:
             names = ["driver"]
         elif self._concurrency == "device":
             names = sorted({"/".join(device) for device in devices})  # one order for everybody: no circle of waiters
+        if not names:  # the default: nothing to wait for
+            yield
+            return
         async with AsyncExitStack() as stack:
             for name in names:
                 await stack.enter_async_context(self._locks.hold(name))

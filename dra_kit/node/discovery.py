@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from dra_kit.author.calling import as_error
 from dra_kit.author.driver import Driver
+from dra_kit.author.inventory import Inventory
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
-from dra_kit.node.inventory import CurrentInventory, as_inventory
+from dra_kit.node.inventory import CurrentInventory, Fingerprints, as_inventory, fingerprints
 from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class Discovery:
         self._async_wake: asyncio.Event | None = None
         self._failure = ""  # why it failed the last time, empty when it did not
         self._dropped: set[str] = set()
+        self._delivered: tuple[Inventory[Any] | None, Fingerprints] = None, {}  # the last one
         self._asked: float | None = None  # when it was asked for an inventory that has not come
         self._produced: object = None  # the generator
 
@@ -187,7 +189,11 @@ class Discovery:
     def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
         self._asked = None
         inventory = as_inventory(self._driver, yielded, self._node_name, self._device_dropped)
-        _threadsafe(loop, lambda: self._current.replace(inventory))
+        before, known = self._delivered
+        if inventory != before:
+            known = fingerprints(inventory)
+            self._delivered = inventory, known
+        _threadsafe(loop, lambda: self._current.replace(inventory, known))
 
     def _device_dropped(self, name: str, rule: str) -> None:
         if rule not in self._dropped:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
 from dra_kit.cdi import spec as cdi
@@ -13,7 +12,6 @@ from dra_kit.errors import PermanentError
 from dra_kit.resource import v1
 
 Result = v1.DeviceRequestAllocationResult
-_NO_EDITS: Final = cdi.ContainerEdits()
 
 
 def claim_spec(
@@ -34,11 +32,11 @@ def claim_spec(
     names: list[tuple[str, ...]] = []
     for (result, prepared), mount in zip(items, mounts, strict=True):
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
-        if claim_edits != _NO_EDITS and edits == _NO_EDITS:
+        if claim_edits != cdi.NO_EDITS and edits == cdi.NO_EDITS:
             # CDI knows no empty device, and without a device the claim's edits would reach nobody
             edits = cdi.ContainerEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
         own: tuple[str, ...] = ()
-        if edits != _NO_EDITS:
+        if edits != cdi.NO_EDITS:
             name = claim_device_name(
                 uid, request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
             )
@@ -91,7 +89,7 @@ def _merged(parts: Sequence[ContainerEdits]) -> cdi.ContainerEdits:
             values = getattr(edits, field) or ()
             if values:
                 merged[field] = tuple(dict.fromkeys((*merged.get(field, ()), *values)))
-    return cdi.ContainerEdits.model_validate(merged) if merged else _NO_EDITS
+    return cdi.ContainerEdits.model_validate(merged) if merged else cdi.NO_EDITS
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
@@ -103,8 +101,7 @@ def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
     seen: dict[str, tuple[str, object]] = {}
     for result, prepared in items:
         device = f"{result.pool}/{result.device}"
-        claim_edits = prepared.claim_edits or ContainerEdits()
-        for what, value in (*_settings(prepared), *_settings(claim_edits)):
+        for what, value in (*_settings(prepared), *_settings(prepared.claim_edits)):
             other, before = seen.setdefault(what, (device, value))
             if before != value:
                 who = f"devices {other} and {device}" if other != device else f"device {device} and its claim_edits"
@@ -115,7 +112,9 @@ def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
                 )
 
 
-def _settings(edits: ContainerEdits) -> Iterator[tuple[str, object]]:
+def _settings(edits: ContainerEdits | None) -> Iterator[tuple[str, object]]:
+    if edits is None:
+        return
     env: Mapping[str, str] = edits.env
     for name, value in env.items():
         yield f"variable {name}", value

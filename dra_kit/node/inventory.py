@@ -106,6 +106,15 @@ def _problem(error: ValidationError) -> str:
     return f"{author_path('.'.join(map(str, problem['loc'])))}: {problem['msg']}"
 
 
+Fingerprints = Mapping[tuple[str, str], str]
+"""By pool and name of a device: equal for devices that advertise the same, fields of the author's own included."""
+
+
+def fingerprints(inventory: Inventory[Device]) -> Fingerprints:
+    """Those of all devices; takes a while, so that it is done where the devices are found, not with each claim."""
+    return {(pool.name or "", device.name): _fingerprint(device) for pool in inventory.pools for device in pool.devices}
+
+
 def _fingerprint(device: Device) -> str:
     own = {name: _stable(getattr(device, name)) for name in type(device).model_fields.keys() - Device.model_fields}
     text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
@@ -136,7 +145,7 @@ class CurrentInventory:
         self.latest: Inventory[Device] | None = None
         self._first = asyncio.Event()
         self._index: dict[tuple[str, str], Device] = {}
-        self._fingerprints: dict[tuple[str, str], str] = {}
+        self._fingerprints: Fingerprints = {}
         self._listeners: list[Callable[[Inventory[Device]], None]] = []
         self.problem = ""
 
@@ -144,13 +153,13 @@ class CurrentInventory:
         """Call ``listener`` with each new inventory."""
         self._listeners.append(listener)
 
-    def replace(self, inventory: Inventory[Device]) -> None:
-        """A newer inventory is known; one that is equal to the latest changes nothing."""
+    def replace(self, inventory: Inventory[Device], known: Fingerprints) -> None:
+        """A newer inventory is known, with its fingerprints; one that is equal to the latest changes nothing."""
         self.problem = ""
         if inventory == self.latest:
             return
         self.latest = inventory
-        self._fingerprints = {}
+        self._fingerprints = known
         self._index = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._first.set()
         logger.info("inventory", extra={"devices": len(self._index), "pools": len(inventory.pools)})
@@ -158,12 +167,8 @@ class CurrentInventory:
             listener(inventory)
 
     def fingerprint(self, pool: str, name: str) -> str | None:
-        """Equal for devices that advertise the same, fields of the author's own included; None for one that is gone."""
-        known = self._fingerprints.get((pool, name))
-        device = self._index.get((pool, name))
-        if known is None and device is not None:
-            known = self._fingerprints[pool, name] = _fingerprint(device)
-        return known
+        """What a device advertises, in short; None for one that is gone."""
+        return self._fingerprints.get((pool, name))
 
     async def device(self, pool: str, name: str) -> Device:
         """A device of the latest inventory; waits for the first one.

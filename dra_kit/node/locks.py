@@ -7,8 +7,8 @@ import fcntl
 import hashlib
 import os
 import struct
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,7 @@ class Locks:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._path = str(file)  # opened for each claim
         self._locks: dict[str, _Lock] = {}
 
     def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
@@ -94,24 +95,27 @@ class Locks:
         if name in self._locks and self._locks[name].ours:
             return False
         # only asked for: whoever tries to have it in the same moment finds it free
-        with self._told(), ExitStack() as opened:
-            descriptor = self._open()
-            opened.callback(os.close, descriptor)
+        descriptor = self._open()
+        try:
             found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, name))
+        except OSError as error:
+            raise self._store_error(error) from error
+        finally:
+            os.close(descriptor)
         kind, *_ = _FLOCK.unpack(found)
         return bool(kind != fcntl.F_UNLCK)
 
     def _try_lock(self, name: str) -> int | None:
         """A descriptor that holds the lock, None when another one holds it."""
-        with self._told(), ExitStack() as on_error:
-            descriptor = self._open()
-            on_error.callback(os.close, descriptor)
-            try:
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, name))
-            except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: POSIX allows both
+        descriptor = self._open()
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, name))
+        except OSError as error:
+            os.close(descriptor)
+            if isinstance(error, BlockingIOError | PermissionError):  # EAGAIN or EACCES: POSIX allows both
                 return None
-            on_error.pop_all()
-            return descriptor
+            raise self._store_error(error) from error
+        return descriptor
 
     def _unlock(self, descriptor: int, name: str) -> None:
         # closing is not enough: a process that the author's code forked meanwhile has the same descriptor
@@ -119,23 +123,21 @@ class Locks:
             fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, name))
         os.close(descriptor)
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreError(
-                f"lock {self._file} cannot be taken: {error}; check that the disk is writable and not full "
-                "(--state-dir)"
-            ) from error
-
     def _open(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return os.open(self._file, flags, 0o600)
-        except FileNotFoundError:
-            make_again(self._file.parent, _LEVELS)
-            return os.open(self._file, flags, 0o600)
+            try:
+                return os.open(self._path, flags, 0o600)
+            except FileNotFoundError:
+                make_again(self._file.parent, _LEVELS)
+                return os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise self._store_error(error) from error
+
+    def _store_error(self, error: OSError) -> StoreError:
+        return StoreError(
+            f"lock {self._file} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
+        )
 
 
 def _flock(kind: int, name: str) -> bytes:

@@ -14,7 +14,7 @@ from dra_kit.resource.reference import ClaimReference
 class DeviceRecord(BaseModel):
     """One allocation result of a claim, prepared."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     request: str
     pool: str
@@ -45,7 +45,7 @@ class ClaimRecord(BaseModel):
         metadata_generation: rises when the metadata changes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     namespace: str
     name: str
@@ -89,7 +89,7 @@ class EffectRecord(BaseModel):
         error: why it could not be undone, empty when that did not fail.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     number: int
     effect: str

@@ -145,6 +145,8 @@ class Store:
 
     def effects_of(self, uid: str) -> list[EffectRecord]:
         """The effects that a claim needs, newest first: the order in which they are undone."""
+        if not self._db.read("SELECT 1 FROM effect_claims WHERE uid = ? LIMIT 1", uid):
+            return []  # most drivers have none
         return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
 
     async def intend(
@@ -225,10 +227,11 @@ def _put_devices(db: sqlite3.Connection, record: ClaimRecord) -> None:
     rows = db.execute("SELECT pool, device, share_id, exclusive FROM claim_devices WHERE uid = ?", (record.uid,))
     known = set(rows.fetchall())
     # rows that stay are not touched: columns of a newer release stay as they are
-    db.executemany(
-        "DELETE FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND share_id = ? AND exclusive = ?",
-        [(record.uid, *key) for key in known - wanted],
-    )
+    for key in known - wanted:
+        db.execute(
+            "DELETE FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND share_id = ? AND exclusive = ?",
+            (record.uid, *key),
+        )
     db.executemany(
         "INSERT INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
         [(record.uid, *key) for key in sorted(wanted - known)],

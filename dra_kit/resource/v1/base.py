@@ -36,7 +36,12 @@ class APIModel(BaseModel, frozen=True):
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="allow", serialize_by_alias=True
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="allow",
+        serialize_by_alias=True,
+        defer_build=True,  # a process uses few of them as a whole
     )
 
     @classmethod

@@ -256,6 +256,16 @@ async def test_a_device_without_edits_needs_no_cdi_device(node: Node) -> None:
         assert node.is_clean()
 
 
+async def test_edits_that_no_runtime_would_load_are_refused_before_anything_is_kept(node: Node) -> None:
+    # copied past the constructor, which would refuse it where it is written
+    nameless = dra.Prepared(env={"PIZZA": "served"}).model_copy(update={"env": {"": "served"}})
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: nameless))):
+        error = await node.error(lunch)
+        assert error.startswith("prepare returned edits that CDI does not allow: devices[0].containerEdits.env[0]: ")
+        assert node.is_clean()
+
+
 async def test_a_claim_waits_for_the_first_inventory(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(provider=Broken()), deadline=0.5):

@@ -1,0 +1,47 @@
+"""The rival, run beside ours: the Go example driver (README.md tells how it is built), with its best settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from benchmarks.world import NODE, World, until_idle
+from dra_kit.kubelet.kubelet import Kubelet
+
+DRIVER = "gpu.example.com"
+DEVICE = "gpu"
+DEVICES = 128
+
+
+@asynccontextmanager
+async def running(world: World, binary: Path) -> AsyncIterator[Kubelet]:
+    """It serves and has nothing to do, with a kubelet that has registered it."""
+    directory = world.directory / "rival"
+    registry, plugins, cdi = directory / "plugins_registry", directory / "plugins", directory / "cdi"
+    for path in (registry, plugins / DRIVER, cdi):
+        path.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "node-name": NODE,
+        "kubeconfig": world.kubeconfig,
+        "num-devices": DEVICES,
+        "cdi-root": cdi,
+        "kubelet-registrar-directory-path": registry,
+        "kubelet-plugins-directory-path": plugins,
+        # its defaults let five requests a second pass
+        "kube-api-qps": 10_000,
+        "kube-api-burst": 10_000,
+    }
+    command = [binary.as_posix(), *(f"--{name}={value}" for name, value in settings.items())]
+    with (directory / "log").open("ab") as log:
+        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+    try:
+        async with Kubelet(directory) as kubelet:
+            await kubelet.wait_for_plugin(DRIVER)
+            await until_idle(process.pid)
+            yield kubelet
+    finally:
+        process.terminate()
+        await process.wait()
+        await world.withdraw(DRIVER)
