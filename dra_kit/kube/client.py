@@ -12,7 +12,7 @@ from dra_kit.errors import Gone, Invalid
 from dra_kit.kube.call import Call
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.resources import PODS, Resource
-from dra_kit.kube.status import decode
+from dra_kit.kube.status import Answer, decode
 from dra_kit.kube.transport import Transport
 from dra_kit.kube.watching import WatchEvent, event_from_line, lines
 
@@ -70,7 +70,12 @@ class Client:
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         """One object."""
-        return await self._object(Call.of_object("get", resource, name, namespace or ""))
+        return (await self.get_answer(resource, name, namespace)).decode()
+
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
+        """One object, for who may know it already."""
+        call = Call.of_object("get", resource, name, namespace or "")
+        return Answer(call, await self._transport.send(call))
 
     async def get_path(self, path: str) -> dict[str, Any]:
         """The object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from dra_kit.errors import Conflict, Forbidden, Gone, Invalid, KubeError, NotFound, Unavailable
@@ -35,6 +36,27 @@ def decode(call: Call, body: bytes) -> dict[str, Any]:
         text = "empty" if not body else f"JSON but no object: {_one_line(body.decode(errors='replace'))[:100]}"
         raise KubeError(f"{call}: the answer is {text}; is the server a Kubernetes API server?")
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An object as the server sent it.
+
+    Attributes:
+        call: what it answers.
+        text: JSON; the server writes equal objects as equal text.
+    """
+
+    call: Call
+    text: bytes
+
+    def decode(self) -> dict[str, Any]:
+        """The object.
+
+        Raises:
+            KubeError: the text is no JSON object.
+        """
+        return decode(self.call, self.text)
 
 
 def error_from_answer(call: Call, code: int, body: bytes) -> KubeError:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
 from dra_kit.author.claim import Claim, ConsumerReference, Effects
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
+from dra_kit.kube.status import Answer
 from dra_kit.resource import v1
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.reference import ClaimReference
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+
+_REMEMBERED: Final = 256  # claims; more than a node has
 
 
 class Getter(Protocol):
@@ -24,6 +28,10 @@ class Getter(Protocol):
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         """One object."""
+        ...
+
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
+        """One object, not decoded."""
         ...
 
 
@@ -74,33 +82,49 @@ class AllocatedClaim:
         )
 
 
-async def fetch(api: Getter, reference: ClaimReference, driver: str) -> AllocatedClaim:
-    """GET the claim and check it.
+class ClaimReader:
+    """Reads claims for one driver; one that is still as it was read before is not taken apart again.
 
-    Raises:
-        PrepareError: it does not exist, was replaced, is not allocated, holds nothing of this driver, or the API
-            server does not answer.
+    Args:
+        api: the API server.
+        driver: the driver's name.
     """
-    return allocated(await get(api, reference), reference, driver)
 
+    def __init__(self, api: Getter, driver: str) -> None:
+        self._api = api
+        self._driver = driver
+        self._read: OrderedDict[ClaimReference, tuple[bytes, AllocatedClaim]] = OrderedDict()
 
-async def get(api: Getter, reference: ClaimReference) -> dict[str, Any]:
-    """The claim object.
+    async def fetch(self, reference: ClaimReference) -> AllocatedClaim:
+        """GET the claim and check it.
 
-    Raises:
-        PermanentError: when there is no such claim (code ``claim-not-found``).
-        TransientError: when the API server cannot be asked.
-    """
-    try:
-        return await api.get(RESOURCE_CLAIMS, reference.name, reference.namespace)
-    except NotFound as error:
-        raise PermanentError(
-            f"claim {reference} does not exist; delete the pod that uses it, or create the claim again",
-            code="claim-not-found",
-        ) from error
-    except KubeError as error:
-        hint = "; the kubelet tries again" if isinstance(error, Unavailable) else ""
-        raise TransientError(f"claim {reference} cannot be read: {error}{hint}", code=error.code) from error
+        Raises:
+            PermanentError: when there is no such claim (code ``claim-not-found``), or it is another driver's.
+            TransientError: when the API server cannot be asked, or the claim was replaced or is not allocated.
+        """
+        try:
+            answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
+            text, known = self._read.get(reference, (b"", None))
+            if known is not None and text == answer.text:
+                return known
+            raw = answer.decode()
+        except NotFound as error:
+            raise PermanentError(
+                f"claim {reference} does not exist; delete the pod that uses it, or create the claim again",
+                code="claim-not-found",
+            ) from error
+        except KubeError as error:
+            hint = "; the kubelet tries again" if isinstance(error, Unavailable) else ""
+            raise TransientError(f"claim {reference} cannot be read: {error}{hint}", code=error.code) from error
+        claim = allocated(raw, reference, self._driver)
+        self._read[reference] = answer.text, claim
+        if len(self._read) > _REMEMBERED:
+            self._read.popitem(last=False)
+        return claim
+
+    def forget(self, reference: ClaimReference) -> None:
+        """The claim is released."""
+        self._read.pop(reference, None)
 
 
 def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> AllocatedClaim:

@@ -15,7 +15,7 @@ from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.preparer import Preparer
 from dra_kit.errors import DraKitError, InternalError, PrepareError, TransientError
 from dra_kit.node.calls import Calls, to_its_end
-from dra_kit.node.claims import AllocatedClaim, Getter, fetch
+from dra_kit.node.claims import AllocatedClaim, ClaimReader, Getter
 from dra_kit.node.concurrency import Turns
 from dra_kit.node.effects import EffectEngine
 from dra_kit.node.exclusive import ExclusiveDevices
@@ -77,7 +77,7 @@ class ClaimService:
         deadline: float,
     ) -> None:
         self._driver = driver
-        self._api = api
+        self._reader = ClaimReader(api, driver.name)
         self._store = store
         self._files = files
         self._preparation = preparation
@@ -161,7 +161,7 @@ class ClaimService:
                 if again and not self._is_prepared(reference.uid):
                     return []  # released meanwhile, and the kubelet has not asked for it
                 # asked for when nothing else can happen to the claim here any more: never an older state than ours
-                claim = await fetch(self._api, reference, self._driver.name)
+                claim = await self._reader.fetch(reference)
                 reached(Step.CLAIM_FETCHED)
                 with log_context(pod=claim.pods):
                     answer = await self._prepare_alone(claim, epoch)
@@ -311,6 +311,7 @@ class ClaimService:
     async def _forget(self, record: ClaimRecord) -> None:
         await self._store.forget_claim(record.uid, first=self._files.remove)
         reached(Step.CLAIM_FORGOTTEN)
+        self._reader.forget(record.reference)
         self._released(record.uid)
 
     async def _ask_author(self, record: ClaimRecord) -> None:

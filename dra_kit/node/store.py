@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 
 _CLAIM_COLUMNS = "namespace, name, uid"
+_REMEMBERED: Final = 256  # records; more than a node has
 _EFFECT_COLUMNS = "number, effect, spec, keys, phase, outcome, boot_id, error"
 
 
@@ -30,6 +31,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._db = Database(path)
+        self._known: OrderedDict[str, ClaimRecord] = OrderedDict()  # by their text, the latest ones
 
     @property
     def salvaged(self) -> bool:
@@ -45,12 +47,12 @@ class Store:
     def claim(self, uid: str) -> ClaimRecord | None:
         """The record of a claim, None when it is not prepared here."""
         rows = self._db.read("SELECT record FROM claims WHERE uid = ?", uid)
-        return _claim(rows[0][0]) if rows else None
+        return self._claim(rows[0][0]) if rows else None
 
     def claims(self) -> list[ClaimRecord]:
         """All records, by namespace and name."""
         rows = self._db.read("SELECT record FROM claims ORDER BY namespace, name, uid")
-        return [_claim(row[0]) for row in rows]
+        return [self._claim(row[0]) for row in rows]
 
     def holders(self, pool: str, device: str) -> list[ClaimRecord]:
         """Claims that have the device to themselves: neither a share of it nor an admin's look at it."""
@@ -60,7 +62,7 @@ class Store:
             pool,
             device,
         )
-        return [_claim(row[0]) for row in rows]
+        return [self._claim(row[0]) for row in rows]
 
     async def put_claim(self, record: ClaimRecord, *, epoch: int, then: Callable[[ClaimRecord], None]) -> None:
         """Store a prepared claim, and when that is durable make the files that are derived from the record.
@@ -90,6 +92,18 @@ class Store:
             then(record)
 
         await self._db.write(write, derive)
+        self._remember(text, record)
+
+    def _claim(self, text: str) -> ClaimRecord:
+        """A claim that is asked for again has the same text, and records are immutable."""
+        known = self._known.get(text)
+        return known if known is not None else self._remember(text, _claim(text))
+
+    def _remember(self, text: str, record: ClaimRecord) -> ClaimRecord:
+        self._known[text] = record
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return record
 
     async def begin_release(self, uid: str) -> None:
         """Mark the claim's record as being released."""
@@ -211,7 +225,6 @@ class Store:
         await self._db.write(lambda db: db.execute("UPDATE effects SET error = ? WHERE number = ?", (error, number)))
 
 
-@lru_cache(maxsize=256)  # a claim that is asked for again has the same text; records are immutable
 def _claim(text: str) -> ClaimRecord:
     try:
         return ClaimRecord.model_validate_json(text)
