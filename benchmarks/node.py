@@ -1,6 +1,6 @@
 """The node role against a real API server: calls, start, crash, memory, requests.
 
-``python -m benchmarks.node [--rival BINARY]`` prints this part alone.
+``python -m benchmarks.node [--rival BINARY]`` prints this part alone, ``--profile`` where the time of a prepare goes.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import floors, rows
+from benchmarks.calls import Caller
 from benchmarks.rows import RIVAL_FSYNC, RIVAL_GET, Scale
-from benchmarks.table import Row, show
-from benchmarks.world import world
+from benchmarks.table import Row, by_module, show, show_shares
+from benchmarks.world import DRIVER, world
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.resources import RESOURCE_CLAIMS
@@ -54,10 +55,39 @@ async def _measure(kubeconfig: Path, directory: Path, rival: Path | None) -> lis
     return table
 
 
+async def _profile(kubeconfig: Path, directory: Path) -> None:
+    """Shows what the event loop of a node does while claims are prepared one by one, less what its start took."""
+    spent = []
+    async with (
+        Client(await load_credentials(kubeconfig), user_agent="bench") as client,
+        world(client, kubeconfig, directory) as made,
+    ):
+        claims = await made.make_claims(100)
+        for rounds in (0, 10):
+            path = directory / f"{rounds}.profile"
+            async with made.running(profile=path) as (kubelet, _):
+                caller = Caller(kubelet, DRIVER)
+                for _ in range(rounds):
+                    for claim in claims:
+                        caller.prepare([claim])
+                    caller.unprepare(claims)
+                caller.close()
+            spent.append(by_module(str(path)))
+        await made.delete_claims(claims)
+    start, busy = spent
+    show_shares(busy - start)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.node", description=__doc__)
     parser.add_argument("--rival", type=Path, help="its binary: it is measured in turn with ours")
-    table = measured(parser.parse_args().rival)
+    parser.add_argument("--profile", action="store_true", help="show where the time of a prepare goes, by module")
+    options = parser.parse_args()
+    if options.profile:
+        with start(replace(find(), node=False)) as plane:
+            asyncio.run(_profile(plane.kubeconfig, plane.directory))
+        return 0
+    table = measured(options.rival)
     show(table)
     return 0 if all(row.within for row in table) else 1
 

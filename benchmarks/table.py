@@ -67,9 +67,13 @@ _SHOWN = 15
 
 
 def _profile(measure: Callable[[], Sequence[Row]]) -> None:
-    """Shows the share of each module in the time; what is written in C counts where it is called."""
     with cProfile.Profile() as profile:
         measure()
+    show_shares(by_module(profile))
+
+
+def by_module(profile: cProfile.Profile | str) -> Counter[str]:
+    """Seconds of each module in a profile, or in the file of one; what is written in C counts where it is called."""
     found: Counter[str] = Counter()
     for (file, _, _), (_, _, own, _, callers) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
         if file != "~":
@@ -77,6 +81,11 @@ def _profile(measure: Callable[[], Sequence[Row]]) -> None:
             continue
         for (caller, _, _), (_, _, part, _) in callers.items():
             found[_module(caller)] += part
+    return found
+
+
+def show_shares(found: Counter[str]) -> None:
+    """The modules that take most of the time."""
     total = sum(found.values())
     for module, seconds in found.most_common(_SHOWN):
         print(f"{seconds / total:6.1%}  {module}")

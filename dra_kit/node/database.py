@@ -151,7 +151,7 @@ class Database:
         """
         try:
             with self._reading:
-                if Place.of(self.path) != self._place:  # what it tells would not be durable
+                if self._place is None or not self._place.is_at(self.path):  # what it tells would not be durable
                     self._jobs.put(_Job(_nothing, None, None))
                     raise StoreError(
                         f"state {self.path} was removed while the driver runs; it is made again, then try again"
@@ -209,7 +209,7 @@ class Database:
                 self._writer.execute("BEGIN IMMEDIATE")
                 outcomes += [(job, *self._attempt(job)) for job in batch]
                 self._writer.execute("COMMIT")
-                in_place = Place.of(self.path) == self._place
+                in_place = self._place is not None and self._place.is_at(self.path)
             if not in_place:
                 with self._guard.renaming():
                     self._make_again()

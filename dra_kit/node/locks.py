@@ -70,17 +70,18 @@ class Locks:
         entry.users += 1
         try:
             async with entry.lock:
-                descriptor, pause = self._try_lock(name), _FIRST_WAIT
+                byte = _byte(name)
+                descriptor, pause = self._try_lock(byte), _FIRST_WAIT
                 while descriptor is None and wait:
                     await asyncio.sleep(pause)
-                    descriptor, pause = self._try_lock(name), min(pause * 2, _LAST_WAIT)
+                    descriptor, pause = self._try_lock(byte), min(pause * 2, _LAST_WAIT)
                 entry.ours = descriptor is not None
                 try:
                     yield entry.ours
                 finally:
                     entry.ours = False
                     if descriptor is not None:
-                        self._unlock(descriptor, name)
+                        self._unlock(descriptor, byte)
         finally:
             entry.users -= 1
             if not entry.users:
@@ -97,7 +98,7 @@ class Locks:
         # only asked for: whoever tries to have it in the same moment finds it free
         descriptor = self._open()
         try:
-            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, name))
+            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, _byte(name)))
         except OSError as error:
             raise self._store_error(error) from error
         finally:
@@ -105,11 +106,11 @@ class Locks:
         kind, *_ = _FLOCK.unpack(found)
         return bool(kind != fcntl.F_UNLCK)
 
-    def _try_lock(self, name: str) -> int | None:
+    def _try_lock(self, byte: int) -> int | None:
         """A descriptor that holds the lock, None when another one holds it."""
         descriptor = self._open()
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, name))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte))
         except OSError as error:
             os.close(descriptor)
             if isinstance(error, BlockingIOError | PermissionError):  # EAGAIN or EACCES: POSIX allows both
@@ -117,10 +118,10 @@ class Locks:
             raise self._store_error(error) from error
         return descriptor
 
-    def _unlock(self, descriptor: int, name: str) -> None:
+    def _unlock(self, descriptor: int, byte: int) -> None:
         # closing is not enough: a process that the author's code forked meanwhile has the same descriptor
         with suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, name))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte))
         os.close(descriptor)
 
     def _open(self) -> int:
@@ -140,7 +141,12 @@ class Locks:
         )
 
 
-def _flock(kind: int, name: str) -> bytes:
-    """``struct flock`` for the name's byte; 62 bits keep any two names apart."""
+def _byte(name: str) -> int:
+    """The name's byte; 62 bits keep any two names apart."""
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return _FLOCK.pack(kind, os.SEEK_SET, int.from_bytes(digest, "little") >> 2, 1, 0)
+    return int.from_bytes(digest, "little") >> 2
+
+
+def _flock(kind: int, byte: int) -> bytes:
+    """``struct flock``."""
+    return _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)

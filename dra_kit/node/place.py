@@ -47,6 +47,19 @@ class Place(NamedTuple):
         name = str(path)
         return cls(_file_id(name), _file_id(name + _LOG))
 
+    def is_at(self, path: Path) -> bool:
+        """Whether these files are there now; asked with each read, so that it is as short as it can be.
+
+        Raises:
+            OSError: when that cannot be found out.
+        """
+        name = str(path)
+        try:
+            database, log = os.stat(name), os.stat(name + _LOG)  # noqa: PTH116
+        except (FileNotFoundError, NotADirectoryError):
+            return self == Place.of(path)
+        return (database.st_dev, database.st_ino) == self.database and (log.st_dev, log.st_ino) == self.log
+
 
 def _file_id(path: str) -> _FileId | None:
     try:
