@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from dra_kit.kubelet.kubelet import Kubelet
 from dra_kit.proto import dra_v1_pb2 as pb
@@ -67,20 +68,36 @@ class Figures:
     released_hundred: list[float] = field(default_factory=list)
     twenty: list[float] = field(default_factory=list)
 
-    def measure_one_by_one(self, caller: Caller, claims: Sequence[ClaimReference]) -> None:
-        """Leaves the claims prepared."""
-        self.one += [caller.prepare([claim]) for claim in claims]
-        self.again += [caller.prepare([claim]) for claim in claims]
 
-    def measure_many(self, caller: Caller, claims: Sequence[ClaimReference]) -> None:
-        """Finds the claims prepared, leaves them released."""
-        self.released += [caller.unprepare([claim]) for claim in claims]
-        for _ in range(5):
-            self.hundred.append(caller.prepare(claims))
-            self.released_hundred.append(caller.unprepare(claims))
-        for _ in range(5):
-            self.twenty.append(caller.prepare_at_once(claims[:20]))
-            caller.unprepare(claims[:20])
+@dataclass
+class Side:
+    """One driver, its claims, and what its calls took; every method leaves the claims as the next one expects them."""
+
+    caller: Caller
+    claims: Sequence[ClaimReference]
+    figures: Figures = field(default_factory=Figures)
+
+    def prepare(self) -> None:
+        self.figures.one += [self.caller.prepare([claim]) for claim in self.claims]
+
+    def prepare_again(self) -> None:
+        self.figures.again += [self.caller.prepare([claim]) for claim in self.claims]
+
+    def unprepare(self) -> None:
+        self.figures.released += [self.caller.unprepare([claim]) for claim in self.claims]
+
+    def prepare_all(self) -> None:
+        self.figures.hundred.append(self.caller.prepare(self.claims))
+
+    def unprepare_all(self) -> None:
+        self.figures.released_hundred.append(self.caller.unprepare(self.claims))
+
+    def prepare_twenty(self) -> None:
+        self.figures.twenty.append(self.caller.prepare_at_once(self.claims[:20]))
+        self.caller.unprepare(self.claims[:20])
+
+    ONE_BY_ONE: ClassVar = (prepare, prepare_again, unprepare)
+    MANY: ClassVar = (prepare_all, unprepare_all, prepare_twenty)
 
 
 def _claims(claims: Sequence[ClaimReference]) -> list[pb.Claim]:

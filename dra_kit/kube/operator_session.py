@@ -13,7 +13,7 @@ from dra_kit.kube.http import aiohttp
 
 # Watches aside. kopf asks for all versions of the API group at once, each over a connection of its own: 0.3 MiB each,
 # which are never given back.
-_AT_ONCE: Final = 2
+_AT_ONCE: Final = 1
 
 
 class OperatorSession:
