@@ -65,9 +65,7 @@ async def test_importing_it_reads_no_authorities() -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_code_that_uses_its_defaults_trusts_the_systems_authorities(
-    tmp_path: Path, *, trusted: bool
-) -> None:
+async def test_code_that_uses_its_defaults_trusts_the_systems_authorities(tmp_path: Path, *, trusted: bool) -> None:
     authority, other = trustme.CA(), trustme.CA()
     (authority if trusted else other).cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     async with site(authority) as url:
