@@ -44,7 +44,7 @@ class AuthorModel(BaseModel):
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, defer_build=True
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
     )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
 

@@ -44,6 +44,8 @@ def _create_later(purpose: ssl.Purpose = ssl.Purpose.SERVER_AUTH, **given: Any) 
     context = _Later(ordinary.protocol)
     context.options, context.verify_flags = ordinary.options, ordinary.verify_flags
     context.check_hostname, context.verify_mode = ordinary.check_hostname, ordinary.verify_mode
+    if ordinary.keylog_filename:  # SSLKEYLOGFILE
+        context.keylog_filename = ordinary.keylog_filename
     context._purpose = purpose  # noqa: SLF001
     return context
 

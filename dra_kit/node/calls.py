@@ -49,9 +49,13 @@ class Calls:
         task = loop.create_task(call.run())
         alarm = loop.call_later(self._deadline, call.cut_short, task)
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: alarm.cancel())
-        task.add_done_callback(lambda _: call.ended())
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._running.discard(task)
+            alarm.cancel()
+            call.ended()
+
+        task.add_done_callback(ended)
         return call.answer
 
     async def drain(self, grace: float) -> None:

@@ -27,6 +27,7 @@ KUBELET_WAIT: Final = 10.0
 """Seconds in which a kubelet that watches the registration socket has answered; it needs about one."""
 NODE_WAIT: Final = 5.0
 """Seconds that the author's startup waits for the Node's labels; without API server it starts without them."""
+_YOUNG: Final = 10_000  # objects that are kept before the garbage collector looks for cycles among them; Python has 700
 
 
 class KubeletConnection:
@@ -157,4 +158,5 @@ def _import_kopf() -> tuple[Any, Any]:
     # all that is loaded now stays: without it each full collection costs a prepare some ten milliseconds (make bench)
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_YOUNG)  # and what a hundred claims in the making need is not looked through again and again
     return build, OperatorThread
