@@ -70,6 +70,7 @@ class NodeProcess:
         directory.mkdir()
         self.pod_uid = pod_uid
         self._directory = directory
+        self._plans = 0
         self._process = ForkServerProcess(
             target=_run,
             args=(
@@ -89,7 +90,8 @@ class NodeProcess:
     def arm(self, crash: Crash | None) -> None:
         """From now on end there, or nowhere; what was planned before is forgotten."""
         plan = self._directory / "plan"
-        text = json.dumps({"at": crash.at, "count": crash.count}) if crash else "{}"
+        self._plans += 1  # tells it from one that is alike, or has its inode
+        text = json.dumps({"plan": self._plans, **({"at": crash.at, "count": crash.count} if crash else {})})
         fresh = plan.with_suffix(".new")
         fresh.write_text(text)
         fresh.replace(plan)
@@ -135,7 +137,6 @@ class _Killer:
         self._known = 0
         self._at = ""
         self._left = 0
-        self._looking = False
 
     def step(self, step: steps.Step) -> None:
         self._happened(step.value)
@@ -157,11 +158,9 @@ class _Killer:
                     os.kill(os.getpid(), signal.SIGKILL)
 
     def _look(self) -> None:
-        plan = self._directory / "plan"
-        changed = plan.stat().st_ino
-        if changed != self._known:
-            self._known = changed
-            given = json.loads(plan.read_text())
+        given = json.loads((self._directory / "plan").read_text())
+        if given["plan"] != self._known:
+            self._known = given["plan"]
             self._at, self._left = given.get("at", ""), given.get("count", 0)
 
 
