@@ -84,8 +84,12 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="show where the time of a prepare goes, by module")
     options = parser.parse_args()
     if options.profile:
-        with start(replace(find(), node=False)) as plane:
-            asyncio.run(_profile(plane.kubeconfig, plane.directory))
+        try:
+            with start(replace(find(), node=False)) as plane:
+                asyncio.run(_profile(plane.kubeconfig, plane.directory))
+        except (NotFound, PlaneError) as error:
+            print(f"no profile without a real API server: {error}", file=sys.stderr)
+            return 1
         return 0
     table = measured(options.rival)
     show(table)
