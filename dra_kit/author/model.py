@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
@@ -85,6 +84,8 @@ def _problems(cls: type[BaseModel], error: ValidationError) -> str:
 def _text(cls: type[BaseModel], field: str, problem: dict[str, Any]) -> str:
     match problem["type"]:
         case "extra_forbidden":
+            import difflib  # for mistakes only: a node that runs well needs none of it
+
             near = difflib.get_close_matches(field, cls.model_fields, n=1)
             return "no such argument" + (f"; did you mean {near[0]!r}?" if near else "")
         case "missing":

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
@@ -124,6 +124,19 @@ class ContainerEdits(_Model):
     intel_rdt: IntelRdt | None = None
     additional_gids: tuple[int, ...] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return not (
+            self.env
+            or self.device_nodes
+            or self.net_devices
+            or self.hooks
+            or self.mounts
+            or self.intel_rdt is not None
+            or self.additional_gids
+        )
+
 
 NO_EDITS: Final = ContainerEdits()
 """Edits that change nothing."""
@@ -133,7 +146,7 @@ class CDIDevice(_Model):
     """A device that containers can ask for by ``name``; ``annotations`` (since 0.6.0) never reach the container."""
 
     name: str
-    annotations: Annotations = {}
+    annotations: Annotations = Field(default_factory=dict)  # pydantic copies a default that is given as a value
     container_edits: ContainerEdits
 
 
@@ -150,7 +163,7 @@ class Spec(_Model):
 
     cdi_version: str
     kind: str
-    annotations: Annotations = {}
+    annotations: Annotations = Field(default_factory=dict)
     devices: tuple[CDIDevice, ...]
     container_edits: ContainerEdits = NO_EDITS
 

@@ -22,7 +22,6 @@ from dra_kit.cdi.names import (
     valid_vendor,
 )
 from dra_kit.cdi.spec import (
-    NO_EDITS,
     VERSIONS,
     ContainerEdits,
     DeviceNode,
@@ -76,10 +75,10 @@ def validate(spec: Spec) -> list[Problem]:
         if first != i:
             problems.append(_refused(f"{path}.name", f"{device.name!r} is already the name of devices[{first}]"))
         problems += _annotations(device.annotations, f"{path}.annotations")
-        if device.container_edits == NO_EDITS:
+        if device.container_edits.is_empty:
             problems.append(_refused(f"{path}.containerEdits", "a device needs at least one edit"))
         problems += _edits(device.container_edits, f"{path}.containerEdits")
-    if spec.container_edits != NO_EDITS:
+    if not spec.container_edits.is_empty:
         problems += _edits(spec.container_edits, "containerEdits")
     return problems
 

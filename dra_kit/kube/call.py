@@ -82,7 +82,9 @@ class Call:
             raise Invalid(f"{verb.upper()} {subject}: {name!r} is no object name")
         if resource.namespaced and namespace in {"", ".", ".."}:
             raise Invalid(f"{verb.upper()} {subject}: {namespace!r} is no namespace; {resource.plural} are namespaced")
-        path = _with_query(resource.path(namespace, name, subresource), query or {})
+        path = resource.path(namespace, name, subresource)
+        if query:
+            path = _with_query(path, query)
         return cls(verb, path, subject, f"{resource.plural}{tail}", resource.group, body, content_type, name)
 
 

@@ -29,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kube.credentials import Credentials
@@ -69,6 +69,10 @@ _retries = Retries()
 for _name in [name for name in logging.root.manager.loggerDict if name.startswith("kopf._")]:
     logging.getLogger(_name).addFilter(_retries)
 
+_SILENCE: Final = 330.0
+"""Seconds without a word after which a watch counts as lost, as for our own watches. kopf's 70 rely on a bookmark each
+minute, which the API server does not promise: each node would ask anew all day long."""
+
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"] | None
 """Type of a watch event; None for an object of the initial list."""
 
@@ -97,6 +101,7 @@ def quiet_settings(
     settings.process.ultimate_exiting_timeout = None
     settings.watching.connect_timeout = 10.0
     settings.watching.chunk_size = chunk_size
+    settings.watching.inactivity_timeout = _SILENCE
     settings.networking.request_timeout = 30.0
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # else one line for each call of a handler
     for resource, selector in (field_selectors or {}).items():

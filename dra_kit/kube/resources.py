@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import quote
 
 
@@ -44,13 +46,20 @@ class Resource:
         """
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if self.namespaced and namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _quoted(namespace)]
         parts.append(self.plural)
         if name:
-            parts.append(quote(name, safe=""))
+            parts.append(_quoted(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
+
+
+_NEEDS_NO_QUOTES: Final = re.compile(r"[a-z0-9.-]+").fullmatch  # nearly all names
+
+
+def _quoted(name: str) -> str:
+    return name if _NEEDS_NO_QUOTES(name) else quote(name, safe="")
 
 
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", namespaced=False)

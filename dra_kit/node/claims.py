@@ -62,21 +62,26 @@ class AllocatedClaim:
         ]
         return ",".join(names) or None
 
+    @property
+    def pod_claim_name(self) -> str | None:
+        """The name in the pod's ``resourceClaims``, for claims made from a template."""
+        annotations = self.raw["metadata"].get("annotations") or {}
+        return annotations.get(POD_CLAIM_NAME)
+
     def for_author(self, effects: Effects | None) -> Claim:
         """The claim as a preparer sees it."""
         metadata = self.raw["metadata"]
-        annotations = metadata.get("annotations") or {}
         return Claim(
             namespace=self.reference.namespace,
             name=self.reference.name,
             uid=self.reference.uid,
             labels=metadata.get("labels") or {},
-            annotations=annotations,
+            annotations=metadata.get("annotations") or {},
             reserved_for=tuple(
                 ConsumerReference(item.api_group, item.resource, item.name, item.uid)
                 for item in self.status.reserved_for
             ),
-            pod_claim_name=annotations.get(POD_CLAIM_NAME),
+            pod_claim_name=self.pod_claim_name,
             raw=self.raw,
             effects=effects,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Literal
 
 from dra_kit.node.locks import Locks
@@ -21,21 +21,20 @@ class Turns:
         self._concurrency = concurrency
         self._locks = locks
 
-    @asynccontextmanager
-    async def taken(self, devices: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
-        """Waits for its turn.
+    def taken(self, devices: Iterable[tuple[str, str]]) -> AbstractAsyncContextManager[None]:
+        """``async with`` waits for its turn.
 
         Args:
             devices: pool and name of those that the call is about.
         """
-        names: list[str] = []
         if self._concurrency == "driver":
-            names = ["driver"]
-        elif self._concurrency == "device":
-            names = sorted({"/".join(device) for device in devices})  # one order for everybody: no circle of waiters
-        if not names:  # the default: nothing to wait for
-            yield
-            return
+            return self._all(["driver"])
+        if self._concurrency == "device":
+            return self._all(sorted({"/".join(device) for device in devices}))  # one order for everybody: no circle
+        return nullcontext()
+
+    @asynccontextmanager
+    async def _all(self, names: Sequence[str]) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             for name in names:
                 await stack.enter_async_context(self._locks.hold(name))

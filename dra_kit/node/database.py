@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from dra_kit.errors import ConfigurationError, DraKitError, StoreError
+from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
 from dra_kit.node.salvage import needs_salvage, salvage
 from dra_kit.node.waiting import Unstoppable, to_the_end
@@ -167,7 +167,8 @@ class Database:
         cancelled waits for the end all the same; cancelled means stored then.
 
         Args:
-            write: changes the database; its result is returned.
+            write: changes the database; its result is returned. It is called again when it went into a transaction
+                with another one that failed.
             then: called in the writer's thread once the transaction is durable, for files that are derived from it;
                 an exception of it reaches the caller, the transaction stays.
 
@@ -200,25 +201,34 @@ class Database:
                 return
 
     def _transaction(self, batch: list[_Job]) -> None:
-        outcomes: list[tuple[_Job, Any, Exception | None]] = []
+        results: list[Any] = []
+        writing = False
         try:
             if self._place is None:
                 with self._guard.staying():
                     self._connect()
             with self._guard.staying():
                 self._writer.execute("BEGIN IMMEDIATE")
-                outcomes += [(job, *self._attempt(job)) for job in batch]
+                writing = True
+                results = [job.write(self._writer) for job in batch]
+                writing = False
                 self._writer.execute("COMMIT")
                 in_place = self._place is not None and self._place.is_at(self.path)
             if not in_place:
                 with self._guard.renaming():
                     self._make_again()
-        except (DraKitError, OSError, sqlite3.Error) as error:
+        except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread goes on
             self._give_up()
-            failure = error if isinstance(error, DraKitError) else self._store_error("cannot be written", error)
-            outcomes = [(job, None, failure) for job in batch]
-        for job, result, problem in outcomes:
-            job.finish(result, problem or _after(job.then))
+            if writing and len(batch) > 1:  # one of them is not to be written; a savepoint for each costs all of them
+                for job in batch:
+                    self._transaction([job])
+                return
+            failure = self._store_error("cannot be written", error) if _of_the_disk(error) else error
+            for job in batch:
+                job.finish(None, failure)
+            return
+        for job, result in zip(batch, results, strict=True):
+            job.finish(result, _after(job.then))
 
     def _make_again(self) -> None:
         """The files were removed while they were open: what they hold is written where the next process looks for it.
@@ -248,25 +258,6 @@ class Database:
         if opened is None or found.database not in {None, opened.database}:
             raise StoreError(f"state {self.path} was replaced by another one while the driver runs; try again")
 
-    def _attempt(self, job: _Job) -> tuple[Any, Exception | None]:
-        """Result and error of one job; a failed one leaves no trace in the transaction.
-
-        Raises:
-            sqlite3.Error: when the transaction as a whole is lost.
-        """
-        self._writer.execute("SAVEPOINT job")
-        result: Any = None
-        problem: Exception | None = None
-        try:
-            result = job.write(self._writer)
-        except Exception as error:
-            if not self._writer.in_transaction:  # sqlite has undone it all: the disk is full, or does not work
-                raise
-            self._writer.execute("ROLLBACK TO job")
-            problem = self._store_error("cannot be written", error) if isinstance(error, sqlite3.Error) else error
-        self._writer.execute("RELEASE job")
-        return result, problem
-
     def _give_up(self) -> None:
         try:
             if self._writer.in_transaction:
@@ -283,6 +274,10 @@ class Database:
 
 def _nothing(_: sqlite3.Connection) -> None:
     """A transaction without a change: after each one it is looked whether the files are still in their place."""
+
+
+def _of_the_disk(error: Exception) -> bool:
+    return isinstance(error, OSError | sqlite3.Error)
 
 
 def _after(then: Callable[[], None] | None) -> Exception | None:

@@ -32,11 +32,11 @@ def claim_spec(
     names: list[tuple[str, ...]] = []
     for (result, prepared), mount in zip(items, mounts, strict=True):
         edits = _edits(prepared if mount is None else prepared.model_copy(update={"mounts": [*prepared.mounts, mount]}))
-        if claim_edits != cdi.NO_EDITS and edits == cdi.NO_EDITS:
+        if edits.is_empty and not claim_edits.is_empty:
             # CDI knows no empty device, and without a device the claim's edits would reach nobody
             edits = cdi.ContainerEdits(env=(f"DRA_CLAIM_{uid.upper().replace('-', '_')}={kind}",))
         own: tuple[str, ...] = ()
-        if edits != cdi.NO_EDITS:
+        if not edits.is_empty:
             name = claim_device_name(
                 uid, request=result.request, pool=result.pool, device=result.device, share_id=result.share_id or ""
             )

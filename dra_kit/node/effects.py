@@ -45,20 +45,6 @@ class EffectEngine:
         self._keys = locks
         _check(store.effects(), known)
 
-    @asynccontextmanager
-    async def scopes(self, claim: ClaimReference) -> AsyncIterator[tuple[ClaimEffects, ClaimEffects]]:
-        """Where the effects of one claim are ensured while it is being prepared: ordinary, and with admin access.
-
-        At the end whatever still runs is waited for, and nothing more is ensured: what is undone next is complete.
-        """
-        ordinary = ClaimEffects(self, claim, admin_access=False)
-        admin = ClaimEffects(self, claim, admin_access=True)
-        try:
-            yield ordinary, admin
-        finally:
-            await ordinary.close()
-            await admin.close()
-
     async def ensure(
         self, claim: ClaimReference, effect: Effect[ResultT], *, admin_access: bool, ensured: set[int]
     ) -> ResultT:
@@ -226,7 +212,12 @@ class EffectEngine:
 
 
 class ClaimEffects:
-    """The effects of one claim, as an author's ``ensure`` reaches them.
+    """Where the effects of one claim are ensured while it is being prepared.
+
+    Args:
+        engine: what makes them true.
+        claim: that needs them.
+        admin_access: they are only looked at.
 
     Attributes:
         ensured: numbers of the effects that this preparation asked for.
@@ -258,7 +249,7 @@ class ClaimEffects:
             ended.set_result(None)
 
     async def close(self) -> None:
-        """Refuse further effects and wait for those that are being ensured."""
+        """Refuse further effects and wait for those that are being ensured: what is undone next is complete."""
         self._closed = True
         if self._running:
             await asyncio.wait(self._running)

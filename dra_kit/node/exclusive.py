@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 
 from dra_kit.errors import KubeError, NotFound, TransientError
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.claims import AllocatedClaim, Getter, still_holds
-from dra_kit.node.locks import Locks
+from dra_kit.node.locks import Holding, Locks
 from dra_kit.node.records import ClaimRecord
 from dra_kit.node.store import Store
 from dra_kit.resource.reference import ClaimReference
@@ -60,17 +60,23 @@ class ExclusiveDevices:
             TransientError: when another claim has one of them, naming both claims.
         """
         devices = {(item.pool, item.device) for item in claim.results if not item.admin_access and not item.share_id}
-        async with AsyncExitStack() as stack:
+        kept: list[tuple[Device, Holding]] = []
+        try:
             for device in sorted(devices):
-                if not await stack.enter_async_context(self._devices.try_hold("/".join(device))):
+                holding = self._devices.try_hold("/".join(device))
+                if not await holding.take():
                     other = self._taken.get(device, "by the driver's other process on this node")
                     raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
+                kept.append((device, holding))
                 self._taken[device] = claim.reference
-                stack.callback(self._taken.pop, device)
                 for holder in self._store.holders(*device):
                     if holder.uid != claim.reference.uid:
                         await self._free(device, holder, claim.reference)
             yield
+        finally:
+            for device, holding in kept:
+                del self._taken[device]
+                holding.give_up()
 
     async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
         stale = not await self._is_live(holder, device, claim)

@@ -3,150 +3,121 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import hashlib
-import os
-import struct
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from dra_kit.errors import StoreError
-from dra_kit.node.place import make_again
+from dra_kit.node.byte_locks import ByteLocks
 
 _FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled up to the last
 _LAST_WAIT: Final = 0.05
-_LEVELS: Final = 3  # plugins/<driver>/locks in the kubelet's directory
-_FLOCK: Final = struct.Struct("hhqqi0q")  # struct flock with 64 bits: type, whence, start, length, process
 
 
 @dataclass(slots=True)
-class _Lock:
+class _Queue:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    ours: bool = False  # the file is locked by this process, in the place of the name
+    ours: bool = False  # other processes are kept out
 
 
 class Locks:
     """One lock for each name: first come first served within a process, one process at a time among several.
 
-    Other processes are kept out by fcntl(2) open file description locks: each name has one byte of the file for its
-    own, which need not exist. The kernel gives such a lock up with the process that holds it, however that ends. A
-    file for each name would cost a claim more than all its reads of the database: directories are slow to change.
-
     Args:
-        file: on a local file system; made, with its directory, when missing, and left there.
+        file: keeps other processes out; see :class:`ByteLocks`.
     """
 
     def __init__(self, file: Path) -> None:
-        self._file = file
-        self._path = str(file)  # opened for each claim
-        self._locks: dict[str, _Lock] = {}
+        self._between = ByteLocks(file)
+        self._here: dict[str, _Queue] = {}
 
-    def hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        """Hold the lock of that name, waiting for it as long as it takes.
+    def hold(self, name: str) -> Holding:
+        """``async with`` holds the lock of that name, waiting for it as long as it takes."""
+        return Holding(name, self._here, self._between, wait=True)
 
-        Raises:
-            StoreError: when the file cannot be made.
-        """
-        return self._holding(name, wait=True)
-
-    def try_hold(self, name: str) -> AbstractAsyncContextManager[bool]:
-        """Hold the lock of that name if nobody else does, here or in another process; gives whether it is held.
-
-        Raises:
-            StoreError: when the file cannot be made.
-        """
-        return self._holding(name, wait=False)
-
-    @asynccontextmanager
-    async def _holding(self, name: str, *, wait: bool) -> AsyncIterator[bool]:
-        if not wait and name in self._locks:
-            yield False
-            return
-        entry = self._locks.setdefault(name, _Lock())
-        entry.users += 1
-        try:
-            async with entry.lock:
-                byte = _byte(name)
-                descriptor, pause = self._try_lock(byte), _FIRST_WAIT
-                while descriptor is None and wait:
-                    await asyncio.sleep(pause)
-                    descriptor, pause = self._try_lock(byte), min(pause * 2, _LAST_WAIT)
-                entry.ours = descriptor is not None
-                try:
-                    yield entry.ours
-                finally:
-                    entry.ours = False
-                    if descriptor is not None:
-                        self._unlock(descriptor, byte)
-        finally:
-            entry.users -= 1
-            if not entry.users:
-                self._locks.pop(name, None)
+    def try_hold(self, name: str) -> Holding:
+        """``async with`` holds the lock of that name if nobody else does, here or in another process."""
+        return Holding(name, self._here, self._between, wait=False)
 
     def held_elsewhere(self, name: str) -> bool:
         """Whether another process holds that lock now.
 
         Raises:
-            StoreError: when the file cannot be made.
+            StoreError: when that cannot be found out.
         """
-        if name in self._locks and self._locks[name].ours:
+        queue = self._here.get(name)
+        return (queue is None or not queue.ours) and self._between.is_taken(name)
+
+
+class Holding:
+    """One use of a lock: a context manager that gives whether the lock is held, and gives it up at the end.
+
+    It is a class, not a generator, because each claim that is prepared needs several.
+    """
+
+    __slots__ = ("_between", "_descriptor", "_here", "_name", "_queue", "_wait")
+
+    def __init__(self, name: str, here: dict[str, _Queue], between: ByteLocks, *, wait: bool) -> None:
+        self._name = name
+        self._here = here
+        self._between = between
+        self._wait = wait
+        self._queue: _Queue | None = None
+        self._descriptor: int | None = None
+
+    async def __aenter__(self) -> bool:
+        return await self.take()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.give_up()
+
+    async def take(self) -> bool:
+        """Whether the lock is held now; False only where it was not to be waited for.
+
+        Raises:
+            StoreError: when other processes cannot be kept out.
+        """
+        queue = self._here.get(self._name)
+        if queue is None:
+            queue = self._here[self._name] = _Queue()
+        elif not self._wait:
             return False
-        # only asked for: whoever tries to have it in the same moment finds it free
-        descriptor = self._open()
+        queue.users += 1
         try:
-            found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, _byte(name)))
-        except OSError as error:
-            raise self._store_error(error) from error
+            await queue.lock.acquire()
+        except BaseException:
+            self._leave(queue)
+            raise
+        self._queue = queue
+        try:
+            queue.ours = await self._keep_others_out()
         finally:
-            os.close(descriptor)
-        kind, *_ = _FLOCK.unpack(found)
-        return bool(kind != fcntl.F_UNLCK)
+            if not queue.ours:
+                self.give_up()
+        return self._queue is not None
 
-    def _try_lock(self, byte: int) -> int | None:
-        """A descriptor that holds the lock, None when another one holds it."""
-        descriptor = self._open()
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte))
-        except OSError as error:
-            os.close(descriptor)
-            if isinstance(error, BlockingIOError | PermissionError):  # EAGAIN or EACCES: POSIX allows both
-                return None
-            raise self._store_error(error) from error
-        return descriptor
+    async def _keep_others_out(self) -> bool:
+        pause = _FIRST_WAIT
+        while (descriptor := self._between.take(self._name)) is None:
+            if not self._wait:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LAST_WAIT)
+        self._descriptor = descriptor
+        return True
 
-    def _unlock(self, descriptor: int, byte: int) -> None:
-        # closing is not enough: a process that the author's code forked meanwhile has the same descriptor
-        with suppress(OSError):
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, byte))
-        os.close(descriptor)
+    def give_up(self) -> None:
+        """Let the next one have the lock; does nothing where it is not held."""
+        queue, self._queue = self._queue, None
+        if queue is None:
+            return
+        queue.ours = False
+        if self._descriptor is not None:
+            self._between.give_up(self._descriptor)
+        queue.lock.release()
+        self._leave(queue)
 
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            try:
-                return os.open(self._path, flags, 0o600)
-            except FileNotFoundError:
-                make_again(self._file.parent, _LEVELS)
-                return os.open(self._path, flags, 0o600)
-        except OSError as error:
-            raise self._store_error(error) from error
-
-    def _store_error(self, error: OSError) -> StoreError:
-        return StoreError(
-            f"lock {self._file} cannot be taken: {error}; check that the disk is writable and not full (--state-dir)"
-        )
-
-
-def _byte(name: str) -> int:
-    """The name's byte; 62 bits keep any two names apart."""
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 2
-
-
-def _flock(kind: int, byte: int) -> bytes:
-    """``struct flock``."""
-    return _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
+    def _leave(self, queue: _Queue) -> None:
+        queue.users -= 1
+        if not queue.users:
+            self._here.pop(self._name, None)

@@ -13,13 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from dra_kit.author.claim import Claim
 from dra_kit.author.device import attributes_v1
 from dra_kit.author.prepared import DeviceMetadata, Mount, Prepared
 from dra_kit.errors import StoreError
 from dra_kit.node.records import ClaimRecord
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
+from dra_kit.resource.reference import ClaimReference
 
 API_VERSION: Final = "metadata.resource.k8s.io/v1beta1"
 _PREFIX: Final = "claim-"
@@ -39,9 +39,18 @@ class MetadataFiles:
         self._driver = driver
 
     def mounts(
-        self, claim: Claim, items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]]
+        self,
+        claim: ClaimReference,
+        pod_claim_name: str | None,
+        items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     ) -> list[Mount | None]:
-        """For each device the mount that goes with it: the first device of a request brings the request's file."""
+        """For each device the mount that goes with it: the first device of a request brings the request's file.
+
+        Args:
+            claim: whose devices they are.
+            pod_claim_name: of a claim made from a template.
+            items: the claim's results and what was prepared for them.
+        """
         wanted = {base_request(result.request) for result, prepared in items if prepared.metadata is not None}
         mounts: list[Mount | None] = []
         for result, _ in items:
@@ -50,11 +59,7 @@ class MetadataFiles:
                 mounts.append(None)
                 continue
             wanted.remove(request)
-            origin = (
-                ("resourceclaimtemplates", claim.pod_claim_name)
-                if claim.pod_claim_name
-                else ("resourceclaims", claim.name)
-            )
+            origin = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", claim.name)
             inside = IN_CONTAINER.joinpath(*origin, request, f"{self._driver}-metadata.json")
             mounts.append(
                 Mount(

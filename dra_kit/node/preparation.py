@@ -24,7 +24,7 @@ from dra_kit.errors import (
 )
 from dra_kit.node.claims import AllocatedClaim
 from dra_kit.node.edits import claim_spec
-from dra_kit.node.effects import EffectEngine
+from dra_kit.node.effects import ClaimEffects, EffectEngine
 from dra_kit.node.inventory import CurrentInventory
 from dra_kit.node.metadata import MetadataFiles, metadata_json
 from dra_kit.node.records import ClaimRecord, DeviceRecord
@@ -84,11 +84,16 @@ class Preparation:
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
         fingerprints = [self.inventory.fingerprint(result.pool, result.device) or "" for result in claim.results]
         await self.started.wait()
-        async with self.effects.scopes(claim.reference) as (ordinary_scope, admin_scope):
+        ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
+        admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
+        try:
             prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
+        finally:
+            await ordinary_scope.close()
+            await admin_scope.close()
         items = list(zip(claim.results, prepared, strict=True))
-        for_author = claim.for_author(None)
-        spec, names = claim_spec(self.driver.name, claim.reference.uid, items, self.metadata.mounts(for_author, items))
+        mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
+        spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
         statuses = device_statuses(self.driver.name, items)
         records = tuple(
             DeviceRecord(
@@ -116,7 +121,7 @@ class Preparation:
             boot_id=self.boot_id,
             devices=records,
             spec=spec,
-            pod_claim_name=for_author.pod_claim_name,
+            pod_claim_name=claim.pod_claim_name,
         )
 
     async def _ask(

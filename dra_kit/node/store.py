@@ -21,6 +21,13 @@ _CLAIM_COLUMNS = "namespace, name, uid"
 _REMEMBERED: Final = 256  # records; more than a node has
 _EFFECT_COLUMNS = "number, effect, spec, keys, phase, outcome, boot_id, error"
 
+# nothing is stored for a claim that was released since; not OR REPLACE: columns of a newer release stay as they are
+_PUT: Final = (
+    "INSERT INTO claims (uid, namespace, name, phase, record) SELECT ?1, ?2, ?3, ?4, ?5 "
+    "WHERE NOT EXISTS (SELECT 1 FROM epochs WHERE uid = ?1 AND epoch > ?6) "
+    "ON CONFLICT (uid) DO UPDATE SET phase = excluded.phase, record = excluded.record"
+)
+
 
 class Store:
     """Claims and effects in one sqlite database, shared by the processes of a rolling update.
@@ -73,18 +80,13 @@ class Store:
         text = record.to_json()
 
         def write(db: sqlite3.Connection) -> None:
-            if _ended(db, record.uid) > epoch:
+            stored = db.execute(_PUT, (record.uid, record.namespace, record.name, record.phase, text, epoch))
+            if not stored.rowcount:
                 raise TransientError(
                     f"claim {record.reference} was released while it was being prepared; it is prepared anew when the "
                     "kubelet asks again",
                     code="claim-released",
                 )
-            db.execute(
-                # not OR REPLACE: columns of a newer release stay as they are
-                "INSERT INTO claims (uid, namespace, name, phase, record) VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT (uid) DO UPDATE SET phase = excluded.phase, record = excluded.record",
-                (record.uid, record.namespace, record.name, record.phase, text),
-            )
             _put_devices(db, record)
 
         def derive() -> None:
@@ -254,11 +256,6 @@ def _put_devices(db: sqlite3.Connection, record: ClaimRecord) -> None:
 def _device_key(device: DeviceRecord) -> tuple[str, str, str, int]:
     exclusive = not device.admin_access and device.share_id is None
     return device.pool, device.device, device.share_id or "", int(exclusive)
-
-
-def _ended(db: sqlite3.Connection, uid: str) -> int:
-    row = db.execute("SELECT epoch FROM epochs WHERE uid = ?", (uid,)).fetchone()
-    return int(row[0]) if row else 0
 
 
 def _find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | None:

@@ -19,8 +19,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import Context, ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -41,14 +40,7 @@ _THIRD_PARTY: Final = ("aiohttp", "asyncio", "grpc", "kopf", "kubernetes_asyncio
 _context: ContextVar[Mapping[str, str]] = ContextVar("log_context", default=MappingProxyType({}))
 
 
-@contextmanager
-def log_context(
-    *,
-    claim: str | None = None,
-    claim_uid: str | None = None,
-    pod: str | None = None,
-    device: str | None = None,
-) -> Iterator[None]:
+class log_context:  # noqa: N801 - a context manager, and called with each claim
     """Adds fields to every line logged inside; inner contexts add to outer ones.
 
     Args:
@@ -57,12 +49,25 @@ def log_context(
         pod: ``namespace/name`` of the Pod.
         device: name of the device, as it is advertised.
     """
-    named = {"claim": claim, "claim_uid": claim_uid, "pod": pod, "device": device}
-    token = _context.set({**_context.get(), **{key: value for key, value in named.items() if value is not None}})
-    try:
-        yield
-    finally:
-        _context.reset(token)
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(
+        self,
+        *,
+        claim: str | None = None,
+        claim_uid: str | None = None,
+        pod: str | None = None,
+        device: str | None = None,
+    ) -> None:
+        named = {"claim": claim, "claim_uid": claim_uid, "pod": pod, "device": device}
+        self._fields = {key: value for key, value in named.items() if value is not None}
+
+    def __enter__(self) -> None:
+        self._token = _context.set({**_context.get(), **self._fields})
+
+    def __exit__(self, *_: object) -> None:
+        _context.reset(self._token)
 
 
 def context_of(context: Context) -> Mapping[str, str]:

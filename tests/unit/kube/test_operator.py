@@ -139,6 +139,10 @@ class TestQuietSettings:
         slices = kopf.Resource("resource.k8s.io", "v1", "resourceslices")
         assert settings.watching.field_selectors.collect(slices) == []
 
+    def test_a_watch_may_be_silent_for_minutes(self) -> None:
+        """The API server promises no bookmarks; kopf's own setting opens a quiet watch anew after 70 s."""
+        assert quiet_settings().watching.inactivity_timeout >= 300
+
     def test_nothing_is_scanned_posted_peered_or_killed(self) -> None:
         settings = quiet_settings(chunk_size=500)
         assert settings.scanning.disabled
