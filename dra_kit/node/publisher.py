@@ -208,6 +208,8 @@ class Publisher:
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = _parsed(answer)
+        if stored.spec == sent.spec:  # nearly always; what is kept of it need not be kept twice
+            stored = stored.model_copy(update={"spec": sent.spec})
         self._accepted[stored.metadata.name] = Accepted(sent=sent, stored=stored)
         self._held.add(stored.metadata.uid)
         for field in dropped_fields(sent, stored):

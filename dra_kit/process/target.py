@@ -80,6 +80,7 @@ def _is_project(named: str, path: Path) -> bool:
 
 
 def _named_by_project(target: str, folder: Path) -> str:
+
     project = folder / "pyproject.toml"
     try:
         table: Any = tomllib.loads(project.read_text(encoding="utf-8"))
