@@ -49,10 +49,12 @@ class ByteLocks:
 
     def give_up(self, taken: int) -> None:
         """Let others have the lock."""
-        # closing is not enough: a process that the author's code forked meanwhile has the same descriptor
+        # closing is not enough: a process that the author's code forked meanwhile has the same descriptor; and that
+        # code may have closed it, as some libraries do that become daemons, and the lock with it
         with suppress(OSError):
             fcntl.fcntl(taken, fcntl.F_OFD_SETLK, _EVERYTHING)
-        os.close(taken)
+        with suppress(OSError):
+            os.close(taken)
 
     def is_taken(self, name: str) -> bool:
         """Whether somebody has the lock now.

@@ -224,3 +224,20 @@ async def test_a_lock_of_this_process_is_not_held_elsewhere(file: Path) -> None:
     async with locks.hold("a"):
         assert not locks.held_elsewhere("a")
         assert Locks(file).held_elsewhere("a"), "another one's"
+
+
+async def test_a_file_that_the_authors_code_has_closed_blocks_nobody(file: Path) -> None:
+    """Libraries that become daemons close every file they find."""
+    locks = Locks(file)
+    async with locks.hold("a"):
+        [descriptor] = [int(item.name) for item in Path("/proc/self/fd").iterdir() if _is_open_at(item, file)]
+        os.close(descriptor)
+    async with asyncio.timeout(30), locks.hold("a") as held:
+        assert held
+
+
+def _is_open_at(descriptor: Path, file: Path) -> bool:
+    try:
+        return descriptor.readlink() == file
+    except FileNotFoundError:  # the one that lists the directory
+        return False
