@@ -14,6 +14,7 @@ from dra_kit.author.claim import Claim, ConsumerReference, Effects
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.kube.status import Answer
+from dra_kit.node.bursts import Bursts
 from dra_kit.resource import v1
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.reference import ClaimReference
@@ -98,6 +99,7 @@ class ClaimReader:
     def __init__(self, api: Getter, driver: str) -> None:
         self._api = api
         self._driver = driver
+        self._bursts = Bursts()
         self._read: OrderedDict[ClaimReference, tuple[bytes, AllocatedClaim]] = OrderedDict()
 
     async def fetch(self, reference: ClaimReference) -> AllocatedClaim:
@@ -108,7 +110,8 @@ class ClaimReader:
             TransientError: when the API server cannot be asked, or the claim was replaced or is not allocated.
         """
         try:
-            answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
+            async with self._bursts:
+                answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
             text, known = self._read.get(reference, (b"", None))
             if known is not None and text == answer.text:
                 return known

@@ -8,7 +8,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -55,14 +55,6 @@ class _Job:
     then: Callable[[], None] | None
     outcome: Unstoppable[Any] | None  # None: nobody waits for it
 
-    def finish(self, result: Any, error: BaseException | None) -> None:
-        if self.outcome is None:
-            return
-        try:
-            self.outcome.get_loop().call_soon_threadsafe(self.outcome.settle, result, error)
-        except RuntimeError:
-            pass  # the loop is closed; nobody waits any more
-
 
 class Database:
     """Reads at once, writes through one thread that puts everything waiting into one transaction.
@@ -96,7 +88,8 @@ class Database:
             except (OSError, sqlite3.Error) as error:
                 raise self._store_error("cannot be opened", error) from error
             guarded.pop_all()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._collected: list[_Job] = []  # in this round of the event loop
+        self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
 
@@ -152,7 +145,7 @@ class Database:
         try:
             with self._reading:
                 if self._place is None or not self._place.is_at(self.path):  # what it tells would not be durable
-                    self._jobs.put(_Job(_nothing, None, None))
+                    self._jobs.put([_Job(_nothing, None, None)])
                     raise StoreError(
                         f"state {self.path} was removed while the driver runs; it is made again, then try again"
                     )
@@ -175,27 +168,36 @@ class Database:
         Raises:
             StoreError: when the transaction fails; then nothing of it is stored.
         """
-        outcome: Unstoppable[T] = Unstoppable(loop=asyncio.get_running_loop())
-        self._jobs.put(_Job(write, then, outcome))
+        loop = asyncio.get_running_loop()
+        outcome: Unstoppable[T] = Unstoppable(loop=loop)
+        if not self._collected:
+            loop.call_soon(self._hand_over)
+        self._collected.append(_Job(write, then, outcome))
         return await to_the_end(outcome)
+
+    def _hand_over(self) -> None:
+        """What was written in one round of the event loop becomes one transaction, and the thread wakes up once."""
+        if self._collected:
+            self._jobs.put(self._collected)
+            self._collected = []
 
     def close(self) -> None:
         """Finish the writes that wait, then close the file."""
+        self._hand_over()
         self._jobs.put(None)
         self._thread.join()
         self._connections.close()
         self._guard.close()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            batch = [job]
+        while (batch := self._jobs.get()) is not None:
             last = False
             while not self._jobs.empty():
                 following = self._jobs.get()
                 if following is None:
                     last = True
                     break
-                batch.append(following)
+                batch += following
             self._transaction(batch)
             if last:
                 return
@@ -224,11 +226,9 @@ class Database:
                     self._transaction([job])
                 return
             failure = self._store_error("cannot be written", error) if _of_the_disk(error) else error
-            for job in batch:
-                job.finish(None, failure)
+            _tell([(job, None, failure) for job in batch])
             return
-        for job, result in zip(batch, results, strict=True):
-            job.finish(result, _after(job.then))
+        _tell([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
 
     def _make_again(self) -> None:
         """The files were removed while they were open: what they hold is written where the next process looks for it.
@@ -274,6 +274,20 @@ class Database:
 
 def _nothing(_: sqlite3.Connection) -> None:
     """A transaction without a change: after each one it is looked whether the files are still in their place."""
+
+
+def _tell(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
+    """Tell whoever waits for these jobs, by waking up their event loop once."""
+
+    def settle() -> None:
+        for job, result, error in ended:
+            if job.outcome is not None:
+                job.outcome.settle(result, error)
+
+    loops = {job.outcome.get_loop() for job, _, _ in ended if job.outcome is not None}
+    for loop in loops:
+        with suppress(RuntimeError):  # the loop is closed; nobody waits any more
+            loop.call_soon_threadsafe(settle)
 
 
 def _of_the_disk(error: Exception) -> bool:

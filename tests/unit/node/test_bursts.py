@@ -1,0 +1,115 @@
+"""Requests of calls that come at once: when they are let through."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dra_kit.node.bursts import Bursts
+
+
+class Server:
+    """Notes which requests reached it; answers them when told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers = asyncio.Event()
+
+    async def ask(self, bursts: Bursts, name: str) -> None:
+        async with bursts:
+            self.asked.append(name)
+            await self.answers.wait()
+
+
+async def turns(count: int = 5) -> None:
+    """A few rounds of the event loop, in which no time needs to pass."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def until(server: Server, count: int) -> None:
+    async with asyncio.timeout(60):
+        while len(server.asked) < count:  # noqa: ASYNC110 - each round of the loop is looked at
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def server() -> Server:
+    return Server()
+
+
+async def finish(server: Server, *calls: asyncio.Future[None]) -> None:
+    server.answers.set()
+    async with asyncio.timeout(60):
+        await asyncio.gather(*calls)
+
+
+async def test_a_request_alone_goes_at_once(server: Server) -> None:
+    call = asyncio.ensure_future(server.ask(Bursts(), "one"))
+    await turns()
+    assert server.asked == ["one"]
+    await finish(server, call)
+
+
+async def test_the_requests_of_one_call_go_at_once(server: Server) -> None:
+    bursts = Bursts()
+    calls = [asyncio.ensure_future(server.ask(bursts, str(number))) for number in range(100)]
+    await turns()
+    assert len(server.asked) == 100
+    await finish(server, *calls)
+
+
+async def test_requests_that_come_while_one_is_under_way_go_together(server: Server) -> None:
+    bursts = Bursts()
+    first = asyncio.ensure_future(server.ask(bursts, "first"))
+    await turns()
+    others = [asyncio.ensure_future(server.ask(bursts, str(number))) for number in range(5)]
+    await turns()
+    assert server.asked == ["first"]
+    await until(server, 2)
+    assert len(server.asked) == 6
+    await finish(server, first, *others)
+
+
+async def test_requests_that_keep_coming_hold_up_none(server: Server) -> None:
+    bursts = Bursts()
+    calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
+    await turns()
+    async with asyncio.timeout(60):
+        while len(server.asked) < 2:
+            calls.append(asyncio.ensure_future(server.ask(bursts, "later")))
+            await asyncio.sleep(0.001)
+    await finish(server, *calls)
+
+
+async def test_a_request_after_a_burst_goes_at_once(server: Server) -> None:
+    bursts = Bursts()
+    calls = [asyncio.ensure_future(server.ask(bursts, "first"))]
+    await turns()
+    calls.append(asyncio.ensure_future(server.ask(bursts, "second")))
+    await until(server, 2)
+    await finish(server, *calls)
+    server.answers.clear()
+    last = asyncio.ensure_future(server.ask(bursts, "last"))
+    await turns()
+    assert server.asked == ["first", "second", "last"]
+    await finish(server, last)
+
+
+async def test_a_cancelled_request_holds_up_nobody(server: Server) -> None:
+    bursts = Bursts()
+    first = asyncio.ensure_future(server.ask(bursts, "first"))
+    await turns()
+    held, other = (asyncio.ensure_future(server.ask(bursts, name)) for name in ("held", "other"))
+    await turns()
+    held.cancel()
+    await until(server, 2)
+    assert server.asked == ["first", "other"]
+    assert held.cancelled()
+    await finish(server, first, other)
+    server.answers.clear()
+    last = asyncio.ensure_future(server.ask(bursts, "last"))
+    await turns()
+    assert server.asked[-1] == "last"
+    await finish(server, last)
