@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# three for two cores: much of the tests' time is waiting
-WORKERS ?= $(shell expr \( $$(nproc) \* 3 + 1 \) / 2)
+# two for each core: much of the tests' time is waiting
+WORKERS ?= $(shell expr $$(nproc) \* 2)
+# the last tests of one worker are taken over by those that have none left
+PARALLEL := -n $(WORKERS) --dist worksteal
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
@@ -24,11 +26,11 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 .PHONY: test
 test: install ## unit, property, golden and role tests (no cluster, no network)
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest $(PARALLEL)
 
 .PHONY: test-crash
 test-crash: install ## kill -9 at every durable step, and a thousand random runs (at most 30 minutes)
-	CRASH_SEEDS=1000 $(BIN)/python -m pytest -n $(WORKERS) tests/crash
+	CRASH_SEEDS=1000 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)

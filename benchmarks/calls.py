@@ -71,20 +71,23 @@ class Figures:
 
 @dataclass
 class Side:
-    """One driver, its claims, and what its calls took; every method leaves the claims as the next one expects them."""
+    """One driver, its claims, and what its calls took.
+
+    The methods of ``ONE_BY_ONE``, each for all parts, and of ``MANY`` leave the claims as the next one expects them.
+    """
 
     caller: Caller
     claims: Sequence[ClaimReference]
     figures: Figures = field(default_factory=Figures)
 
-    def prepare(self) -> None:
-        self.figures.one += [self.caller.prepare([claim]) for claim in self.claims]
+    def prepare(self, part: slice) -> None:
+        self.figures.one += [self.caller.prepare([claim]) for claim in self.claims[part]]
 
-    def prepare_again(self) -> None:
-        self.figures.again += [self.caller.prepare([claim]) for claim in self.claims]
+    def prepare_again(self, part: slice) -> None:
+        self.figures.again += [self.caller.prepare([claim]) for claim in self.claims[part]]
 
-    def unprepare(self) -> None:
-        self.figures.released += [self.caller.unprepare([claim]) for claim in self.claims]
+    def unprepare(self, part: slice) -> None:
+        self.figures.released += [self.caller.unprepare([claim]) for claim in self.claims[part]]
 
     def prepare_all(self) -> None:
         self.figures.hundred.append(self.caller.prepare(self.claims))

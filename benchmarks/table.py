@@ -24,7 +24,7 @@ class Row:
 
     @property
     def within(self) -> bool:
-        return self.budget is None or self.figure <= self.budget
+        return self.budget is None or round(self.figure, 2) <= self.budget  # as it is shown
 
 
 def show(table: Sequence[Row]) -> None:
