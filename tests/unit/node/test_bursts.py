@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+from typing import Any
+
 import pytest
 
+from dra_kit.errors import TransientError, Unavailable
+from dra_kit.kube.resources import Resource
+from dra_kit.kube.status import Answer
 from dra_kit.node.bursts import Bursts
+from dra_kit.node.claims import ClaimReader
+from dra_kit.resource.reference import ClaimReference
 
 
 class Server:
@@ -113,3 +120,30 @@ async def test_a_cancelled_request_holds_up_nobody(server: Server) -> None:
     await turns()
     assert server.asked[-1] == "last"
     await finish(server, last)
+
+
+class Unreachable(Server):
+    """An API server that is asked for claims and then goes away."""
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
+        self.asked.append(name)
+        await self.answers.wait()
+        raise Unavailable("it is gone")
+
+
+async def test_claims_of_pods_that_start_at_once_are_read_together() -> None:
+    server = Unreachable()
+    reader = ClaimReader(server, "oven.example.com")
+    first = asyncio.ensure_future(reader.fetch(ClaimReference("default", "first", "uid-1")))
+    await turns()
+    others = [asyncio.ensure_future(reader.fetch(ClaimReference("default", name, name))) for name in "abc"]
+    await turns()
+    assert server.asked == ["first"]
+    await until(server, 4)
+    server.answers.set()
+    for call in (first, *others):
+        with pytest.raises(TransientError):
+            await call

@@ -10,7 +10,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,17 @@ async def test_what_waits_is_written_in_one_transaction(database: Database) -> N
     assert await seen >= 3
     assert [row[0] for row in other.execute("SELECT uid FROM epochs ORDER BY uid")] == ["a", "b", "c"]
     other.close()
+
+
+async def test_writes_of_one_round_of_the_event_loop_are_one_transaction(database: Database) -> None:
+    with closing(sqlite3.connect(database.path, check_same_thread=False)) as other:
+
+        async def count_committed() -> int:
+            time.sleep(0.2)  # noqa: ASYNC251 - the same round, with time enough for the thread to write
+            return await database.write(lambda _: other.execute("SELECT count(*) FROM epochs").fetchone()[0])
+
+        _, committed = await asyncio.gather(database.write(lambda db: db.execute(insert("a"))), count_committed())
+        assert committed == 0
 
 
 async def test_a_failing_job_is_undone_alone(database: Database) -> None:
