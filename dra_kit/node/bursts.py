@@ -11,7 +11,7 @@ import asyncio
 from typing import Final
 
 _QUIET: Final = 0.004  # seconds in which no further call has come
-_LONGEST: Final = 0.02  # seconds that a request waits for others
+_LONGEST: Final = 0.02  # seconds that a request waits for others at most
 
 
 class Bursts:

@@ -59,6 +59,8 @@ class _Job:
 class Database:
     """Reads at once, writes through one thread that puts everything waiting into one transaction.
 
+    Writes come from one event loop, reads from any thread.
+
     WAL with ``synchronous=FULL``: a write that was answered survives kill -9 and power loss. Two processes may share
     the file. A damaged file is set aside, told, and what can be read of it is carried over. A file that is removed
     while it is open is made again, with all that is in it, before anything else is answered.
@@ -277,17 +279,17 @@ def _nothing(_: sqlite3.Connection) -> None:
 
 
 def _tell(ended: list[tuple[_Job, Any, BaseException | None]]) -> None:
-    """Tell whoever waits for these jobs, by waking up their event loop once."""
+    """Tell whoever waits for these jobs, by waking up the event loop once."""
 
     def settle() -> None:
         for job, result, error in ended:
             if job.outcome is not None:
                 job.outcome.settle(result, error)
 
-    loops = {job.outcome.get_loop() for job, _, _ in ended if job.outcome is not None}
-    for loop in loops:
+    waiting = [job.outcome for job, _, _ in ended if job.outcome is not None]
+    if waiting:
         with suppress(RuntimeError):  # the loop is closed; nobody waits any more
-            loop.call_soon_threadsafe(settle)
+            waiting[0].get_loop().call_soon_threadsafe(settle)
 
 
 def _of_the_disk(error: Exception) -> bool:
