@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -139,13 +140,15 @@ class SandboxNode:
     # --- what can be seen of it
 
     def cdi_files(self) -> list[Path]:
-        """The driver's CDI files."""
+        """The driver's files in the CDI directory, those that it is writing too."""
         return [path for path in _files(self.cdi_dir) if self._driver in path.name]
 
     def cdi_specs(self) -> dict[str, Mapping[str, Any]]:
-        """Their contents by path."""
+        """What a container runtime reads there, by path."""
         found = {}
         for path in self.cdi_files():
+            if path.suffix != ".json":  # not whole yet
+                continue
             try:
                 found[str(path)] = json.loads(path.read_text(encoding="utf-8"))
             except FileNotFoundError:
@@ -193,4 +196,5 @@ def _words(setting: str) -> str:
 
 
 def _files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.rglob("*") if path.is_file())
+    # not rglob: it fails on a directory that is removed meanwhile
+    return sorted(Path(top, name) for top, _, names in os.walk(directory) for name in names)

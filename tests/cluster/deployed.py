@@ -18,6 +18,7 @@ from tests.cluster.plane import Plane
 from tests.cluster.processes import running
 from tests.cluster.release import Release, release
 from tests.cluster.renamed import renamed_manifests
+from tests.support.files import files_below
 
 KUBELET_DIR = Path("/var/lib/kubelet")
 DEADLINE_SECONDS = 180
@@ -56,7 +57,7 @@ class Deployed:
 
     def cdi_files(self) -> list[Path]:
         """Its CDI files."""
-        return sorted(path for path in CDI_DIR.rglob("*") if self.name in path.name)
+        return sorted(path for path in files_below(CDI_DIR) if self.name in path.name)
 
     def slices(self) -> list[Any]:
         """Its ResourceSlices."""

@@ -20,6 +20,7 @@ from dra_kit.node.settings import NodeSettings
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running
+from tests.support.files import files_below
 
 CDI_DIR = Path("/var/run/cdi")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
@@ -83,7 +84,7 @@ class RealCluster:
 
     def _node_state(self) -> list[str]:
         driver = self._driver
-        found = [f"CDI file {path.name}" for path in _files(CDI_DIR) if driver.name in path.name]
+        found = [f"CDI file {path.name}" for path in self._cdi_files()]
         try:
             state = dump_state(NodeSettings(node_name="", state_dir=driver.state_dir).database(driver.name))
         except ConfigurationError:  # it has written nothing yet
@@ -91,7 +92,8 @@ class RealCluster:
         found += [f"record of claim {item['namespace']}/{item['name']}" for item in state["claims"]]
         found += [f"effect {item['effect']} with {item['spec']}" for item in state["effects"]]
         if driver.hardware_dir is not None:
-            found += [f"hardware file {path.relative_to(driver.hardware_dir)}" for path in _files(driver.hardware_dir)]
+            files = sorted(files_below(driver.hardware_dir))
+            found += [f"hardware file {path.relative_to(driver.hardware_dir)}" for path in files]
         return found
 
     async def replace_file(self, setting: str, text: str) -> str:
@@ -110,12 +112,15 @@ class RealCluster:
         return await asyncio.to_thread(self._driver.process.lines)
 
     async def cdi_specs(self) -> Mapping[str, Mapping[str, Any]]:
-        """The driver's CDI files."""
+        """What the container runtime reads of the driver's CDI files, by path."""
         return await asyncio.to_thread(self._cdi_specs)
 
     def _cdi_specs(self) -> dict[str, Mapping[str, Any]]:
-        paths = [path for path in _files(CDI_DIR) if self._driver.name in path.name]
+        paths = [path for path in self._cdi_files() if path.suffix == ".json"]
         return {str(path): json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+    def _cdi_files(self) -> list[Path]:
+        return sorted(path for path in files_below(CDI_DIR) if self._driver.name in path.name)
 
 
 @contextmanager
@@ -177,7 +182,3 @@ def _applied(plane: Plane, manifests: str) -> Iterator[None]:
         yield
     finally:
         plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=manifests)
-
-
-def _files(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.rglob("*") if path.is_file())

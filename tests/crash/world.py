@@ -21,6 +21,7 @@ from dra_kit.node.dump import dump_state
 from dra_kit.resource.reference import ClaimReference
 from tests.crash.launch import Crash, NodeProcess
 from tests.support.api import Api, eventually
+from tests.support.files import files_below
 
 T = TypeVar("T")
 DRIVER = "dra.bakery"
@@ -299,8 +300,7 @@ class World:
 
     def files(self) -> set[Path]:
         """All files and sockets of the node."""
-        tops = (self.root, self.cdi, self.state)
-        return {path for top in tops for path in top.rglob("*") if not path.is_dir()}
+        return files_below(self.root, self.cdi, self.state)
 
     def objects(self, plural: str) -> list[dict[str, Any]]:
         """What the API server has."""

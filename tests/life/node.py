@@ -22,6 +22,7 @@ from tests.life.cluster import Cluster
 from tests.life.driver import STYLE, BakeryDriver
 from tests.life.orders import Orders
 from tests.life.switches import PATIENCE, Switches, until
+from tests.support.files import files_below
 
 PANS = 64
 _TYPE = {"apiVersion", "kind"}
@@ -239,8 +240,7 @@ class Node:
         return self._all_files() - self._others
 
     def _all_files(self) -> set[Path]:
-        tops = (self.state.parent, self.root / "plugins_registry", self.cdi)
-        return {path for top in tops for path in top.rglob("*") if not path.is_dir()}
+        return files_below(self.state.parent, self.root / "plugins_registry", self.cdi)
 
     def objects(self, plural: str) -> Sequence[Mapping[str, Any]]:
         """See :class:`tests.crash.invariants.Observed`."""

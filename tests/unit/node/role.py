@@ -179,6 +179,10 @@ class Node:
         """All files in the CDI directory, temporary ones too."""
         return sorted(self.cdi.iterdir()) if self.cdi.is_dir() else []
 
+    def contents(self) -> dict[str, bytes]:
+        """What a container runtime reads at any moment: whole files, whose names do not begin with a dot."""
+        return {path.name: path.read_bytes() for path in self.specs() if not path.name.startswith(".")}
+
     def state(self, **settings: Any) -> dict[str, Any]:
         """What ``--dump-state`` shows."""
         return dump_state(self.settings(**settings).database(DRIVER))

@@ -207,9 +207,9 @@ async def test_a_cdi_directory_removed_under_us_is_made_again_before_anybody_ask
 
     async with node.running(driver(waiter)):
         answers = await node.prepare(lunch, dinner)
-        contents = {path.name: path.read_bytes() for path in node.specs()}
+        contents = node.contents()
         shutil.rmtree(node.cdi)
-        await eventually(lambda: {path.name: path.read_bytes() for path in node.specs()} == contents)
+        await eventually(lambda: node.contents() == contents)
         await eventually(lambda: told() == ["WARNING", "WARNING"])
         assert await node.prepare(lunch, dinner) == answers
         assert len(waiter.calls) == 2
