@@ -309,16 +309,16 @@ class Scheduler:
             failures = self._failures[uid] = self._failures.get(uid, 0) + 1
             delay = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LAST_BACKOFF) / self._time_scale
             asyncio.get_running_loop().call_later(delay, self._retry_one, key_of(pod), uid)
+        if not repeated:
+            self._events.record(
+                ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
+            )
         condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
         conditions = pod.get("status", {}).get("conditions", [])
         known: dict[str, Any] = next((item for item in conditions if item["type"] == "PodScheduled"), {})
         if all(known.get(name) == value for name, value in condition.items()):
             return
         condition["lastTransitionTime"] = known.get("lastTransitionTime") or timestamp()
-        if not repeated:
-            self._events.record(
-                ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
-            )
         namespace, name = key_of(pod)
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
         try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from dra_kit.kube.client import Client
-from dra_kit.kube.resources import DEVICE_CLASSES, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.scheduler.decision import Decision
 from tests.unit.kubelet.polling import until
@@ -153,3 +154,30 @@ async def test_the_back_off_of_a_pod_is_none_of_another_one_of_its_name() -> Non
 
         assert refused.count("guest") == 1
         assert not pods["default", "guest"]["status"].get("conditions")
+
+
+async def test_what_an_attempt_finds_is_told_by_a_later_one_if_its_event_was_taken_for_the_last_one() -> None:
+    refusals: list[str] = []
+
+    def observe(decision: Decision) -> None:
+        if decision.refusal is not None:
+            refusals.append(decision.refusal.message)
+
+    async with ControlPlane(observe=observe, time_scale=4) as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(1))
+        await add_claim(client, "lunch", selectors=[{"cel": {"expression": 'device.attributes["dra.pizza"].size > 1'}}])
+        await add_pod(client, "guest", "lunch")
+        await until(lambda: len(refusals) == 2)  # the second one about what the first one made of the pod
+        assert "no such key" in refusals[1]
+        devices = pizzas(1, attributes={"size": {"string": "large"}})
+        await client.patch(RESOURCE_SLICES, "node-1", {"spec": {"devices": devices}})
+
+        async def told() -> list[str]:
+            return [event["note"] for event in (await client.list(EVENTS, namespace="default")).items]
+
+        await until(lambda: "no such overload" in refusals[-1])
+        async with asyncio.timeout(60):
+            while not any("no such overload" in note for note in await told()):  # noqa: ASYNC110 (asks the API server)
+                await asyncio.sleep(0.05)
