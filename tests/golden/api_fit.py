@@ -43,6 +43,7 @@ class Fitting:
                 key: self.fit(expected.get(key, MISSING), value, sent.get(key, MISSING)) for key, value in got.items()
             }
         if isinstance(expected, list) and isinstance(got, list):
+            got = _in_order(expected, got)
             others = [*expected, *[MISSING] * len(got)]
             parts = [*sent, *[MISSING] * len(got)] if isinstance(sent, list) else [MISSING] * len(got)
             return [self.fit(others[i], value, parts[i]) for i, value in enumerate(got)]
@@ -75,3 +76,17 @@ class Fitting:
                     return False
                 self._values[name] = value
         return True
+
+
+def _in_order(expected: list[Any], got: list[Any]) -> list[Any]:
+    """Managers of fields as they are recorded: they come in the order of their times, in whole seconds."""
+
+    def key(entry: Any) -> tuple[object, ...] | None:
+        if not isinstance(entry, dict) or "fieldsType" not in entry:
+            return None
+        return tuple(entry.get(name) for name in ("manager", "operation", "apiVersion", "subresource"))
+
+    keys = [key(entry) for entry in expected]
+    if None in keys or {key(entry) for entry in got} - set(keys):
+        return got
+    return sorted(got, key=lambda entry: keys.index(key(entry)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, managers_of
+from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, entries, managers_of
 from dra_kit.apiserver.patches.fieldsets import field_set, from_fields_v1, to_fields_v1
 from dra_kit.errors import Conflict
 from dra_kit.kube.client import APPLY, Client
@@ -111,3 +111,12 @@ def test_managers_are_read_as_they_are_written() -> None:
     manager = Manager("one", "Apply", "v1", "status", frozenset({("f:data", "f:a")}), "2026-01-02T03:04:05Z")
 
     assert managers_of({"metadata": {"managedFields": [manager.entry()]}}) == [manager]
+
+
+def test_appliers_come_first_then_whoever_wrote_earlier_then_names() -> None:
+    def manager(name: str, operation: Literal["Apply", "Update"], second: int) -> Manager:
+        return Manager(name, operation, "v1", "", frozenset({("f:data", "f:a")}), f"2026-01-02T03:04:{second:02}Z")
+
+    managers = [manager("c", "Update", 1), manager("a", "Apply", 3), manager("d", "Apply", 2), manager("b", "Apply", 2)]
+
+    assert [entry["manager"] for entry in entries(managers)] == ["b", "d", "a", "c"]
