@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Final
 
 from dra_kit.errors import KubeError, NotFound, TransientError
 from dra_kit.kube.resources import RESOURCE_CLAIMS
@@ -15,6 +17,9 @@ from dra_kit.node.store import Store
 from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
+
+RELEASE_WAIT: Final = 5.0
+"""Seconds that a claim waits for a device that is being released for another one."""
 
 Device = tuple[str, str]
 
@@ -79,14 +84,25 @@ class ExclusiveDevices:
                 holding.give_up()
 
     async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
-        stale = not await self._is_live(holder, device, claim)
-        # a lock that is held is not waited for: its owner may be waiting for this claim's
-        async with self._claims.try_hold(holder.uid) as alone:
-            if not stale or not alone:
-                raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
-            if self._store.claim(holder.uid) == holder:
+        if await self._is_live(holder, device, claim):
+            raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+        lock = self._claims.hold(holder.uid)
+        try:
+            try:
+                async with asyncio.timeout(RELEASE_WAIT):  # whoever has it may be waiting for the lock of this claim
+                    await lock.take()
+            except TimeoutError:
+                raise TransientError(
+                    f"device {'/'.join(device)} of claim {claim} is still being released for claim {holder.reference}, "
+                    "which does not need it any more; the kubelet tries again",
+                    code="device-in-release",
+                ) from None
+            record = self._store.claim(holder.uid)
+            if record is not None and record.has(*device):
                 logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
-                await self._release(holder)
+                await self._release(record)
+        finally:
+            lock.give_up()
 
     async def _is_live(self, holder: ClaimRecord, device: Device, claim: ClaimReference) -> bool:
         try:

@@ -27,6 +27,8 @@ KUBELET_WAIT: Final = 10.0
 """Seconds in which a kubelet that watches the registration socket has answered; it needs about one."""
 NODE_WAIT: Final = 5.0
 """Seconds that the author's startup waits for the Node's labels; without API server it starts without them."""
+RESUME_AGAIN: Final = 2.0
+"""Seconds until what the last process left half done is looked for again, when the state could not be read."""
 _YOUNG: Final = 10_000  # objects that are kept before the garbage collector looks for cycles among them; Python has 700
 
 
@@ -107,9 +109,17 @@ class Startup:
         await _abandonable(call(self._driver.preparer.startup, self._context))
         self._started.set()
         ready.set()
-        await self._service.resume()
+        await self._resume()
         reached(Step.RESUMED)
         await asyncio.Event().wait()
+
+    async def _resume(self) -> None:
+        while True:
+            try:
+                return await self._service.resume()
+            except DraKitError as error:  # a disk that does not work now is no reason to end
+                logger.error("claims not resumed", extra={"error": str(error), "code": error.code})
+            await asyncio.sleep(RESUME_AGAIN)
 
 
 async def _abandonable(work: Coroutine[Any, Any, object]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -13,9 +15,9 @@ import pytest
 import dra_kit as dra
 from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, Waiter, driver
+from tests.unit.node.drivers import Doing, Oven, Waiter, driver
 from tests.unit.node.hardware import Baker, Heat, kitchen
-from tests.unit.node.role import AGENT, Node
+from tests.unit.node.role import AGENT, DRIVER, Node
 
 
 async def test_releasing_an_unknown_claim_succeeds(node: Node) -> None:
@@ -185,6 +187,30 @@ async def test_what_the_next_process_cannot_finish_either_is_told(node: Node, ca
         assert node.records() == ["lunch"]
 
 
+async def test_state_that_cannot_be_read_when_the_next_process_starts_is_read_later(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dra_kit.node.parts.RESUME_AGAIN", 0.05)
+    preparer = Imperative()
+    lunch = node.claim()
+    async with node.running(driver(preparer)):
+        await node.prepare(lunch)
+        preparer.error = dra.TransientError("in use")
+        await node.unprepare_error(lunch)
+    preparer.error = None
+    with closing(sqlite3.connect(node.settings().database(DRIVER), check_same_thread=False)) as database:
+
+        class Starting(Oven):
+            def startup(self, context: dra.Context[Any]) -> None:
+                database.execute("ALTER TABLE claims RENAME TO elsewhere")
+
+        async with node.running(driver(preparer, Starting())):
+            await eventually(lambda: "claims not resumed" in [item.getMessage() for item in caplog.records])
+            database.execute("ALTER TABLE elsewhere RENAME TO claims")
+            await eventually(node.is_clean)
+    assert len(preparer.released) == 1
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_an_unprepare_that_takes_longer_than_the_deadline_is_not_begun_again(node: Node, is_async: bool) -> None:
     begun = []
@@ -349,6 +375,58 @@ async def test_a_device_of_a_stale_claim_is_released_for_another(node: Node, why
         await node.unprepare(dinner)
         assert node.is_clean()
         await node.unprepare(lunch)
+
+
+class SlowToRelease(Imperative):
+    """Its release takes until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+        self.begun.set()
+        self.go_on.wait()
+        super().unprepare(claim, state)
+
+
+async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(node: Node) -> None:
+    waiter = SlowToRelease()
+    lunch, dinner = node.claim("lunch"), node.claim("dinner")
+    async with node.running(driver(waiter)):
+        await node.prepare(lunch)
+        node.api.delete("resourceclaims", "lunch", "default")
+        release = asyncio.create_task(node.unprepare(lunch))
+        await eventually(waiter.begun.is_set)
+        prepare = asyncio.create_task(node.prepare(dinner))
+        await eventually(lambda: node.gets(lunch) == 2)  # that it is stale is known, that it is released is not
+        assert not prepare.done()
+        waiter.go_on.set()
+        await asyncio.gather(release, prepare)
+        assert node.records() == ["dinner"]
+        assert [claim.name for claim, _ in waiter.released] == ["lunch"]
+    assert node.events() == []
+
+
+async def test_a_release_that_does_not_end_is_told_to_whoever_needs_the_device(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.exclusive.RELEASE_WAIT", 0.05)
+    waiter = SlowToRelease()
+    lunch, dinner = node.claim("lunch"), node.claim("dinner")
+    async with node.running(driver(waiter)):
+        await node.prepare(lunch)
+        node.api.delete("resourceclaims", "lunch", "default")
+        release = asyncio.create_task(node.unprepare(lunch))
+        await eventually(waiter.begun.is_set)
+        assert await node.error(dinner) == (
+            "device node-1/pizza-0 of claim default/dinner is still being released for claim default/lunch, which "
+            "does not need it any more; the kubelet tries again"
+        )
+        waiter.go_on.set()
+        await release
+        await node.prepare(dinner)
 
 
 async def test_a_holder_that_cannot_be_asked_for_keeps_its_device(node: Node) -> None:
