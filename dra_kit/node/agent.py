@@ -127,7 +127,13 @@ class Agent:
         )
         self._replugging = Replugging(self._store, preparation, self._service.prepare_again)
         self._processes = Processes(locks / "processes")
-        self._leftovers = Leftovers(name, settings.kubelet_dir, self._processes, self._service)
+        self._leftovers = Leftovers(
+            name,
+            settings.kubelet_dir,
+            self._processes,
+            self._service,
+            process_ended=self._replugging.process_ended,
+        )
         facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
         inventory.listen(publisher.publish)

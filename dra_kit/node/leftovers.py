@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,28 +27,40 @@ class Leftovers:
         kubelet_dir: the kubelet's root directory.
         processes: those of the driver on this node.
         service: knows the files and the epochs of claims.
+        process_ended: called when another process has ended, in order or not.
     """
 
     name = "leftovers"
 
-    def __init__(self, driver: str, kubelet_dir: Path, processes: Processes, service: ClaimService) -> None:
+    def __init__(
+        self,
+        driver: str,
+        kubelet_dir: Path,
+        processes: Processes,
+        service: ClaimService,
+        *,
+        process_ended: Callable[[], None],
+    ) -> None:
         self._driver = driver
         self._kubelet_dir = kubelet_dir
         self._processes = processes
         self._service = service
+        self._process_ended = process_ended
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
         ready.set()
-        accompanied = False
+        others = 0
         while True:
             try:
                 removed, held = self._processes.sweep()
-                if removed or (accompanied and not held):
+                if removed or held < others:
+                    self._process_ended()
+                if removed or (others and not held):
                     await self.sweep()
                 if removed:  # killed: what it had begun without the kubelet, nobody asks for again
                     await self._service.resume()
-                accompanied = held > 0
+                others = held
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(LOOK_EVERY)

@@ -48,6 +48,10 @@ class Replugging:
         """There is another inventory."""
         self._changed.set()
 
+    def process_ended(self) -> None:
+        """Another process of the driver is gone, which may have prepared by an inventory that was not the latest."""
+        self._changed.set()
+
     def prepared(self, record: ClaimRecord) -> None:
         """A claim was prepared, and its device may have changed meanwhile."""
         if self._preparation.is_replugged(record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -12,7 +12,7 @@ from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node import role
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
-from tests.unit.node.role import Node
+from tests.unit.node.role import DRIVER, Node
 
 
 class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
@@ -318,6 +318,27 @@ async def test_a_replugged_device_is_prepared_again(node: Node) -> None:
         oven.context.rescan()
         await eventually(lambda: node.env(lunch) == ["SLOT=2"])
         assert await node.prepare(lunch) == before
+
+
+async def test_what_an_older_process_prepares_by_its_older_inventory_is_prepared_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.leftovers.LOOK_EVERY", 0.05)
+
+    def plugged(slot: int) -> dra.Driver[Any, Any]:
+        cook = Doing(lambda claim, device: dra.Prepared(env={"SLOT": str(device.advertised.attributes["slot"])}))
+        return driver(cook, Oven(dra.Device(name="pizza-0", attributes={"slot": slot})))
+
+    lunch = node.claim()
+    async with node.running(plugged(1), pod_uid="old") as old:
+        await node.prepare(lunch)
+        [former] = node.kubelet.plugins(DRIVER)
+        async with node.running(plugged(2), pod_uid="new"):
+            await eventually(lambda: node.env(lunch) == ["SLOT=2"])
+            assert not (await former.prepare([lunch]))[lunch.uid].error
+            old.stop()
+            await eventually(lambda: node.env(lunch) == ["SLOT=2"])
+            await node.unprepare(lunch)
 
 
 async def test_a_device_that_is_unplugged_keeps_the_answer_of_its_claim(node: Node) -> None:
