@@ -236,13 +236,15 @@ class Supervisor:
             return
         loop = asyncio.get_running_loop()
         before = {number: signal.getsignal(number) for number in _SIGNALS}
+        insisting: asyncio.TimerHandle | None = None
 
         def receive(number: signal.Signals) -> None:
+            nonlocal insisting
             if self.stopping.is_set():
                 return  # the same signal, sent to the process and to its group
             logger.info("stopping", extra={"signal": number.name})
             self.stopping.set()
-            loop.call_later(_ONE_SIGNAL, insist)
+            insisting = loop.call_later(_ONE_SIGNAL, insist)
 
         def insist() -> None:
             for each in _SIGNALS:
@@ -254,6 +256,8 @@ class Supervisor:
         try:
             yield
         finally:
+            if insisting is not None:
+                insisting.cancel()
             for number, handler in before.items():
                 loop.remove_signal_handler(number)
                 if handler is not None:  # None: installed by something that is not Python, cannot be put back

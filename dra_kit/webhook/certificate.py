@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from pathlib import Path
@@ -28,8 +29,8 @@ class ServerCertificate:
         self.context = _context()
         _load(self.context, self._loaded)
 
-    def refresh(self) -> bool:
-        """Reads the files again; new connections get what they hold now.
+    async def refresh(self) -> bool:
+        """Reads the files again; new connections get what they hold now. Called in the loop that takes connections.
 
         Returns:
             Whether there was something new.
@@ -37,13 +38,20 @@ class ServerCertificate:
         Raises:
             ConfigurationError: what they hold now is of no use; the context keeps what it had.
         """
-        found = self._read()
-        if found == self._loaded:
+        found = await asyncio.to_thread(self._read_new)
+        if found is None:
             return False
-        self._check(found)
+        # not in the thread: a connection must not come between the certificate and its key
         _load(self.context, found)
         self._loaded = found
         return True
+
+    def _read_new(self) -> tuple[bytes, bytes] | None:
+        found = self._read()
+        if found == self._loaded:
+            return None
+        self._check(found)
+        return found
 
     def _read(self) -> tuple[bytes, bytes]:
         return _content(self._cert, "certificate"), _content(self._key, "private key")

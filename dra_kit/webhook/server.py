@@ -117,7 +117,7 @@ class ReviewServer:
         while True:
             await asyncio.sleep(self._reread_seconds)
             try:
-                changed = await asyncio.to_thread(self._certificate.refresh)
+                changed = await self._certificate.refresh()
             except ConfigurationError as error:
                 if str(error) != told:  # once, not every time it is looked at
                     logger.warning("keeping the last certificate", extra={"error": str(error)})

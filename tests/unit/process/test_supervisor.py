@@ -301,6 +301,18 @@ class TestSignals:
         assert await task == 0
         assert journal == ["+a", "-a"]
 
+    async def test_what_signals_do_afterwards_is_as_it_was_also_later(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("dra_kit.process.supervisor._ONE_SIGNAL", 0.05)
+        before = signal.getsignal(signal.SIGINT)
+        supervisor = Supervisor()
+        supervisor.add(Recorder("a", []))
+        task = asyncio.create_task(supervisor.run())
+        assert await supervisor.wait_ready()
+        signal.raise_signal(signal.SIGTERM)
+        assert await task == 0
+        await asyncio.sleep(0.2)
+        assert signal.getsignal(signal.SIGINT) == before
+
     def test_a_signal_that_insists_ends_at_once(self) -> None:
         code = """
             import asyncio, signal, threading

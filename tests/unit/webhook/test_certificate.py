@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,20 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from dra_kit.errors import ConfigurationError
 from dra_kit.webhook.certificate import ServerCertificate
 from tests.unit.webhook.certificates import Pair, issue
+
+
+def shake_hands(context: ssl.SSLContext) -> None:
+    """A connection of a client that trusts everybody, without a socket."""
+    client_context = ssl.create_default_context()
+    client_context.check_hostname = False
+    client_context.verify_mode = ssl.CERT_NONE
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client, server = client_context.wrap_bio(down, up), context.wrap_bio(up, down, server_side=True)
+    for _ in range(3):
+        for side in (client, server):
+            with suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+    assert client.version()
 
 
 def encrypted_key() -> bytes:
@@ -59,20 +76,20 @@ def test_files_that_cannot_be_used_are_named_in_one_line(name: str, tmp_path: Pa
     assert "\n" not in str(refused.value)
 
 
-def test_unchanged_files_are_nothing_new(tmp_path: Path) -> None:
+async def test_unchanged_files_are_nothing_new(tmp_path: Path) -> None:
     pair = issue(tmp_path)
-    assert not ServerCertificate(pair.cert, pair.key).refresh()
+    assert not await ServerCertificate(pair.cert, pair.key).refresh()
 
 
-def test_replaced_files_are_taken_over(tmp_path: Path) -> None:
+async def test_replaced_files_are_taken_over(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     certificate = ServerCertificate(pair.cert, pair.key)
     issue(tmp_path)
-    assert certificate.refresh()
-    assert not certificate.refresh()
+    assert await certificate.refresh()
+    assert not await certificate.refresh()
 
 
-def test_half_a_rotation_is_refused_and_its_other_half_completes_it(tmp_path: Path) -> None:
+async def test_half_a_rotation_is_refused_and_its_other_half_completes_it(tmp_path: Path) -> None:
     pair = issue(tmp_path)
     certificate = ServerCertificate(pair.cert, pair.key)
     old_key = pair.key.read_bytes()
@@ -80,6 +97,27 @@ def test_half_a_rotation_is_refused_and_its_other_half_completes_it(tmp_path: Pa
     new_key = pair.key.read_bytes()
     pair.key.write_bytes(old_key)
     with pytest.raises(ConfigurationError):
-        certificate.refresh()
+        await certificate.refresh()
     pair.key.write_bytes(new_key)
-    assert certificate.refresh()
+    assert await certificate.refresh()
+
+
+async def test_connections_that_come_during_a_rotation_are_served(tmp_path: Path) -> None:
+    pair = issue(tmp_path)
+    certificate = ServerCertificate(pair.cert, pair.key)
+    contents = []
+    for _ in range(2):
+        issue(tmp_path)
+        contents.append((pair.cert.read_bytes(), pair.key.read_bytes()))
+
+    async def rotate() -> None:
+        for number in range(50):
+            for path, content in zip((pair.cert, pair.key), contents[number % 2], strict=True):
+                path.write_bytes(content)
+            assert await certificate.refresh()
+
+    rotating = asyncio.create_task(rotate())
+    while not rotating.done():
+        shake_hands(certificate.context)
+        await asyncio.sleep(0)
+    await rotating
