@@ -6,6 +6,7 @@ import json
 import secrets
 import shlex
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from tests.cluster.find import REPOSITORY
 from tests.cluster.plane import Plane, PlaneError
 
 CHART = REPOSITORY / "charts" / "dra-driver"
+DEADLINE_SECONDS = 90
+# a right of each role that has any
+_ONE_RIGHT = {"node": ("get", "nodes"), "controller": ("watch", "resourceclaims.resource.k8s.io")}
 
 
 @dataclass(frozen=True)
@@ -53,17 +57,32 @@ class Access:
         path.write_text(json.dumps(config))
         return path
 
+    def in_force(self) -> bool:
+        """Whether the API server judges by the roles: it does so a moment after it has stored them."""
+        account = f"system:serviceaccount:{self.namespace}:{self.release}"
+        answers = [
+            self.plane.kubectl("auth", "can-i", *right, "--all-namespaces", "--as", f"{account}-{role}", check=False)
+            for role, right in _ONE_RIGHT.items()
+        ]
+        return all(answer.stdout.strip() == "yes" for answer in answers)
+
 
 @contextmanager
 def granted(plane: Plane, *, release: str, driver: str) -> Iterator[Access]:
-    """The chart's RBAC for a driver, in a namespace of its own."""
+    """The chart's RBAC for a driver, in a namespace of its own and in force."""
     # a name of its own: without a controller manager a deleted namespace stays for ever
     namespace = f"{release}-{secrets.token_hex(3)}"
     manifests = render(plane, release=release, namespace=namespace, driver=driver)
     plane.kubectl("create", "namespace", namespace)
     try:
         plane.kubectl("apply", "-f", "-", stdin=manifests)
-        yield Access(plane, release, namespace)
+        access = Access(plane, release, namespace)
+        end = time.monotonic() + DEADLINE_SECONDS
+        while not access.in_force():
+            if time.monotonic() > end:
+                raise PlaneError(f"the roles of {release} are not in force within {DEADLINE_SECONDS} s")
+            time.sleep(0.2)
+        yield access
     finally:
         plane.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=manifests)
         plane.kubectl("delete", "namespace", namespace, "--wait=false")

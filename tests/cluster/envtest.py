@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import time
 import urllib.error
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.cluster.processes import running
+from tests.support.ports import kept_free
 
 DEADLINE_SECONDS = 120
 
@@ -24,6 +24,17 @@ DEADLINE_SECONDS = 120
 @contextmanager
 def control_plane(assets: Path, directory: Path) -> Iterator[Path]:
     """Start etcd and kube-apiserver; gives the admin's kubeconfig."""
+    with (
+        kept_free() as etcd,
+        kept_free() as peer,
+        kept_free() as port,
+        _control_plane(assets, directory, etcd, peer, port) as kubeconfig,
+    ):
+        yield kubeconfig
+
+
+@contextmanager
+def _control_plane(assets: Path, directory: Path, etcd: int, peer: int, port: int) -> Iterator[Path]:
     state = directory / "control-plane"
     state.mkdir()
     authority = trustme.CA()
@@ -36,7 +47,6 @@ def control_plane(assets: Path, directory: Path) -> Iterator[Path]:
     admin = authority.issue_cert("admin.example", common_name="admin", organization_name="system:masters")
     admin.private_key_and_cert_chain_pem.write_to_path(state / "admin.pem")
     _service_account_key(state / "service-accounts.key")
-    etcd, peer, port = _free_port(), _free_port(), _free_port()
     etcd_command = [
         assets / "etcd", "--data-dir", state / "etcd", "--unsafe-no-fsync", "--log-level", "warn",
         "--listen-client-urls", f"http://127.0.0.1:{etcd}", "--advertise-client-urls", f"http://127.0.0.1:{etcd}",
@@ -85,13 +95,6 @@ def _service_account_key(path: Path) -> None:
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait(url: str, context: ssl.SSLContext | None, log: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
@@ -110,14 +108,6 @@ class RealCluster:
     async def driver_log(self) -> Sequence[str]:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)
-
-    async def cdi_specs(self) -> Mapping[str, Mapping[str, Any]]:
-        """What the container runtime reads of the driver's CDI files, by path."""
-        return await asyncio.to_thread(self._cdi_specs)
-
-    def _cdi_specs(self) -> dict[str, Mapping[str, Any]]:
-        paths = [path for path in self._cdi_files() if path.suffix == ".json"]
-        return {str(path): json.loads(path.read_text(encoding="utf-8")) for path in paths}
 
     def _cdi_files(self) -> list[Path]:
         return sorted(path for path in files_below(CDI_DIR) if self._driver.name in path.name)

@@ -42,6 +42,8 @@ def webhook(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             plane.kubectl("create", "namespace", NAMESPACE)
             try:
                 plane.kubectl("apply", "-f", "-", stdin=json.dumps(configuration))
+                # it begins to ask a moment after it has stored whom
+                process.wait_until("the API server asks the webhook", lambda: _asks(plane))
                 yield plane
             finally:
                 plane.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(configuration))
@@ -50,6 +52,13 @@ def webhook(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def _ports(lines: list[str]) -> list[int]:
     return [int(port) for line in lines for port in re.findall(r"serving admission reviews port=(\d+)", line)]
+
+
+def _asks(plane: Plane) -> bool:
+    """Whether what the webhook says comes back from the API server."""
+    manifest = _manifest("ResourceClaim", "mushroom")
+    result = plane.kubectl("create", "--dry-run=server", "-n", NAMESPACE, "-f", "-", stdin=manifest, check=False)
+    return '"mushroom"' in result.stderr
 
 
 def _manifest(kind: str, topping: str) -> str:

@@ -166,6 +166,7 @@ async def test_being_cancelled_twice_gives_up() -> None:
 
 def test_a_call_that_hangs_keeps_nobody_from_ending() -> None:
     blocked = Blocked()
+    before = set(threading.enumerate())  # a thread of an earlier test may be about to end
 
     async def give_up() -> None:
         task = asyncio.create_task(in_thread(blocked))
@@ -176,6 +177,8 @@ def test_a_call_that_hangs_keeps_nobody_from_ending() -> None:
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(give_up())
-    assert all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread())
+    made = set(threading.enumerate()) - before
+    assert made
+    assert all(thread.daemon for thread in made)
     blocked.go.set()  # the loop is closed: its result goes nowhere, and that is no error
     assert blocked.left.wait(30)

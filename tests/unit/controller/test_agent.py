@@ -16,6 +16,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.controller.agent import ControllerSettings, run_controller
 from dra_kit.errors import ConfigurationError
+from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.claims import DRIVER, claim
 from tests.unit.controller.cluster_api import CLAIMS, ClusterApi, eventually
@@ -175,15 +176,20 @@ async def test_a_cluster_without_dra_is_a_configuration_error(driver: dra.Driver
 
 
 async def test_probes_tell_when_it_follows_the_claims(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = ControllerSettings(kubeconfig=api.kubeconfig(tmp_path / "config"), probe_address=f"127.0.0.1:{port}")
-    controller = asyncio.create_task(run_controller(driver, settings))
-    await eventually(lambda: api.watched or controller.done())
-    await eventually(lambda: ask(port, "/readyz") == (200, "ok\n"))
-    assert ask(port, "/healthz") == (200, "ok\n")
-    controller.cancel()
-    with suppress(asyncio.CancelledError):
-        await controller
-    with socket.create_server(("127.0.0.1", port)):
-        pass  # free again
+    def ready() -> bool:
+        try:
+            return ask(port, "/readyz") == (200, "ok\n")
+        except OSError:
+            return False  # claims may be followed before probes are answered
+
+    with kept_free() as port:
+        settings = ControllerSettings(kubeconfig=api.kubeconfig(tmp_path / "config"), probe_address=f"127.0.0.1:{port}")
+        controller = asyncio.create_task(run_controller(driver, settings))
+        await eventually(lambda: api.watched or controller.done())
+        await eventually(ready)
+        assert ask(port, "/healthz") == (200, "ok\n")
+        controller.cancel()
+        with suppress(asyncio.CancelledError):
+            await controller
+        with socket.create_server(("127.0.0.1", port)):
+            pass  # free again

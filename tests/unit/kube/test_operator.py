@@ -435,7 +435,7 @@ class TestStop:
 
 class TestPart:
     async def test_it_is_ready_and_stops_when_cancelled(self, api: OperatorApi, seen: Seen) -> None:
-        thread = OperatorThread(anonymous(api), builder(seen))
+        thread = OperatorThread(anonymous(api), builder(seen), stop_timeout=60)
         ready = asyncio.Event()
         task = asyncio.create_task(thread.run(ready))
         await asyncio.wait_for(ready.wait(), 60)

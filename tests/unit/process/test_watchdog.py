@@ -7,25 +7,38 @@ import time
 import pytest
 
 from dra_kit.process.watchdog import Watchdog
+from tests.support.api import eventually
+from tests.unit.process.clock import Clock
 
 
-async def watched(caplog: pytest.LogCaptureFixture, seconds: float, times: int) -> list[logging.LogRecord]:
+def block(clock: Clock) -> None:
+    """What an author must not do, for so long that it could be told several times."""
+    clock.now += 2.0
+    before = clock.looks
+    for _ in range(6000):
+        if clock.looks > before + 10:  # only the watchdog looks: nothing else runs in the loop
+            return
+        time.sleep(0.01)
+
+
+async def watched(caplog: pytest.LogCaptureFixture, clock: Clock, times: int) -> list[logging.LogRecord]:
+    watchdog = Watchdog(patience=0.02)
     with caplog.at_level(logging.ERROR):
         ready = asyncio.Event()
-        task = asyncio.create_task(Watchdog(patience=0.2).run(ready))
+        task = asyncio.create_task(watchdog.run(ready))
         await ready.wait()
         for _ in range(times):
-            await asyncio.sleep(0.3)  # it beats again
-            time.sleep(seconds)  # noqa: ASYNC251 - what an author must not do
+            await eventually(lambda: not watchdog.blocked())  # it beats again
+            block(clock)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     return [record for record in caplog.records if "the event loop is blocked" in record.getMessage()]
 
 
-async def test_a_blocked_loop_is_told_once_with_the_place(caplog: pytest.LogCaptureFixture) -> None:
-    [told] = await watched(caplog, 2.0, 1)
+async def test_a_blocked_loop_is_told_once_with_the_place(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    [told] = await watched(caplog, clock, 1)
     assert "test_watchdog.py" in getattr(told, "at", "")
 
 
-async def test_each_time_it_is_blocked_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    assert len(await watched(caplog, 2.0, 2)) == 2
+async def test_each_time_it_is_blocked_is_told(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    assert len(await watched(caplog, clock, 2)) == 2

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.webhook.agent import VERSIONS, WebhookSettings, run_webhook
+from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.cluster_api import ClusterApi, eventually
 from tests.unit.webhook.certificates import Pair, issue
@@ -30,8 +31,8 @@ class Webhook:
     """A webhook and the API server it looks at."""
 
     def __init__(self, api: ClusterApi, pair: Pair, kubeconfig: Path, **changes: Any) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self._kept = ExitStack()
+        self.port = self._kept.enter_context(kept_free())
         self.api = api
         self.pair = pair
         self.settings = WebhookSettings(
@@ -64,6 +65,7 @@ class Webhook:
         self.task.cancel()
         with suppress(asyncio.CancelledError):
             await self.task
+        self._kept.close()
 
 
 @pytest.fixture
@@ -182,15 +184,14 @@ async def test_a_missing_certificate_is_a_configuration_error(tmp_path: Path) ->
 
 async def test_the_port_is_free_again_after_a_start_that_failed(tmp_path: Path) -> None:
     pair = issue(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    settings = WebhookSettings(
-        cert=pair.cert, key=pair.key, host="127.0.0.1", port=port, kubeconfig=tmp_path / "missing"
-    )
-    with pytest.raises(ConfigurationError, match="missing"):
-        await run_webhook(driver, settings)
-    with socket.create_server(("127.0.0.1", port)) as again:
-        assert again.getsockname()[1] == port
+    with kept_free() as port:
+        settings = WebhookSettings(
+            cert=pair.cert, key=pair.key, host="127.0.0.1", port=port, kubeconfig=tmp_path / "missing"
+        )
+        with pytest.raises(ConfigurationError, match="missing"):
+            await run_webhook(driver, settings)
+        with socket.create_server(("127.0.0.1", port)) as again:
+            assert again.getsockname()[1] == port
 
 
 async def test_a_refusal_is_no_error_of_the_webhook(webhook: Webhook, caplog: pytest.LogCaptureFixture) -> None:
@@ -201,11 +202,17 @@ async def test_a_refusal_is_no_error_of_the_webhook(webhook: Webhook, caplog: py
 
 
 async def test_probes_tell_when_it_serves(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    async with ClusterApi() as api:
-        running = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"), probe_address=f"127.0.0.1:{port}")
-        await running.ready()
-        await eventually(lambda: ask(port, "/readyz") == (200, "ok\n"))
-        assert ask(port, "/healthz") == (200, "ok\n")
-        await running.stop()
+    def ready() -> bool:
+        try:
+            return ask(port, "/readyz") == (200, "ok\n")
+        except OSError:
+            return False  # reviews may be answered before probes are
+
+    with kept_free() as port:
+        async with ClusterApi() as api:
+            kubeconfig = api.kubeconfig(tmp_path / "config")
+            running = Webhook(api, issue(tmp_path), kubeconfig, probe_address=f"127.0.0.1:{port}")
+            await running.ready()
+            await eventually(ready)
+            assert ask(port, "/healthz") == (200, "ok\n")
+            await running.stop()

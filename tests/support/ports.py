@@ -1,0 +1,20 @@
+"""Ports for servers that are told their number before they listen."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def kept_free() -> Iterator[int]:
+    """A port of 127.0.0.1 that the system gives to nobody else meanwhile; whoever asks for it by number can listen.
+
+    Of sockets with SO_REUSEADDR, which servers set, several may have one port as long as at most one of them listens.
+    """
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port: int = holder.getsockname()[1]
+        yield port

@@ -1,0 +1,13 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.process.clock import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of every watchdog."""
+    clock = Clock()
+    monkeypatch.setattr("dra_kit.process.watchdog.time", clock)
+    return clock
