@@ -84,6 +84,13 @@ class ContainerEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class PodTerminating:
+    """A pod is deleted; what runs of it is asked to end after this is told."""
+
+    pod: PodReference
+
+
+@dataclass(frozen=True, slots=True)
 class SlicesWiped:
     """The ResourceSlices of a driver on this node were deleted; of all drivers, when the name is empty."""
 
@@ -91,7 +98,14 @@ class SlicesWiped:
 
 
 Activity: TypeAlias = (
-    PluginConnection | PluginCalled | ClaimsPrepared | ClaimsReleased | ContainerStarted | ContainerEnded | SlicesWiped
+    PluginConnection
+    | PluginCalled
+    | ClaimsPrepared
+    | ClaimsReleased
+    | ContainerStarted
+    | ContainerEnded
+    | PodTerminating
+    | SlicesWiped
 )
 
 Observer: TypeAlias = Callable[[Activity], None]

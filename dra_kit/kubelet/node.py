@@ -188,8 +188,9 @@ class NodeKubelet:
                 group.create_task(self._recorder.run(asyncio.Event()), name=f"events of {self.name}")
                 group.create_task(self._wiper.run(), name=f"slices of {self.name}")
                 group.create_task(self._heartbeat(node), name=f"lease of {self.name}")
-                group.create_task(self._follow(services, group), name=f"pods of {self.name}")
-                group.create_task(self._reconcile(manager), name=f"claims of {self.name}")
+                pods = Informer(self._client, PODS, field_selector=f"spec.nodeName={self.name}")
+                group.create_task(self._follow(pods, services, group), name=f"pods of {self.name}")
+                group.create_task(self._see_to_left(pods, services, group), name=f"left pods of {self.name}")
                 ready.set()
                 await asyncio.get_running_loop().create_future()
         except* Exception as failures:
@@ -207,10 +208,8 @@ class NodeKubelet:
             declared_features=["DRAOptionalNodeOperations"] if self._optional_operations else [],
         )
 
-    async def _follow(self, services: PodServices, group: asyncio.TaskGroup) -> None:
+    async def _follow(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
         """Gives every pod of the node a worker, and tells it what becomes of the object."""
-        pods = Informer(self._client, PODS, field_selector=f"spec.nodeName={self.name}")
-        group.create_task(self._adopt(pods, services, group), name=f"left pods of {self.name}")
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
                 self._take(change, services, group)
@@ -235,9 +234,14 @@ class NodeKubelet:
 
         group.create_task(work(), name=f"pod {pod['metadata']['name']} on {self.name}")
 
-    async def _adopt(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
-        """Ends the pods whose objects were deleted while there was no kubelet."""
+    async def _see_to_left(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
+        """Ends what was left of pods; before all pods are known, each looks as if it were gone."""
         await pods.synced.wait()
+        self._adopt(services, group)
+        await self._reconcile(services.manager)
+
+    def _adopt(self, services: PodServices, group: asyncio.TaskGroup) -> None:
+        """Ends the pods whose objects were deleted while there was no kubelet."""
         for left in self._runtime.pods():
             if left.uid not in self._workers:
                 worker = PodWorker(services, _without_object(left))

@@ -15,7 +15,7 @@ from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.resources import PODS
-from dra_kit.kubelet.activity import ContainerEnded, Observer
+from dra_kit.kubelet.activity import ContainerEnded, Observer, PodTerminating
 from dra_kit.kubelet.claims import ClaimManager
 from dra_kit.kubelet.conditions import Sandbox
 from dra_kit.kubelet.container_config import ContainerConfigurator
@@ -89,6 +89,7 @@ class PodWorker:
         self._prepared = False
         self._ended = False
         self._late = False
+        self._terminating = False
         self._released = False
         self._told: set[str] = set()  # containers whose end was told
         self._stopping: set[str] = set()
@@ -138,7 +139,8 @@ class PodWorker:
     async def _step(self) -> float | None:
         """One step; the seconds after which there is another one at the latest, None for not before some news."""
         self._tell_ends()
-        if self._gone or self._ended or is_deleted(self._pod) or phase(self._pod) in _FINAL:
+        self._tell_deletion()
+        if self._terminating or self._ended or phase(self._pod) in _FINAL:
             return await self._end()
         remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
         if remaining is not None and remaining <= 0:
@@ -233,6 +235,11 @@ class PodWorker:
             if not status.running and status.id not in self._told:
                 self._told.add(status.id)
                 self._services.observer(ContainerEnded(self._who, status))
+
+    def _tell_deletion(self) -> None:
+        if not self._terminating and (self._gone or is_deleted(self._pod)):
+            self._terminating = True
+            self._services.observer(PodTerminating(self._who))
 
     async def _report(self) -> None:
         """Writes the pod's status, when it says something new."""

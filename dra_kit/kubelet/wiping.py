@@ -83,18 +83,19 @@ class SliceWiper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._news.wait()
-            for driver in [driver for driver, due in self._due.items() if due <= time.monotonic()]:
-                await self._wipe(driver)
-                self._due.pop(driver, None)
+            for driver, due in [item for item in self._due.items() if item[1] <= time.monotonic()]:
+                await self._wipe(driver, due)
+                if self._due.get(driver) == due:  # else the driver came and went meanwhile: another wait has begun
+                    del self._due[driver]
 
     async def wipe_all(self) -> None:
         """Deletes the node's slices of all drivers: again and again until the API server has done it."""
-        await self._wipe("")
+        await self._wipe("", None)
 
-    async def _wipe(self, driver: str) -> None:
+    async def _wipe(self, driver: str, due: float | None) -> None:
         selector = f"spec.nodeName={self._node_name}" + (f",spec.driver={driver}" if driver else "")
         delay = _FIRST_RETRY
-        while not driver or driver in self._due:
+        while self._due.get(driver) == due:
             try:
                 await self._client.delete_collection(RESOURCE_SLICES, field_selector=selector)
             except KubeError as error:

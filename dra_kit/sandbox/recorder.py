@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS
-from dra_kit.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted, PluginCalled
+from dra_kit.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted, PluginCalled, PodTerminating
 from dra_kit.kubelet.claims import PREPARE
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.outcome import status_problem
 from dra_kit.sandbox.pods import Object, key_of
 from dra_kit.sandbox.report import pod_report
 from dra_kit.sandbox.scheduler.decision import Decision
+from dra_kit.sandbox.workload.report import ContainerReport
 
 START_ERROR: Final = "StartError"
 """Reason of a container that never ran; a quick one may have ended by the time its start is told."""
@@ -26,6 +27,7 @@ class PodRecorder(SandboxObserver):
         self._sandbox: Sandbox | None = None
         self._pods: dict[str, Object] = {}  # the last state, by UID, of those that are not deleted
         self._final: dict[str, dict[str, Any]] = {}  # the report, by UID, of those that are
+        self._containers: dict[str, Sequence[ContainerReport]] = {}  # by UID, from when its kubelet began to end them
         self._problems: dict[str, str] = {}
 
     @property
@@ -68,6 +70,9 @@ class PodRecorder(SandboxObserver):
                 self._problems[pod.uid] = error
             case ContainerStarted(config=config, status=status) if status.exit and status.exit.reason == START_ERROR:
                 self._problems[config.pod.uid] = f"container {config.name} cannot start: {status.exit.message}"
+            case PodTerminating(pod=pod) if pod.uid not in self._containers:
+                # the kubelet may know of the deletion before it is told here
+                self._containers[pod.uid] = self._reports(pod.namespace, pod.name)
             case _:
                 pass
 
@@ -81,6 +86,9 @@ class PodRecorder(SandboxObserver):
             self._final[uid] = self._report(self._pods[uid])
 
     def _report(self, pod: Object) -> dict[str, Any]:
-        containers = self._sandbox.reports(*key_of(pod)) if self._sandbox else []
-        problem = self._problems.get(pod["metadata"]["uid"], "") or status_problem(pod)
-        return pod_report(pod, containers, problem)
+        uid = pod["metadata"]["uid"]
+        containers = self._containers[uid] if uid in self._containers else self._reports(*key_of(pod))
+        return pod_report(pod, containers, self._problems.get(uid, "") or status_problem(pod))
+
+    def _reports(self, namespace: str, name: str) -> Sequence[ContainerReport]:
+        return self._sandbox.reports(namespace, name) if self._sandbox else []

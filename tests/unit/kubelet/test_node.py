@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from dra_kit.kube.resources import CONFIG_MAPS, EVENTS, PODS, RESOURCE_CLAIMS
 from tests.unit.kubelet.driver import DRIVER
 from tests.unit.kubelet.node import NAMESPACE, Node
@@ -153,11 +155,12 @@ async def test_init_containers_and_sidecars(kitchen: Node) -> None:
 async def test_events_name_the_container_that_they_are_about(kitchen: Node) -> None:
     await kitchen.start(pod(container("eater", "true"), initContainers=[container("cook", "true")]))
     await kitchen.phase("Succeeded")
-    # what was recorded is written at the latest when the kubelet ends
-    await kitchen.kubelet.__aexit__(None, None, None)
-    found = (await kitchen.client.list(EVENTS, NAMESPACE)).items
-    paths = {item["regarding"]["fieldPath"] for item in found if item["reason"] == "Pulled"}
-    assert paths == {"spec.initContainers{cook}", "spec.containers{eater}"}
+    paths: list[str] = []
+    async with asyncio.timeout(60):
+        while len(paths) < 2:
+            found = (await kitchen.client.list(EVENTS, NAMESPACE)).items
+            paths = sorted(item["regarding"]["fieldPath"] for item in found if item["reason"] == "Pulled")
+    assert paths == ["spec.containers{eater}", "spec.initContainers{cook}"]
 
 
 async def test_an_init_container_that_fails(kitchen: Node) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
-from dra_kit.kube.resources import LEASES, NODES, PODS, RESOURCE_SLICES
+import pytest
+
+from dra_kit.kube.client import Client, ObjectList
+from dra_kit.kube.resources import LEASES, NODES, PODS, RESOURCE_SLICES, Resource
 from dra_kit.kubelet.activity import PluginConnection, SlicesWiped
 from dra_kit.kubelet.wiping import WIPING_DELAY
 from tests.unit.kubelet.driver import DRIVER
@@ -29,6 +33,30 @@ async def test_a_restart_leaves_running_pods_alone(kitchen: Node) -> None:
     await kitchen.delete()
     await kitchen.gone()
     assert kitchen.driver.calls == [("prepare", "lunch"), ("unprepare", "lunch")]
+
+
+async def test_pods_that_are_not_known_yet_after_a_restart_keep_their_claims(
+    kitchen: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kitchen.order("lunch")
+    await kitchen.start(pod(SLEEPER), "lunch")
+    await kitchen.phase("Running")
+    monkeypatch.setattr("dra_kit.kubelet.node.RECONCILE_SECONDS", 0.0)
+    answering, original = asyncio.Event(), Client.list
+
+    async def late(client: Client, resource: Resource, *place: str, **options: Any) -> ObjectList:
+        if resource is PODS:
+            await answering.wait()
+        return await original(client, resource, *place, **options)
+
+    monkeypatch.setattr(Client, "list", late)
+    await kitchen.kubelet.restart()
+    await kitchen.kubelet.plugins.wait_for_plugin(DRIVER)
+    await asyncio.sleep(0.2)
+    answering.set()
+    await kitchen.start(pod(SLEEPER, name="friend"))
+    await kitchen.phase("Running", "friend")
+    assert kitchen.driver.calls == [("prepare", "lunch")]
 
 
 async def test_after_a_restart_a_claim_is_prepared_again_for_a_new_pod(kitchen: Node) -> None:

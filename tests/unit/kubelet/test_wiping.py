@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from aiohttp import web
+
 from dra_kit.kubelet.activity import Activity, PluginConnection, SlicesWiped
 from dra_kit.kubelet.wiping import SliceWiper
 from tests.unit.kube.wire import Handler, Wire, answer, served, status
@@ -30,9 +32,9 @@ class Wiping:
         self.connected.discard(driver)
         self.wiper.changed(driver)
 
-    async def wiped(self, driver: str) -> None:
+    async def wiped(self, driver: str, times: int = 1) -> None:
         async with asyncio.timeout(60):
-            while SlicesWiped(driver) not in self.told:  # noqa: ASYNC110 (the observer is a plain function)
+            while self.told.count(SlicesWiped(driver)) < times:  # noqa: ASYNC110 (the observer is a plain function)
                 await asyncio.sleep(0.005)
 
     @property
@@ -73,6 +75,25 @@ async def test_a_driver_that_comes_back_in_time_keeps_them() -> None:
         # lost at the same time, so the pizza's would be gone by then
         await made.wiped("dra.pasta")
         assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pasta"]
+
+
+async def test_a_driver_that_comes_and_goes_while_its_slices_are_deleted_loses_those_of_the_meantime_too() -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        await go_on.wait()
+        return await DONE(request)
+
+    async with wiping(late, DONE) as made:
+        made.connect("dra.pizza")
+        made.lose("dra.pizza")
+        await asked.wait()
+        made.connect("dra.pizza")
+        made.lose("dra.pizza")
+        go_on.set()
+        await made.wiped("dra.pizza", times=2)
+        assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pizza"] * 2
 
 
 async def test_a_driver_that_never_was_connected_loses_nothing() -> None:
