@@ -6,11 +6,15 @@ import asyncio
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from dra_kit.node.steps import Step
 from tests.crash.invariants import check, check_stopped
 from tests.crash.launch import Crash
 from tests.crash.world import Claim, Counts, World, world
 from tests.support.api import eventually
+
+pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
 
 
 async def test_the_old_process_is_killed_in_the_middle_of_a_prepare(counted: Callable[[Counts], None]) -> None:

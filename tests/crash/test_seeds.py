@@ -10,6 +10,7 @@ import pytest
 from tests.crash.chaos import STYLES, Chaos
 from tests.crash.world import Counts, world
 
+pytestmark = pytest.mark.timeout(300)  # longer than all waits of a busy machine
 FIRST = int(os.environ.get("CRASH_FIRST_SEED", "0"))
 SEEDS = range(FIRST, FIRST + int(os.environ.get("CRASH_SEEDS", "20")))
 

@@ -62,7 +62,7 @@ def prepare_too_slow(node: Node) -> None:
     [name] = node.orders.new_names(1)
     node.order(name, hot_gate=name)
     node.switches.wait_at_gate(name)
-    node.switches.wait_at_gate(name)  # of the next call
+    until("the driver's Event", lambda: node.orders.driver_events(name))
     [event] = node.orders.driver_events(name)
     assert f"not prepared within {node.cluster.pace.deadline:g} s" in event
     node.switches.open_gate(name)

@@ -12,15 +12,18 @@ import copy
 import json
 import secrets
 import threading
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import yaml
 from aiohttp import web
+
+from tests.support.ports import kept_free
 
 T = TypeVar("T")
 Object = dict[str, Any]
@@ -37,12 +40,13 @@ KINDS: dict[str, tuple[str, str, bool]] = {
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came."""
+    """One request as it came, ``at`` a time of :func:`time.monotonic`."""
 
     method: str
     path: str
     query: Mapping[str, str]
     agent: str
+    at: float = field(default_factory=time.monotonic, compare=False)
 
     def __str__(self) -> str:
         return f"{'WATCH' if 'watch' in self.query else self.method} {self.path}"
@@ -87,6 +91,7 @@ class Api:
     def __init__(self, minor: str = "37", served: Sequence[str] = ("v1",)) -> None:
         self.requests: list[Request] = []
         self.port = 0
+        self._kept = ExitStack()
         self._documents = _discovery(minor, served)
         self._state = _State()
         self._loop = asyncio.new_event_loop()
@@ -98,6 +103,7 @@ class Api:
     # -- what a test does
 
     def __enter__(self) -> Self:
+        self.port = self._kept.enter_context(kept_free())  # also while it is away
         self._thread.start()
         self.listen()
         return self
@@ -107,6 +113,7 @@ class Api:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._kept.close()
 
     @property
     def url(self) -> str:
@@ -183,7 +190,6 @@ class Api:
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self.port, reuse_address=True).start()
-        self.port = runner.addresses[0][1]
         return runner
 
     async def _answer(self, http: web.Request) -> web.StreamResponse:

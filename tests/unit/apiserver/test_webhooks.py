@@ -158,15 +158,18 @@ async def test_services_are_found_where_they_are_routed(server: ApiServer, clien
 async def test_a_webhook_that_is_late_is_told_the_time_and_named_in_the_error(
     http: Http, client: Client, webhook: Webhook
 ) -> None:
-    webhook.late = True
-    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(timeoutSeconds=1))
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration(timeoutSeconds=30))
+    await client.create(RESOURCE_CLAIMS, claim("in-time"))
+    assert webhook.queries == ["timeout=30s"]
 
+    webhook.late = True
+    hasty = {"webhooks": webhook.configuration(timeoutSeconds=1)["webhooks"]}
+    await client.patch(VALIDATING_WEBHOOK_CONFIGURATIONS, "check", hasty)
     status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
 
     failed = f'failed to call webhook: Post "{webhook.url}?timeout=1s": context deadline exceeded'
     assert status == 500
     assert answer["message"] == f'Internal error occurred: failed calling webhook "check.example.com": {failed}'
-    assert webhook.queries == ["timeout=1s"]
 
 
 async def mutating(http: Http, webhook: Webhook, **more: Any) -> None:

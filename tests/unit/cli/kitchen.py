@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -65,10 +67,15 @@ def pod(name: str, *command: str, restart: str = "Never") -> dict[str, object]:
 
 
 class Kitchen:
-    """A folder with a driver and manifests, and the command run in it."""
+    """A folder with a driver and manifests, and the command run in it.
+
+    Attributes:
+        nap: seconds to sleep, long ones that nobody else sleeps on this machine.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.nap = f"4321.{secrets.randbelow(10**9)}"
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(directory / "run"), "TMPDIR": str(directory / "t")}
         (directory / "run").mkdir()
         (directory / "t").mkdir()
@@ -111,6 +118,20 @@ class Kitchen:
         assert result.returncode == code, result.stdout + result.stderr
         return result.stdout + result.stderr
 
+    def run_in_vain(self, *arguments: str, seconds: float, tells: Sequence[str]) -> str:
+        """What a run tells whose pods do not come to their end in the time that they have.
+
+        Args:
+            *arguments: of the command.
+            seconds: that the pods have; where the machine is slow and it does not tell everything yet, they get more.
+            tells: what it is to tell.
+        """
+        for timeout in (seconds, 15, 60):
+            text = self.run(*arguments, "--timeout", str(timeout), code=1)
+            if all(part in text for part in tells):
+                return text
+        raise AssertionError(text)
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             self.command(*arguments),
@@ -128,7 +149,7 @@ class Kitchen:
 
 def sleeping(seconds: str) -> bool:
     """Whether a process ``sleep <seconds>`` exists; one that was killed may take a moment to go."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         found = False
         for path in Path("/proc").glob("[0-9]*/cmdline"):

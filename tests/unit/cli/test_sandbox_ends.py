@@ -10,7 +10,7 @@ from tests.unit.cli.kitchen import Kitchen, pod, sleeping
 
 
 def test_an_interruption_takes_everything_down(kitchen: Kitchen) -> None:
-    kitchen.order(pod("guest", "sleep", "4321"))
+    kitchen.order(pod("guest", "sleep", kitchen.nap))
     with kitchen.start("./pizzeria.py", "-f", "order.yaml") as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -22,11 +22,11 @@ def test_an_interruption_takes_everything_down(kitchen: Kitchen) -> None:
 
     assert last == "everything is down\n"
     assert kitchen.left_behind() == []
-    assert not sleeping("4321")
+    assert not sleeping(kitchen.nap)
 
 
 def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
-    kitchen.order(pod("guest", "sleep", "4322"))
+    kitchen.order(pod("guest", "sleep", kitchen.nap))
     kubeconfig = kitchen.directory / "kubeconfig"
 
     text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--detach", "--kubeconfig", "kubeconfig")
@@ -36,7 +36,7 @@ def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     assert "the sandbox of dra.pizza has ended" in kitchen.run("down")
     assert not kubeconfig.exists()
     assert kitchen.left_behind() == []
-    assert not sleeping("4322")
+    assert not sleeping(kitchen.nap)
     assert "no sandbox runs in the background" in kitchen.run("down", code=2)
 
 
@@ -71,7 +71,7 @@ def test_down_has_help_of_its_own(kitchen: Kitchen) -> None:
 
 
 def test_nobody_reads_the_output_any_more(kitchen: Kitchen) -> None:
-    kitchen.order(pod("guest", "sleep", "4323"))
+    kitchen.order(pod("guest", "sleep", kitchen.nap))
     with subprocess.Popen(
         kitchen.command("./pizzeria.py", "-f", "order.yaml"),
         cwd=kitchen.directory,

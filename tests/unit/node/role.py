@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +24,8 @@ from tests.support.api import Api, eventually
 DRIVER = "dra.pizza"
 NODE = "node-1"
 AGENT = "dra-kit"  # in the User-Agent of everything but kopf
+PLENTY = 60.0
+"""Seconds that no call needs, however busy the machine."""
 
 
 class Node:
@@ -149,6 +151,12 @@ class Node:
         assert answer.error, f"{claim} was prepared: {answer.devices}"
         return answer.error
 
+    async def late(self, claim: ClaimReference, begun: Callable[[], object]) -> str:
+        """Why a claim is not prepared in time, once the author's code has begun: a busy machine may need more calls."""
+        while "not prepared within" in (error := await self.error(claim)) and not begun():
+            pass
+        return error
+
     async def unprepare(self, *claims: ClaimReference) -> None:
         """One unprepare of a pod's claims; a refusal is raised."""
         await self.kubelet.unprepare(DRIVER, claims)
@@ -160,6 +168,12 @@ class Node:
         except KubeletError as error:
             return str(error)
         raise AssertionError(f"{claim} was released")
+
+    async def late_release(self, claim: ClaimReference, begun: Callable[[], object]) -> str:
+        """Why a claim is not released in time, as for :meth:`late`."""
+        while "not released within" in (error := await self.unprepare_error(claim)) and not begun():
+            pass
+        return error
 
     # -- what is left on the node
 
@@ -202,6 +216,11 @@ class Node:
         """Whether nothing is left of any claim."""
         state = self.state()
         return not self.specs() and state == {"claims": [], "effects": [], "epochs": {}}
+
+
+def set_deadline(agent: Agent, seconds: float) -> None:
+    """That of calls that begin from now on: short where one is to pass it, plenty where it is to succeed."""
+    agent._service._deadline = agent._service._calls._deadline = seconds
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import dra_kit
 from tests.support.api import eventually
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.role import DRIVER, PLENTY, Node
 from tests.unit.node.test_process import SLICES, log, process
 
 YEAR = 366 * 24 * 3600
@@ -69,7 +69,9 @@ CLOCKMAKER = """
 
 def jump(node: Node, years: int) -> int:
     """Moves the clock of the process; the year that it has now."""
-    (node.directory / "off").write_text(str(years * YEAR))
+    fresh = node.directory / "off.new"
+    fresh.write_text(str(years * YEAR))
+    fresh.replace(node.directory / "off")  # the process looks at it all the time
     return (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=years * YEAR)).year
 
 
@@ -82,7 +84,7 @@ async def test_a_clock_that_jumps_stops_nothing(node: Node) -> None:
     bad = node.claim("burnt", ["pizza-3"])
     then = jump(node, 10)
     async with process(node, CLOCKMAKER) as running:
-        await node.kubelet.wait_for_plugin(DRIVER)
+        await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
         answers = await node.prepare(lunch)
         assert node.env(lunch) == [f"YEAR={then}"]
         await eventually(lambda: node.api.asked("WATCH", SLICES))
@@ -105,7 +107,7 @@ async def test_a_clock_that_jumps_stops_nothing(node: Node) -> None:
     await eventually(lambda: not node.kubelet.plugins(DRIVER))
     jump(node, -30)
     async with process(node, CLOCKMAKER) as running:
-        await node.kubelet.wait_for_plugin(DRIVER)
+        await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
         assert await node.prepare(lunch) == answers[:1]
         await node.prepare(supper)
         await node.unprepare(lunch, supper)

@@ -19,7 +19,7 @@ from tests.support.api import eventually
 from tests.support.mounts import fill, read_only, small
 from tests.unit.node.drivers import Doing, Waiter, driver
 from tests.unit.node.hardware import Baker, Heat, kitchen
-from tests.unit.node.role import Node
+from tests.unit.node.role import PLENTY, Node, set_deadline
 
 MIB = 2**20
 
@@ -131,11 +131,13 @@ async def test_a_disk_that_takes_seconds_holds_up_only_what_must_be_durable(node
 
     names = ("before", "slow", "other")
     before, slow, other = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(names))
-    async with node.running(driver(Doing(serve)), deadline=1.0):
+    async with node.running(driver(Doing(serve))) as agent:
         answer = await node.prepare(before)
+        set_deadline(agent, 1.0)
         with disk_that_stands_still(node.settings().database("dra.pizza")) as go_on:
-            assert "not prepared within 1 s" in await node.error(slow)
-            assert "not prepared within 1 s" in await node.error(other)
+            assert "not prepared within 1 s" in await node.late(slow, lambda: "slow" in entered)
+            assert "not prepared within 1 s" in await node.late(other, lambda: "other" in entered)
+            set_deadline(agent, PLENTY)
             assert entered == ["before", "slow", "other"], "the driver's code is called all the same"
             assert await node.prepare(before) == answer
             async with Kubelet(node.root, get_info_timeout=60, call_timeout=60) as another:
@@ -162,11 +164,15 @@ async def answered(agent: Agent, node: Node, claim: dra.ClaimReference) -> objec
 async def test_a_state_directory_removed_under_us_is_made_again(node: Node) -> None:
     kitchen_driver = kitchen(Baker())
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    snack = node.claim("snack", ["pizza-2"])
     async with node.running(kitchen_driver) as agent:
         before = await answered(agent, node, lunch)
         shutil.rmtree(node.root / "state")
         assert await answered(agent, node, lunch) == before
         assert node.records() == ["lunch"], "what is answered is durable"
+        # written after all that still waited: nobody makes a file there while the directory is removed again
+        await answered(agent, node, snack)
+        await node.unprepare(snack)
         shutil.rmtree(node.root / "state")
         await answered(agent, node, dinner)
         assert node.records() == ["dinner", "lunch"]

@@ -16,7 +16,7 @@ from dra_kit.errors import ConfigurationError
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, driver
 from tests.unit.node.hardware import Baker, Heat, hang, kitchen
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.role import DRIVER, PLENTY, Node, set_deadline
 
 
 async def test_an_effect_is_applied_once_for_two_claims_and_undone_with_the_last(node: Node) -> None:
@@ -169,12 +169,20 @@ async def test_what_could_not_be_undone_may_be_needed_again(node: Node) -> None:
 
 
 async def test_a_deadline_in_apply_undoes_what_was_begun(node: Node) -> None:
+    begun = []
+
+    async def begin() -> None:
+        begun.append("apply")
+        await hang()
+
     lunch = node.claim()
     async with node.running(kitchen(), deadline=1.0):
-        Heat.hardware.fail = lambda what, temperature: hang() if what == "apply" else None
-        assert "not prepared within 1 s" in await node.error(lunch)
-        await eventually(lambda: Heat.hardware.log == [("revert", 200, None)])
+        Heat.hardware.fail = lambda what, temperature: begin() if what == "apply" else None
+        assert "not prepared within 1 s" in await node.late(lunch, lambda: begun)
+        # more than once where the deadline passed between the intent and the first of apply
+        await eventually(lambda: set(Heat.hardware.log) == {("revert", 200, None)})
         await eventually(node.is_clean)
+        assert begun == ["apply"]
 
 
 async def test_an_undoing_that_takes_longer_than_the_deadline_is_not_begun_again(node: Node) -> None:
@@ -185,10 +193,12 @@ async def test_an_undoing_that_takes_longer_than_the_deadline_is_not_begun_again
         await asyncio.sleep(1.5)
 
     lunch = node.claim()
-    async with node.running(kitchen(), deadline=0.5):
+    async with node.running(kitchen()) as agent:
         await node.prepare(lunch)
         Heat.hardware.fail = lambda what, temperature: take_time() if what == "revert" else None
-        assert "not released within 0.5 s" in await node.unprepare_error(lunch)
+        set_deadline(agent, 0.5)
+        assert "not released within 0.5 s" in await node.late_release(lunch, lambda: begun)
+        set_deadline(agent, PLENTY)
         await eventually(lambda: not node.effects())
         await node.unprepare(lunch)
         assert begun == ["revert"]

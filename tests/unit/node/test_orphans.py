@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
 
 import dra_kit as dra
+from dra_kit.node.orphans import Orphans
+from dra_kit.node.records import ClaimRecord
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.role import DRIVER, PLENTY, Node, set_deadline
 
 
 class HangingRelease(dra.Preparer):
     """Its release of ``a-slow`` blocks in a thread until it is let go."""
 
     def __init__(self) -> None:
+        self.entered = threading.Event()
         self.go_on = threading.Event()
         self.refuses = False
 
@@ -31,6 +35,7 @@ class HangingRelease(dra.Preparer):
         if self.refuses:
             raise dra.TransientError("in use")
         if claim.name == "a-slow":
+            self.entered.set()
             self.go_on.wait()
 
 
@@ -79,8 +84,9 @@ async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -
 async def test_an_orphan_whose_release_hangs_holds_up_no_other(node: Node) -> None:
     preparer = HangingRelease()
     slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
-    async with node.running(driver(preparer), deadline=0.5, orphan_patience=0.1):
+    async with node.running(driver(preparer), orphan_patience=0.1) as agent:
         await node.prepare(slow, quick)
+        set_deadline(agent, 0.5)
         forget(node, "a-slow")
         forget(node, "quick")
         await eventually(lambda: node.records() == ["a-slow"])
@@ -88,7 +94,16 @@ async def test_an_orphan_whose_release_hangs_holds_up_no_other(node: Node) -> No
         await released(node, keep=[])
 
 
-async def test_a_release_that_hangs_at_a_start_holds_up_no_other(node: Node) -> None:
+async def test_a_release_that_hangs_at_a_start_holds_up_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, alarms = asyncio.get_running_loop(), list[Callable[[], object]]()
+    call_later = loop.call_later
+
+    def noted(delay: float, callback: Callable[..., object], *args: Any, **options: Any) -> asyncio.TimerHandle:
+        if delay == PLENTY:
+            alarms.append(partial(callback, *args))
+        return call_later(delay, callback, *args, **options)
+
+    monkeypatch.setattr(loop, "call_later", noted)
     preparer = HangingRelease()
     preparer.refuses = True
     slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
@@ -97,7 +112,10 @@ async def test_a_release_that_hangs_at_a_start_holds_up_no_other(node: Node) -> 
         await node.unprepare_error(slow)
         await node.unprepare_error(quick)
     preparer.refuses = False
-    async with node.running(driver(preparer), deadline=0.5):
+    async with node.running(driver(preparer), deadline=PLENTY):
+        await eventually(preparer.entered.is_set)
+        [deadline_passes] = alarms
+        deadline_passes()  # of the release that hangs, and of no other, however long they take
         await eventually(lambda: node.records() == ["a-slow"])
         preparer.go_on.set()
         await node.unprepare(slow)
@@ -116,19 +134,23 @@ async def test_an_api_server_that_knows_nothing_makes_no_orphans(node: Node, cod
         assert node.records() == ["lunch"]
 
 
-async def test_a_claim_seen_missing_only_once_is_kept(node: Node) -> None:
+async def test_a_claim_seen_missing_only_once_is_kept(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that lags, or a claim that is made again at once with its old UID by a restore."""
     lunch = node.claim("lunch", ["pizza-0"])
-    seen: list[Any] = []
-    async with node.running(driver(), orphan_patience=0.3):
+    look, looks = Orphans.is_orphan, list[bool]()
+
+    async def is_orphan(orphans: Orphans, record: ClaimRecord) -> bool:
+        looks.append(await look(orphans, record))
+        if looks[-1]:
+            node.claim("lunch", ["pizza-0"])  # it is there again when the next look comes, however soon that is
+        return looks[-1]
+
+    monkeypatch.setattr(Orphans, "is_orphan", is_orphan)
+    async with node.running(driver(), orphan_patience=0.05):
         await node.prepare(lunch)
-        before = node.gets(lunch)
         forget(node, "lunch")
-        await eventually(lambda: node.gets(lunch) > before)
-        node.claim("lunch", ["pizza-0"])
-        seen.append(node.gets(lunch))
-        await eventually(lambda: node.gets(lunch) > seen[0])
-        await asyncio.sleep(0)
+        await eventually(lambda: True in looks and len(looks[looks.index(True) :]) > 2)
+        assert looks.count(True) == 1
         assert node.records() == ["lunch"]
 
 

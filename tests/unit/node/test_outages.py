@@ -165,4 +165,5 @@ async def test_a_kubelet_that_restarts_in_the_middle_of_a_call(node: Node) -> No
             await asking
             assert waiter.calls == ["lunch pizza-0"], "what was under way is what the kubelet gets"
             assert node.records() == ["lunch"]
+            await eventually(node.slices)
     assert node.slices()[0]["nodeName"] == NODE

@@ -7,13 +7,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pytest
+
 import dra_kit as dra
 from dra_kit.node.agent import Agent
 from tests.support.api import eventually
 from tests.support.probes import ask
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
-from tests.unit.node.role import Node
+from tests.unit.node.role import PLENTY, Node, set_deadline
 
 ADDRESS = "127.0.0.1:0"
 
@@ -62,19 +64,22 @@ async def test_it_listens_nowhere_unless_it_is_told_to(node: Node) -> None:
 
 
 async def test_a_call_that_hangs_fails_liveness_after_its_time_and_others_go_on(node: Node) -> None:
-    go_on = threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
 
     class Hanging(dra.Preparer):
         def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
             if claim.name == "slow":
+                entered.set()
                 go_on.wait()
             return dra.Prepared(env={"A": "1"})
 
     slow, quick, later = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("slow", "quick", "later")))
-    async with node.running(driver(Hanging()), deadline=0.5, hang_timeout=1.5, probe_address=ADDRESS) as agent:
+    async with node.running(driver(Hanging()), hang_timeout=1.5, probe_address=ADDRESS) as agent:
         told = Told(agent)
         await told.ready()
-        await node.error(slow)
+        set_deadline(agent, 0.5)
+        await node.late(slow, entered.is_set)
+        set_deadline(agent, PLENTY)
         await told.dead("claim default/slow: Hanging.prepare has not returned for ")
         await told.ready()
         await node.prepare(quick, later)
@@ -106,7 +111,8 @@ async def test_an_effect_that_hangs_is_told_with_its_claim(node: Node) -> None:
     baker = driver(Baker(), effects=[Heat])
     async with node.running(baker, deadline=0.5, hang_timeout=1.0, probe_address=ADDRESS) as agent:
         told = Told(agent)
-        await node.error(lunch)
+        await node.late(lunch, entered.is_set)
+        set_deadline(agent, PLENTY)
         await told.dead("claim default/lunch: Heat.apply has not returned for ")
         go_on.set()
         await told.alive()
@@ -114,17 +120,20 @@ async def test_an_effect_that_hangs_is_told_with_its_claim(node: Node) -> None:
 
 
 async def test_an_unprepare_that_hangs_is_told_with_its_claim(node: Node) -> None:
-    go_on = threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
 
     class Imperative(Waiter):
         def unprepare(self, claim: dra.ClaimReference, state: Sequence[object]) -> None:
+            entered.set()
             go_on.wait()
 
     lunch = node.claim()
-    async with node.running(driver(Imperative()), deadline=0.5, hang_timeout=1.0, probe_address=ADDRESS) as agent:
+    async with node.running(driver(Imperative()), hang_timeout=1.0, probe_address=ADDRESS) as agent:
         told = Told(agent)
         await node.prepare(lunch)
-        assert "not released within 0.5 s" in await node.unprepare_error(lunch)
+        set_deadline(agent, 0.5)
+        assert "not released within 0.5 s" in await node.late_release(lunch, entered.is_set)
+        set_deadline(agent, PLENTY)
         await told.dead("claim default/lunch: Imperative.unprepare has not returned for ")
         go_on.set()
         await told.alive()
@@ -175,7 +184,11 @@ async def test_a_discover_without_an_inventory_is_told_and_one_that_waits_for_ch
         assert live(agent) == (200, "ok\n")
 
 
-async def test_what_discover_fails_with_is_no_hanging(node: Node) -> None:
+async def test_what_discover_fails_with_is_no_hanging(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dra_kit.node.discovery.RETRY_SECONDS", (3600.0,))  # asked once: what hung would hang for ever
+
     class Broken(Oven):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             if self.devices:
@@ -184,9 +197,10 @@ async def test_what_discover_fails_with_is_no_hanging(node: Node) -> None:
 
     async with node.running(driver(provider=Broken()), hang_timeout=0.2, probe_address=ADDRESS) as agent:
         told = Told(agent)
+        await eventually(lambda: any(item.getMessage() == "discover failed" for item in caplog.records))
         await told.lacking("discovery is waiting\n")
-        await asyncio.sleep(0.5)
-        assert live(agent) == (200, "ok\n")
+        await asyncio.sleep(0.5)  # more than a call may take
+        await told.alive()
 
 
 async def test_a_process_that_drains_is_alive_and_not_ready(node: Node) -> None:

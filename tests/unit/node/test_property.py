@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -152,6 +153,7 @@ async def model() -> AsyncIterator[Model]:
             await made.stop()
 
 
+@pytest.mark.timeout(600)  # a busy machine takes ten times as long as one with nothing else to do
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEPS, min_size=5, max_size=25))
 def test_the_node_holds_what_the_live_claims_need(steps: list[tuple[Any, ...]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import NODE, Node
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+@pytest.fixture
+def written() -> Iterator[list[Step]]:
+    """One for each status whose writing has been answered; what the API server was asked for may still be under way."""
+    found: list[Step] = []
+    steps.listen(lambda step: found.append(step) if step is Step.STATUS_WRITTEN else None)
+    yield found
+    steps.listen(None)
 
 
 def ready(status: str = "True") -> dra.DeviceStatus:
@@ -67,25 +77,29 @@ async def test_a_claim_without_status_is_never_written(node: Node) -> None:
     assert not [request for request in node.api.requests if request.method == "PATCH"]
 
 
-async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_is_released(node: Node) -> None:
-    lunch = node.claim()
+async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_is_released(
+    node: Node, written: list[Step]
+) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
-        with node.api.failing(503, "PATCH"):
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
             await node.prepare(lunch)
             await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
             await node.unprepare(lunch)
+            await node.prepare(dinner)
+            await eventually(lambda: written)  # one after the other: none of lunch is under way
         asked = node.api.asked("PATCH", f"{CLAIMS}/lunch/status")
         await node.prepare(lunch)
-        await eventually(lambda: statuses(node))
+        await eventually(lambda: len(written) == 2)
         assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked + 1
 
 
-async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node: Node) -> None:
+async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node: Node, written: list[Step]) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=dra.DeviceStatus(data={"slices": 8}))))
     async with node.running(kitchen):
         await node.prepare(lunch)
-        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+        await eventually(lambda: written)
     claim = next(item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch")
     claim["status"]["devices"][0]["conditions"] = None  # as Kubernetes gives it back
     node.api.put("resourceclaims", claim)
@@ -95,18 +109,20 @@ async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node:
     assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
 
 
-async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_again(node: Node) -> None:
+async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_again(
+    node: Node, written: list[Step]
+) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     [before] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
         await node.prepare(lunch)
-        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
-        [written] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
+        await eventually(lambda: written)
+        [after] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
         node.api.put("resourceclaims", before)
 
         def write(step: Step) -> None:
             if step is Step.CLAIM_FETCHED:
-                node.api.put("resourceclaims", written)
+                node.api.put("resourceclaims", after)
 
         steps.listen(write)
         try:
@@ -129,12 +145,12 @@ async def test_a_claim_whose_status_cannot_be_written_holds_up_no_other(node: No
         await eventually(lambda: all(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
 
 
-async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node) -> None:
+async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node, written: list[Step]) -> None:
     lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
     kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
     async with node.running(kitchen):
         await node.prepare(lunch)
-        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+        await eventually(lambda: written)
     node.api.delete("resourceclaims", "lunch", "default")
     async with node.running(kitchen):
         await node.prepare(dinner)

@@ -17,6 +17,10 @@ DRIVER = """
     import threading
 
     import dra_kit as dra
+    from dra_kit.sandbox import cluster
+
+    # it does not end by itself before it is interrupted
+    cluster.PUBLISH_SECONDS = 600.0
 
 
     class Oven(dra.DeviceProvider):
