@@ -239,16 +239,17 @@ class Database:
             StoreError: another database is there now; it is opened, and what was just written is not in it.
         """
         found, opened = Place.of(self.path), self._place
+        if opened is not None and found.database == opened.database:  # only the log is gone
+            [[busy, *_]] = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if busy:
+                raise StoreError(f"state {self.path}: its log was removed while the driver runs; try again")
+            found = Place.of(self.path)  # whoever removed the log may not have been at an end
         if found.database is None:
             new = copy(self._writer, self.path)
             try:
                 put_in_place(new, self.path)
             except FileExistsError:  # the driver's other process was quicker
                 found = Place.of(self.path)
-        elif opened is not None and found.database == opened.database:  # only the log is gone
-            [[busy, *_]] = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-            if busy:
-                raise StoreError(f"state {self.path}: its log was removed while the driver runs; try again")
         with self._reading:
             self._place = None
             self._connections.close()

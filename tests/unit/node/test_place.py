@@ -8,11 +8,13 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dra_kit.errors import StoreError
 from dra_kit.node.database import Database
+from dra_kit.node.place import Place
 from tests.support.api import eventually
 
 
@@ -113,6 +115,25 @@ async def test_of_two_processes_one_makes_it_again_and_both_go_on_with_it(
     assert held(database) == ["before", "first", "second", "third"]
     await add(database, "last")
     assert found(path) == ["before", "first", "last", "second", "third"]
+
+
+async def test_a_removal_that_has_only_come_to_the_log_loses_nothing(
+    database: Database, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [path]
+
+    def of(path: Path) -> Place:
+        looked = Place.of(path)
+        while left:
+            left.pop().unlink()  # the removal goes on after the first look
+        return looked
+
+    await add(database, "before")
+    the_log(path)
+    monkeypatch.setattr("dra_kit.node.database.Place", SimpleNamespace(of=of))
+    await add(database, "after")
+    assert held(database) == ["after", "before"]
+    assert found(path) == ["after", "before"]
 
 
 async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> None:
