@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # machines are shared: how long an example takes says nothing
-settings.register_profile("dra-kit", deadline=None)
+settings.register_profile("dra-kit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dra-kit")
+# gRPC has one poller for all event loops of a process, and may still call into that of a test which has ended
+logging.getLogger("asyncio").addFilter(lambda record: "PollerCompletionQueue._handle_events" not in record.getMessage())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
