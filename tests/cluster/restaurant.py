@@ -138,8 +138,6 @@ def _pod(namespace: str, name: str) -> dict[str, Any]:
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             "dnsPolicy": "Default",
-            # else the first pods of a namespace may have to wait, with a warning, for the authority of the cluster
-            "automountServiceAccountToken": False,
             "containers": [eater],
             "resourceClaims": [{"name": "pizza", "resourceClaimTemplateName": "pizza"}],
         },
