@@ -101,7 +101,8 @@ class Startup:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""
         try:
-            await asyncio.wait_for(self._facts.owner(), NODE_WAIT)
+            async with asyncio.timeout(NODE_WAIT):  # wait_for of Python 3.11 may forget that it is cancelled
+                await self._facts.owner()
         except (DraKitError, TimeoutError) as error:
             code = error.code if isinstance(error, DraKitError) else Unavailable.default_code
             logger.warning("node not read yet", extra={"error": str(error) or "no answer", "code": code})

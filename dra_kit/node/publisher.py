@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -17,9 +16,11 @@ from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.node.publication_pace import Brake, happens, pause
 from dra_kit.node.server import ServerFacts
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
+from dra_kit.resource.slices.compare import same
 from dra_kit.resource.slices.desired import Accepted, Desired, DesiredPool, Plan
 from dra_kit.resource.slices.dropped import dropped_fields
 from dra_kit.resource.slices.planning import plan
@@ -32,9 +33,6 @@ CHECK_AFTER_WRITE: Final = 35.0
 """Seconds after a write until the slices are looked at again: a kubelet that restarts may wipe them unseen."""
 CHECK_EVERY: Final = 600.0
 """Seconds between two looks when nothing happens."""
-RETRY: Final = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
-LOSSES_FORGOTTEN: Final = 120.0
-"""Seconds without a loss after which slices that vanish are at once published again."""
 TOLD_AGAIN: Final = 60.0
 """Seconds until the same error is told again."""
 
@@ -72,18 +70,19 @@ class Publisher:
         self._facts = facts
         self._check_after_write = check_after_write
         self._wanted: Inventory[Device] | None = None
-        self._changed = asyncio.Event()
+        self._changed = asyncio.Event()  # whatever it is
+        self._renewed = asyncio.Event()  # what is wanted
         self._accepted: dict[str, Accepted] = {}
         self._told: set[str] = set()
         self._held: set[str] = set()  # UIDs of our slices as far as known
-        self._losses = 0
-        self._lost_at = -math.inf
+        self._brake = Brake()
         self._told_at = 0.0
         self.last_error = ""
 
     def publish(self, inventory: Inventory[Device]) -> None:
         """Publish this inventory from now on."""
         self._wanted = inventory
+        self._renewed.set()
         self._changed.set()
 
     def look_again(self) -> None:
@@ -94,29 +93,35 @@ class Publisher:
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the first inventory is published."""
         attempt = 0
+        at_least: float = 0.0
         delay: float | None = None
         while True:
-            await self._wait(delay)
-            await asyncio.sleep(SETTLE + self._brake())
+            await self._wait(at_least, delay)
+            await asyncio.sleep(SETTLE + self._brake.seconds())
             self._changed.clear()
+            self._renewed.clear()
             try:
                 wrote = await self.reconcile()
             except DraKitError as error:
                 # trying again will not help when the content is refused; a new inventory may
                 hopeless = isinstance(error, Invalid | ConfigurationError)
-                delay = CHECK_EVERY if hopeless else RETRY[min(attempt, len(RETRY) - 1)]
+                at_least = pause(attempt)
+                delay = CHECK_EVERY if hopeless else at_least
                 attempt += 1
                 self._report(error, delay)
                 continue
-            attempt, self.last_error = 0, ""
+            attempt, at_least, self.last_error = 0, 0.0, ""
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
 
-    async def _wait(self, seconds: float | None) -> None:
-        try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            pass  # time to look
+    async def _wait(self, at_least: float, at_most: float | None) -> None:
+        """Until there is something to do.
+
+        Before ``at_least`` seconds are over, only another inventory is: what the server tells after an error may be the
+        half of the publication that it took, and to answer that with the whole again would never end.
+        """
+        if not await happens(self._renewed, at_least):
+            await happens(self._changed, None if at_most is None else at_most - at_least)
 
     def _report(self, error: DraKitError, delay: float) -> None:
         text, now = str(error), time.monotonic()
@@ -141,47 +146,69 @@ class Publisher:
             RESOURCE_SLICES, field_selector=field_selector(self._driver.name, self._node_name)
         )
         existing = [_parsed(item) for item in listed.items]
-        self._look_for_losses(existing)
+        lost = self._look_for_losses(existing)
+        edited = self._look_for_edits(existing)
         desired = Desired(
             driver=self._driver.name,
             owner=await self._facts.owner(),
             pools=tuple(desired_pool(pool, self._node_name) for pool in self._wanted.pools),
         )
-        steps = plan(desired, existing, features=await self._facts.features(), accepted=self._accepted)
-        if not steps:
-            return False
-        await self._execute(steps)
+        features = await self._facts.features()
+        try:
+            steps = plan(desired, existing, features=features, accepted=self._accepted)
+            if not lost:  # else it counts already
+                self._count_undone(edited, steps)
+            if not steps:
+                return False
+            await self._execute(steps)
+        except (Invalid, ConfigurationError) as error:
+            self._facts.forget()
+            if await self._facts.features() == features:
+                raise
+            raise Conflict(f"{error}: planned for Kubernetes {features}, the API server was replaced since") from error
         logger.info(
             "slices published",
             extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
         )
         return True
 
-    def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> None:
-        """Slices that somebody else deleted: the Node that owned them may be another one by now.
+    def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
+        """Slices that somebody else deleted, if any: the Node that owned them may be another one by now.
 
         The garbage collector deletes a slice as soon as the UID of its owner is gone, also one that was just created
         with that UID.
         """
         found = {item.metadata.uid for item in existing}
         lost, self._held = self._held - found, found
-        if not lost:
-            return
-        self._facts.forget()
-        now = time.monotonic()
-        again = now - self._lost_at < LOSSES_FORGOTTEN
-        self._losses, self._lost_at = self._losses + 1 if again else 1, now
-        logger.log(
-            logging.WARNING if again else logging.INFO,
-            "slices were deleted by somebody else",
-            extra={"slices": len(lost), "in_a_row": self._losses},
-        )
+        if lost:
+            self._facts.forget()
+            self._tell_undone("slices were deleted by somebody else", len(lost))
+        return bool(lost)
 
-    def _brake(self) -> float:
-        """Seconds to wait beside somebody who deletes again and again what is published."""
-        if self._losses < 2 or time.monotonic() - self._lost_at > LOSSES_FORGOTTEN:
-            return 0.0
-        return RETRY[min(self._losses - 2, len(RETRY) - 1)]
+    def _look_for_edits(self, existing: Sequence[v1.ResourceSlice]) -> set[str]:
+        """Names of slices that are no longer as they were stored; an edit is seen once, so that it counts once."""
+        specs = {item.metadata.name: item.spec for item in existing}
+        kept = {
+            name: accepted
+            for name, accepted in self._accepted.items()
+            if name in specs and same(accepted.stored.spec, specs[name])
+        }
+        edited = (self._accepted.keys() & specs.keys()) - kept.keys()
+        self._accepted = kept
+        return edited
+
+    def _count_undone(self, edited: set[str], steps: Plan) -> None:
+        """Edits that have to be put right; one that made a slice what is wanted does not, as of a twin of this process.
+
+        The other one may be a process of another release beside this one, which wants something different.
+        """
+        undone = edited & {item.metadata.name for item in (*steps.updates, *steps.deletes)}
+        if undone:
+            self._tell_undone("slices were edited by somebody else", len(undone))
+
+    def _tell_undone(self, message: str, slices: int) -> None:
+        level = logging.WARNING if self._brake.lost() else logging.INFO
+        logger.log(level, message, extra={"slices": slices, "in_a_row": self._brake.in_a_row})
 
     async def _execute(self, steps: Plan) -> None:
         """Write what is planned; a Conflict means that somebody was faster, and what there is now must be looked at."""
@@ -197,6 +224,8 @@ class Publisher:
             except NotFound:
                 pass  # gone already, as it should be
         for item in steps.updates:
+            # without an answer it is not known what is stored, and must not be taken for an edit by somebody else
+            self._accepted.pop(item.metadata.name, None)
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
                 reached(Step.SLICE_UPDATED)
