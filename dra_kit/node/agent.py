@@ -107,7 +107,7 @@ class Agent:
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
-        self._status = StatusWriter(self._client, name)
+        self._status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         preparation = Preparation(driver, inventory, effects, boot_id, started, metadata)
         self._service = ClaimService(

@@ -24,7 +24,7 @@ Write = Callable[[sqlite3.Connection], T]
 
 # Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
 # columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone.
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS claims (
   uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL
@@ -43,7 +43,11 @@ CREATE TABLE IF NOT EXISTS effect_claims (
   effect INTEGER NOT NULL, uid TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (effect, uid)
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS effect_claims_by_claim ON effect_claims (uid);
+CREATE TABLE IF NOT EXISTS incomplete (what TEXT PRIMARY KEY) WITHOUT ROWID;
 """
+# A new database may stand for one that was lost, with claims whose containers still run. It says so from its first
+# transaction on, to every process that has it, until somebody has found that no claim is missing.
+_NEW: Final = "INSERT OR IGNORE INTO incomplete (what) VALUES ('claims');"
 
 # EACCES and EPERM as sqlite tells them; for all else it says that it cannot open the file, or that it is read-only
 _NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
@@ -65,9 +69,6 @@ class Database:
     the file. A damaged file is set aside, told, and what can be read of it is carried over. A file that is removed
     while it is open is made again, with all that is in it, before anything else is answered.
 
-    Attributes:
-        salvaged: the file was damaged: some of what was stored may be missing.
-
     Args:
         path: of the database file; its directory is made when missing.
 
@@ -86,7 +87,7 @@ class Database:
             guarded.enter_context(closing(self._guard))
             try:
                 path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-                self.salvaged = self._open_sound()
+                self._open_sound()
             except (OSError, sqlite3.Error) as error:
                 raise self._store_error("cannot be opened", error) from error
             guarded.pop_all()
@@ -95,17 +96,16 @@ class Database:
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
 
-    def _open_sound(self) -> bool:
-        """Open the database, mended when it is damaged; whether it was."""
+    def _open_sound(self) -> None:
+        """Open the database, mended when it is damaged."""
         with self._guard.staying():
             remove_unfinished(self.path)
             if not needs_salvage(self.path):
                 self._connect()
-                return False
+                return
         with self._guard.renaming():
             salvage(self.path, self._migrate)
             self._connect()
-            return True
 
     def _connect(self) -> None:
         self.path.touch(mode=0o600)  # the records hold what containers get in their environment
@@ -136,7 +136,8 @@ class Database:
             )
         if (major, minor) < (MAJOR, MINOR):
             version = MAJOR * 1000 + MINOR
-            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version={version}; COMMIT;")
+            new = "" if major else _NEW
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {new} PRAGMA user_version={version}; COMMIT;")
 
     def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
         """All rows of a query; sees every write that was answered. From any thread.
@@ -209,8 +210,7 @@ class Database:
         writing = False
         try:
             if self._place is None:
-                with self._guard.staying():
-                    self._connect()
+                self._open_sound()  # a salvage may have been cut off meanwhile
             with self._guard.staying():
                 self._writer.execute("BEGIN IMMEDIATE")
                 writing = True

@@ -69,26 +69,33 @@ class EffectEngine:
         locked = set(keys)
         while True:
             async with self._locked(locked):
-                conflicts = self._conflicts(claim, effect, spec, keys, ensured)
-                needed = locked.union(*(other.keys for other in conflicts))
+                stored = self._store.effects()
+                same = _same(effect, spec, stored)
+                others = [record for record in stored if record is not same]
+                conflicts = _conflicts(claim, _title(cls.effect_id, spec), keys, others, ensured)
+                touched = [*conflicts, same] if same is not None else conflicts
+                needed = locked.union(*(record.keys for record in touched))
                 if needed == locked:
                     for other in conflicts:
                         await self._revert(other)
-                    return await self._apply(claim, effect, spec, keys, ensured)
+                    # the text it was first stored with stays: it is what tells one row from another
+                    return await self._apply(claim, effect, same.spec if same is not None else spec, keys, ensured)
                 locked = needed
 
     def _in_force(self, claim: ClaimReference, effect: Effect[ResultT], spec: str) -> ResultT:
         """The outcome of an effect that is in force; what has admin access changes nothing."""
-        identity = (type(effect).effect_id, spec)
-        for record in self._store.effects():
-            in_force = record.phase == "applied" and record.boot_id == self._boot_id
-            if (record.effect, record.spec) == identity and in_force and record.outcome is not None:
-                return type(effect).outcome_adapter().validate_json(record.outcome)
+        cls = type(effect)
+        record = _same(effect, spec, self._store.effects())
+        if record is not None and self._is_in_force(record) and record.outcome is not None:
+            return _outcome(cls, record, record.outcome)
         raise PermanentError(
-            f"effect {_title(*identity)} is not in force, and claim {claim} has admin access only, which changes "
-            "nothing; prepare the device for an ordinary claim first",
+            f"effect {_title(cls.effect_id, spec)} is not in force, and claim {claim} has admin access only, which "
+            "changes nothing; prepare the device for an ordinary claim first",
             code="effect-not-in-force",
         )
+
+    def _is_in_force(self, record: EffectRecord) -> bool:
+        return record.phase == "applied" and record.boot_id == self._boot_id
 
     async def _apply(
         self, claim: ClaimReference, effect: Effect[ResultT], spec: str, keys: Sequence[str], ensured: set[int]
@@ -97,9 +104,11 @@ class EffectEngine:
         record = await self._store.intend(cls.effect_id, spec, keys, claim=claim, boot_id=self._boot_id)
         ensured.add(record.number)
         reached(Step.EFFECT_INTENDED)
-        previous = adapter.validate_json(record.outcome) if record.outcome is not None else None
-        if record.phase == "applied" and record.boot_id == self._boot_id and record.outcome is not None:
-            return adapter.validate_json(record.outcome)
+        previous = None
+        if record.outcome is not None:
+            previous = _outcome(cls, record, record.outcome)
+            if self._is_in_force(record):
+                return previous
         outcome = await call(effect.apply, previous)
         reached(Step.EFFECT_APPLIED)
         try:
@@ -121,20 +130,26 @@ class EffectEngine:
         Raises:
             TransientError: when something could not be undone; it is kept, and tried again with the next call.
         """
-        failures = []
+        failures: list[DraKitError] = []
         for record in self._store.effects_of(claim.uid):
             if record.number in keep:
                 continue
             async with self._locked(record.keys):
                 try:
+                    if {item.uid for item in record.claims} == {claim.uid}:
+                        self._understood(record)  # what cannot be undone here stays as it is for who can
                     unneeded = await self._store.release_effect(record.number, claim.uid)
                     reached(Step.EFFECT_RELEASED)
                     if unneeded is not None:
                         await self._revert(unneeded)
                 except DraKitError as error:
-                    failures.append(str(error))
+                    failures.append(error)
         if failures:
-            raise TransientError(f"claim {claim}: {'; '.join(failures)}", code="revert-failed")
+            codes = {error.code for error in failures}
+            raise TransientError(
+                f"claim {claim}: {'; '.join(map(str, failures))}",
+                code=codes.pop() if len(codes) == 1 else "revert-failed",
+            )
 
     async def undo_unneeded(self) -> None:
         """Undo what no claim needs any more; what cannot be undone is told, and tried when its keys are wanted."""
@@ -145,17 +160,24 @@ class EffectEngine:
     async def _undo_if_unneeded(self, number: int) -> None:
         for record in self._store.effects():
             if record.number == number and not record.claims:
-                with suppress(DraKitError):  # told there
+                try:
                     await self._revert(record)
+                except DraKitError as error:
+                    if error.code != "revert-failed":  # which is told with its traceback
+                        told = {"effect": record.effect, "error": str(error), "code": error.code}
+                        logger.warning("effect not undone", extra=told)
 
     async def _revert(self, record: EffectRecord) -> None:
         """Undo an effect and forget it, whatever time that takes."""
         await to_its_end(self._undo(record))
 
     async def _undo(self, record: EffectRecord) -> None:
-        cls = self._known[record.effect]
-        effect = cls.model_validate_json(record.spec)
-        outcome = cls.outcome_adapter().validate_json(record.outcome) if record.outcome is not None else None
+        effect, outcome = self._understood(record)
+        cls = type(effect)
+        if record.phase != "reverting":
+            # what is half undone is not in force: whoever needs it next has it applied again
+            await self._store.begin_revert(record.number)
+            reached(Step.EFFECT_REVERTING)
         try:
             await call(effect.revert, outcome)
             reached(Step.EFFECT_REVERTED)
@@ -177,31 +199,24 @@ class EffectEngine:
         reached(Step.EFFECT_FORGOTTEN)
         logger.info("effect undone", extra={"effect": record.effect, "keys": list(record.keys)})
 
-    def _conflicts(
-        self, claim: ClaimReference, effect: Effect[Any], spec: str, keys: Sequence[str], ensured: Collection[int]
-    ) -> list[EffectRecord]:
-        """Other effects on these keys that nobody needs any more, so that they can be undone to make way.
+    def _understood(self, record: EffectRecord) -> tuple[Effect[Any], Any]:
+        """An effect and its outcome, None where it has none.
 
         Raises:
-            TransientError: when another effect is needed, naming who needs it.
+            TransientError: when another release of the driver made it, whose process may run beside this one.
         """
-        identity = (type(effect).effect_id, spec)
-        in_the_way = []
-        for other in self._store.effects():
-            shared = sorted(set(other.keys) & set(keys))
-            if (other.effect, other.spec) == identity or not shared:
-                continue
-            holders = [str(item) for item in other.claims if item.uid != claim.uid]
-            if other.phase == "reverting" or (not holders and other.number not in ensured):
-                in_the_way.append(other)
-                continue
-            who = f"claim {', '.join(holders)}" if holders else "the same claim"
+        cls = self._known.get(record.effect)
+        if cls is None:
             raise TransientError(
-                f"claim {claim} needs {_title(*identity)}, but {who} holds {', '.join(shared)} with "
-                f"{_title(other.effect, other.spec)}; ask for the same, or wait until that claim is released",
-                code="effect-conflict",
+                f"effect {_title(record.effect, record.spec)} was made by another release of the driver, and this one "
+                "has no class for it; run that release, which has to undo it",
+                code="unknown-effect",
             )
-        return in_the_way
+        try:
+            effect = cls.model_validate_json(record.spec)
+        except ValidationError as error:
+            raise _incompatible(cls, record, error) from error
+        return effect, _outcome(cls, record, record.outcome) if record.outcome is not None else None
 
     @asynccontextmanager
     async def _locked(self, keys: Iterable[str]) -> AsyncIterator[None]:
@@ -275,14 +290,76 @@ def _check(stored: Sequence[EffectRecord], known: Mapping[str, type[Effect[Any]]
             if record.outcome is not None:
                 cls.outcome_adapter().validate_json(record.outcome)
         except ValidationError as error:
-            text = "; ".join(
-                f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_url=False)
-            )
             raise ConfigurationError(
                 f"effect {_title(record.effect, record.spec)} is in force and {cls.__name__} no longer understands it: "
-                f"{text}; keep its fields readable, or drain the node with the release that made it",
+                f"{_problems(error)}; keep its fields readable, or drain the node with the release that made it",
                 code="incompatible-effect",
             ) from error
+
+
+def _same(effect: Effect[Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
+    """What is stored of an effect, by whatever process and release; ``spec`` is its text here.
+
+    Equal fields may have another text: the order of a set differs between processes, and a field that a newer release
+    added is missing.
+    """
+    alike = [record for record in stored if record.effect == type(effect).effect_id]
+    for record in alike:
+        if record.spec == spec:
+            return record
+    for record in alike:
+        with suppress(ValidationError):  # another one, which a newer release made
+            if type(effect).model_validate_json(record.spec) == effect:
+                return record
+    return None
+
+
+def _conflicts(
+    claim: ClaimReference, wanted: str, keys: Sequence[str], others: Sequence[EffectRecord], ensured: Collection[int]
+) -> list[EffectRecord]:
+    """Other effects on these keys that nobody needs any more, so that they can be undone to make way.
+
+    Raises:
+        TransientError: when another effect is needed, naming who needs it.
+    """
+    in_the_way = []
+    for other in others:
+        shared = sorted(set(other.keys) & set(keys))
+        if not shared:
+            continue
+        holders = [str(item) for item in other.claims if item.uid != claim.uid]
+        if other.phase == "reverting" or (not holders and other.number not in ensured):
+            in_the_way.append(other)
+            continue
+        who = f"claim {', '.join(holders)}" if holders else "the same claim"
+        raise TransientError(
+            f"claim {claim} needs {wanted}, but {who} holds {', '.join(shared)} with "
+            f"{_title(other.effect, other.spec)}; ask for the same, or wait until that claim is released",
+            code="effect-conflict",
+        )
+    return in_the_way
+
+
+def _outcome(cls: type[Effect[ResultT]], record: EffectRecord, text: str) -> ResultT:
+    try:
+        return cls.outcome_adapter().validate_json(text)
+    except ValidationError as error:
+        raise _incompatible(cls, record, error) from error
+
+
+def _incompatible(cls: type[Effect[Any]], record: EffectRecord, error: ValidationError) -> TransientError:
+    return TransientError(
+        f"effect {_title(record.effect, record.spec)} was made by another release of the driver, and {cls.__name__} "
+        f"does not understand it: {_problems(error)}; run that release, which has to undo it",
+        code="incompatible-effect",
+    )
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(
+        ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"])))
+        for item in error.errors(include_url=False)
+    )
 
 
 def _keys(effect: Effect[Any]) -> list[str]:

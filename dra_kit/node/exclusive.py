@@ -99,6 +99,8 @@ class ExclusiveDevices:
                 ) from None
             record = self._store.claim(holder.uid)
             if record is not None and record.has(*device):
+                if await self._is_live(record, device, claim):  # allocated again while its lock was waited for
+                    raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
                 logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
                 await self._release(record)
         finally:

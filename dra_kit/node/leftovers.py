@@ -46,21 +46,24 @@ class Leftovers:
         self._processes = processes
         self._service = service
         self._process_ended = process_ended
+        self._killed = False  # a process was killed, and what it had begun has not been finished yet
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
         ready.set()
         others = 0
+        self._killed = False  # before the start, which has just finished what was left
         while True:
             try:
-                removed, held = self._processes.sweep()
-                if removed or held < others:
+                held = self._look()
+                if self._killed or held < others:
                     self._process_ended()
-                if removed or (others and not held):
+                if self._killed or (others and not held):
                     await self.sweep()
-                if removed:  # killed: what it had begun without the kubelet, nobody asks for again
-                    await self._service.resume()
                 others = held
+                if self._killed:  # what it had begun without the kubelet, nobody asks for again
+                    await self._service.resume()
+                    self._killed = False
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(LOOK_EVERY)
@@ -70,9 +73,14 @@ class Leftovers:
         try:
             for path in remove_stale_sockets(self._kubelet_dir, self._driver):
                 logger.info("stale socket removed", extra={"path": str(path)})
-            _, others = self._processes.sweep()
-            if not others:
+            if not self._look():
                 await self._service.forget_epochs()
         except (DraKitError, OSError) as error:
             logger.error("leftovers not removed", extra={"error": str(error)})
         await self._service.sweep()
+
+    def _look(self) -> int:
+        """How many other processes are there."""
+        removed, others = self._processes.sweep()
+        self._killed = self._killed or removed > 0
+        return others

@@ -75,4 +75,5 @@ class Orphans:
     async def _release(self, record: ClaimRecord) -> None:
         with log_context(claim=str(record.reference), claim_uid=record.uid):
             logger.warning("claim is gone and nobody has released it")
-            await self._service.release_orphan(record)  # if that fails it is still there at the next look
+            # if that fails it is still there at the next look
+            await self._service.release_orphan(record, self.is_orphan)

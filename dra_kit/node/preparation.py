@@ -66,16 +66,24 @@ class Preparation:
 
     def is_current(self, record: ClaimRecord) -> bool:
         """Whether a record may be answered from as it is."""
-        return record.boot_id == self.boot_id and not self.is_replugged(record)
+        return self.is_of_this_boot(record) and not self.is_replugged(record)
+
+    def is_of_this_boot(self, record: ClaimRecord) -> bool:
+        """Whether what was done for a claim can still be in force."""
+        return record.boot_id == self.boot_id
 
     def is_replugged(self, record: ClaimRecord) -> bool:
         """Whether a device advertises something else than when it was prepared; one that is gone says nothing."""
-        return any(
+        return record.outdated or any(
             self.inventory.fingerprint(item.pool, item.device) not in {None, item.advertised} for item in record.devices
         )
 
-    async def prepare(self, claim: AllocatedClaim) -> ClaimRecord:
+    async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None) -> ClaimRecord:
         """The record of a prepared claim, not stored yet.
+
+        Args:
+            claim: to prepare.
+            before: what was recorded of the same allocation.
 
         Raises:
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
@@ -122,6 +130,7 @@ class Preparation:
             devices=records,
             spec=spec,
             pod_claim_name=claim.pod_claim_name,
+            metadata_generation=before.metadata_generation + 1 if before is not None else 1,
         )
 
     async def _ask(
@@ -196,7 +205,9 @@ class Preparation:
     ) -> list[Prepared]:
         preparer = self.driver.preparer
         try:
-            prepared = await prepare_all(preparer, claim.for_author(ordinary), devices)
+            # admin access changes nothing, by whatever it is asked
+            whole = admin if all(device.admin_access for device in devices) else ordinary
+            prepared = await prepare_all(preparer, claim.for_author(whole), devices)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():

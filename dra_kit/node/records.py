@@ -43,6 +43,7 @@ class ClaimRecord(BaseModel):
         spec: the CDI spec, from which the file is made again whenever it is missing; None when nothing is edited.
         pod_claim_name: of a claim made from a template: part of the path of its metadata.
         metadata_generation: rises when the metadata changes.
+        outdated: it is being prepared again, for a device changed; effects need not be those of the record any more.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
@@ -57,6 +58,7 @@ class ClaimRecord(BaseModel):
     spec: Spec | None = None
     pod_claim_name: str | None = None
     metadata_generation: int = 1
+    outdated: bool = False
 
     def has(self, pool: str, device: str) -> bool:
         """Whether the claim was prepared with that device."""
@@ -82,7 +84,7 @@ class EffectRecord(BaseModel):
     Attributes:
         number: rises with every new effect; effects are undone in reverse.
         effect: the stable id of its class.
-        spec: canonical JSON of its fields; ``(effect, spec)`` is its identity.
+        spec: JSON of its fields as it was first stored; equal fields are the same effect, whatever their text.
         keys: what it touches.
         outcome: JSON of what ``apply`` returned, None until then.
         claims: the claims that need it.

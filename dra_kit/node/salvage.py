@@ -42,20 +42,20 @@ def is_damaged(path: Path) -> bool:
 
 def needs_salvage(path: Path) -> bool:
     """Whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
-    return _unnamed(path) is not None or is_damaged(path)
+    return bool(_unnamed(path)) or is_damaged(path)
 
 
-def _unnamed(path: Path) -> Path | None:
-    """The complete new database whose salvage was cut off before it had its name."""
-    return next(iter(path.parent.glob(f"{path.name}{_REBUILT}*")), None)
+def _unnamed(path: Path) -> list[Path]:
+    """Complete new databases whose salvage was cut off before they had their name, the latest one last."""
+    return sorted(path.parent.glob(f"{path.name}{_REBUILT}*"))
 
 
 def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
     """See to it that a database is sound: a damaged one is set aside, and a new one with what can be read has its name.
 
     The new one is complete and durable before the damaged one is touched, and its name tells so: whoever comes after a
-    crash goes on from there. To be called while nobody writes to the database; does nothing when another process was
-    quicker.
+    crash and finds no database goes on from there. Whoever finds one begins anew, for other processes may have been
+    answered since. To be called while nobody writes to the database; does nothing when another process was quicker.
 
     Args:
         path: of the database.
@@ -65,15 +65,21 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         StoreError: when the new one cannot be written, or the damaged one not be renamed.
     """
     try:
-        new = _unnamed(path)
-        if new is None:
-            if not is_damaged(path):
-                return
-            new = _rebuilt(path, prepare)
+        unnamed = _unnamed(path)
+        if path.exists():
+            for stale in unnamed:
+                stale.unlink()
+            unnamed = [_rebuilt(path, prepare)] if is_damaged(path) else []
+        if not unnamed:
+            return
+        new = unnamed[-1]
         aside = path.with_name(f"{path.name}{_DAMAGED}{new.name.partition(_REBUILT)[2]}")
-        for part in (*logs(path), path):
+        # the database first: without its log it would lack what was answered, and look sound to whoever comes after a
+        # crash. The log is gone before the new one has the name: sqlite would write into that what the log tells
+        for part in (path, *logs(path)):
             if part.exists():
                 part.rename(aside.with_name(part.name.replace(path.name, aside.name, 1)))
+                sync(path.parent)
         reached(Step.STATE_SET_ASIDE)
         new.rename(path)
         sync(path.parent)
@@ -122,13 +128,25 @@ def carry_over(path: Path, database: sqlite3.Connection) -> int:
 
 def _derive_devices(database: sqlite3.Connection) -> None:
     """Who has which device, from the records: a table of its own only so that it can be asked fast."""
+    insert = "INSERT OR IGNORE INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)"
     for uid, record in database.execute("SELECT uid, record FROM claims").fetchall():
-        for device in json.loads(record).get("devices", ()):
-            shared = device.get("admin_access") or device.get("share_id")
-            database.execute(
-                "INSERT OR IGNORE INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
-                (uid, device["pool"], device["device"], device.get("share_id") or "", int(not shared)),
+        try:
+            database.executemany(insert, _devices(uid, record))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # the row's text is damaged
+            logger.error(
+                "devices of a claim are not known, its record is damaged",
+                extra={"claim_uid": uid, "error": f"{type(error).__name__}: {error}"},
             )
+
+
+def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
+    found = []
+    for device in json.loads(record).get("devices", ()):
+        pool, name, share = device["pool"], device["device"], device.get("share_id") or ""
+        if not all(isinstance(text, str) for text in (pool, name, share)):
+            raise TypeError(f"no device: {device}")
+        found.append((uid, pool, name, share, int(not (device.get("admin_access") or share))))
+    return found
 
 
 def _readable(database: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:

@@ -13,12 +13,13 @@ from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.preparer import Preparer
-from dra_kit.errors import DraKitError, InternalError, PrepareError, TransientError
+from dra_kit.errors import DraKitError, PrepareError, TransientError
 from dra_kit.node.calls import Calls, to_its_end
 from dra_kit.node.claims import AllocatedClaim, ClaimReader, Getter
 from dra_kit.node.concurrency import Turns
 from dra_kit.node.effects import EffectEngine
 from dra_kit.node.exclusive import ExclusiveDevices
+from dra_kit.node.failures import told
 from dra_kit.node.files import ClaimFiles
 from dra_kit.node.locks import Locks
 from dra_kit.node.preparation import Preparation
@@ -29,7 +30,7 @@ from dra_kit.node.store import Store
 from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.process.logging import log_context
-from dra_kit.process.tracebacks import from_author, place_of, raised
+from dra_kit.process.tracebacks import raised
 from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
@@ -136,16 +137,7 @@ class ClaimService:
             )
 
     def _told(self, error: Exception, message: str) -> DraKitError:
-        cause = error.__cause__
-        bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)
-        trace = error if bug else cause if not isinstance(cause, DraKitError | None) else None
-        problem = error if isinstance(error, DraKitError) else InternalError(f"{type(error).__name__}: {error}")
-        module = type(self._driver.preparer).__module__
-        told = {"error": str(problem), "code": problem.code}
-        if place := place_of(error, module):
-            told["at"] = place
-        logger.error(message, extra=told, exc_info=from_author(trace, module) if trace else None)
-        return problem
+        return told(error, message, module=type(self._driver.preparer).__module__, logger=logger)
 
     def _late(self) -> str:
         why = self._preparation.lacking() or "what is still running is rolled back when it ends"
@@ -205,18 +197,22 @@ class ClaimService:
             self._exclusive.kept_for(claim),
             self._turns.taken((result.pool, result.device) for result in claim.results),
         ):
-            record = await self._prepare_anew(claim, epoch)
+            record = await self._prepare_anew(claim, epoch, before=record)
         return record.answer()
 
-    async def _prepare_anew(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
+    async def _prepare_anew(self, claim: AllocatedClaim, epoch: int, *, before: ClaimRecord | None) -> ClaimRecord:
+        if before is not None and self._preparation.is_of_this_boot(before) and self._store.effects_of(before.uid):
+            # from now on these may make way for others, and then the record must not be answered from any more
+            outdated = before.model_copy(update={"outdated": True})
+            await self._store.put_claim(outdated, epoch=epoch, then=self._write_early)
         try:
-            record = await self._preparation.prepare(claim)
+            record = await self._preparation.prepare(claim, before)
             reached(Step.AUTHOR_RETURNED)
             await self._store.put_claim(record, epoch=epoch, then=self._write_early)
         except BaseException:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
-            before = self._store.claim(claim.reference.uid)
-            if before is None or before.boot_id != self._preparation.boot_id:
+            stored = self._store.claim(claim.reference.uid)
+            if stored is None or not self._preparation.is_of_this_boot(stored):
                 await self._roll_back(claim.reference)
             raise
         if not self._files.wrote(record):
@@ -264,11 +260,11 @@ class ClaimService:
                 with suppress(DraKitError):  # files that no record stands for; the next start sweeps them
                     await in_thread(self._files.remove, reference.uid)
 
-    async def release_orphan(self, record: ClaimRecord) -> None:
-        """Release a claim that the kubelet will not release, if its record has not changed; what fails is told."""
+    async def release_orphan(self, record: ClaimRecord, still: Callable[[ClaimRecord], Awaitable[bool]]) -> None:
+        """Release a claim that the kubelet will not release, if it still is so; what fails is told."""
 
         async def release(claim: ClaimReference) -> None:
-            if self._store.claim(claim.uid) == record:
+            if self._store.claim(claim.uid) == record and await still(record):
                 await self._release(record)
                 logger.info("claim released")
 
@@ -309,10 +305,10 @@ class ClaimService:
         await self._forget(record)
 
     async def _forget(self, record: ClaimRecord) -> None:
-        await self._store.forget_claim(record.uid, first=self._files.remove)
-        reached(Step.CLAIM_FORGOTTEN)
         self._reader.forget(record.reference)
         self._released(record.uid)
+        await self._store.forget_claim(record.uid, first=self._files.remove)
+        reached(Step.CLAIM_FORGOTTEN)
 
     async def _ask_author(self, record: ClaimRecord) -> None:
         preparer = self._driver.preparer
@@ -342,8 +338,8 @@ class ClaimService:
                 with log_context(claim=str(record.reference), claim_uid=uid):
                     record = updated(record, pool, device, status, metadata)
                     await self._store.put_claim(record, epoch=self._store.epoch(), then=self._write_early)
-                    await self._write_files(record)
                     self._prepared(record)
+                    await self._write_files(record)
                 return True
 
         # a claim that is being prepared is waited for: its record comes at the end; the others wait for none of that
@@ -358,10 +354,11 @@ class ClaimService:
     async def sweep(self) -> None:
         """Remove files that no record stands for; a leftover that stays is no reason not to serve."""
         try:
-            for uid in self._files.uids():
-                if self._store.claim(uid) is not None:
-                    continue
-                if self._store.salvaged:  # running containers may need them; they go when the kubelet releases it
+            uids = self._files.uids()
+            strays = [uid for uid in uids if not self._store.has_claim(uid)]
+            lacking = await self._store.may_lack_claims(uids)  # asked last: another process may salvage meanwhile
+            for uid in strays:
+                if lacking:  # running containers may need them; they go when the kubelet releases it
                     logger.warning("files without a record are kept", extra={"claim_uid": uid})
                 else:
                     await self._remove_stray_files(uid)
@@ -372,7 +369,7 @@ class ClaimService:
     async def _remove_stray_files(self, uid: str) -> None:
         async with self._claims.try_hold(uid) as alone:
             # the driver's other process may be preparing it now: record first, then the files
-            if alone and self._store.claim(uid) is None:
+            if alone and not self._store.has_claim(uid):
                 self._files.remove(uid)
 
     async def resume(self) -> None:
@@ -387,12 +384,13 @@ class ClaimService:
         record = self._store.claim(reference.uid)
         if record is not None and record.phase == "releasing":
             await self._release(record)
-        elif record is not None and record.boot_id == self._preparation.boot_id:
+        elif record is not None and self._preparation.is_of_this_boot(record):
             await self._write_files(record)
             self._resumed(record)  # the last process may not have come to tell it
 
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
-        if self._store.claim(reference.uid) is None:
+        # a claim whose files are kept has lost its record: its containers may run
+        if not self._store.has_claim(reference.uid) and reference.uid not in self._files.uids():
             await self._effects.release(reference)
 
     async def drain(self, grace: float) -> None:

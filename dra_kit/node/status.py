@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus, Prepared
-from dra_kit.errors import Conflict, KubeError, NotFound, PermanentError, Unavailable
+from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, PermanentError, StoreError, Unavailable
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.metadata import metadata_json, network_json
 from dra_kit.node.records import ClaimRecord, DeviceRecord
 from dra_kit.node.steps import Step, reached
+from dra_kit.node.store import Store
 from dra_kit.resource import v1
 from dra_kit.resource.validation.status import validate_device_statuses
 
@@ -35,13 +36,15 @@ class StatusWriter:
     Args:
         client: writes the status.
         driver: the driver's name.
+        store: the records: the driver's other process may have changed them since they were submitted.
     """
 
     name = "status"
 
-    def __init__(self, client: Client, driver: str) -> None:
+    def __init__(self, client: Client, driver: str, store: Store) -> None:
         self._client = client
         self._driver = driver
+        self._store = store
         self._waiting: OrderedDict[str, ClaimRecord] = OrderedDict()
         self._resumed: dict[str, ClaimRecord] = {}
         self._wake = asyncio.Event()
@@ -49,7 +52,7 @@ class StatusWriter:
 
     def submit(self, record: ClaimRecord) -> None:
         """Write what the record says of its devices; a claim without any status is never written."""
-        if any(device.status is not None for device in record.devices):
+        if _has_status(record):
             self._waiting[record.uid] = record
             self._wake.set()
 
@@ -82,9 +85,8 @@ class StatusWriter:
         while self._waiting:
             uid, record = next(iter(self._waiting.items()))
             try:
-                if self._resumed.get(uid) is not record or not await self._is_told(record):
-                    await self._apply(record)
-            except Unavailable:
+                await self._write(record)
+            except (Unavailable, Forbidden, Conflict):
                 if uid in self._waiting:
                     self._waiting.move_to_end(uid)  # it may be this claim alone: the others get their turn first
                 failures += 1
@@ -97,6 +99,24 @@ class StatusWriter:
                 del self._waiting[uid]
             if self._resumed.get(uid) is record:
                 del self._resumed[uid]
+
+    async def _write(self, record: ClaimRecord) -> None:
+        current = self._current(record)
+        if self._resumed.get(record.uid) is record and (current is None or await self._is_told(current)):
+            return
+        current = self._current(record)  # the latest one: the last word is what stays
+        if current is not None:
+            await self._apply(current)
+
+    def _current(self, record: ClaimRecord) -> ClaimRecord | None:
+        """The record as it is now; None when the claim is released, or nothing is said of its devices any more."""
+        try:
+            stored = self._store.claim(record.uid)
+        except StoreError:  # nobody knows it now
+            return record
+        if stored is None or stored.phase != "prepared" or not _has_status(stored):
+            return None
+        return stored
 
     async def _is_told(self, record: ClaimRecord) -> bool:
         """Whether the claim says already what the record says, or is gone; what else there is, a write finds out."""
@@ -135,20 +155,37 @@ class StatusWriter:
                 force=True,
             )
             reached(Step.STATUS_WRITTEN)
-        except (NotFound, Conflict):
-            pass  # the claim is gone or was replaced: nobody reads its status any more
         except Unavailable:
             raise
+        except Conflict:
+            if not await self._is_replaced(record):
+                raise
+        except NotFound:
+            pass  # nobody reads its status any more
         except KubeError as error:
             level = logging.DEBUG if str(error) == self._told else logging.ERROR
             self._told = str(error)
             logger.log(level, "device status not written", extra={"error": str(error), "code": error.code})
+            if isinstance(error, Forbidden):  # rights may come later, as they do where all is installed at once
+                raise
+
+    async def _is_replaced(self, record: ClaimRecord) -> bool:
+        """Whether there is another claim of that name, or none."""
+        try:
+            raw = await self._client.get(RESOURCE_CLAIMS, record.name, record.namespace)
+        except NotFound:
+            return True
+        return bool(raw["metadata"]["uid"] != record.uid)
 
     def _entry(self, device: DeviceRecord) -> dict[str, Any]:
         entry: dict[str, Any] = {"driver": self._driver, "pool": device.pool, "device": device.device}
         if device.share_id is not None:
             entry["shareID"] = device.share_id
         return entry | (device.status or {})
+
+
+def _has_status(record: ClaimRecord) -> bool:
+    return any(device.status is not None for device in record.devices)
 
 
 def status_json(status: DeviceStatus | None, before: Mapping[str, Any] | None = None) -> dict[str, Any] | None:

@@ -40,6 +40,7 @@ class Step(StrEnum):
     RELEASE_BEGUN = "the claim's record says that it is being released"
     FILES_REMOVED = "the claim's files are removed, its record is not"
     EFFECT_RELEASED = "an effect is no longer needed"
+    EFFECT_REVERTING = "an effect that makes way is marked as being undone"
     EFFECT_REVERTED = "an effect is undone, its record is still there"
     EFFECT_FORGOTTEN = "an effect's record is deleted"
     AUTHOR_UNPREPARED = "the author's unprepare has returned"

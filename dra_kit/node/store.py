@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from dra_kit.errors import InternalError, StoreError, TransientError
 from dra_kit.node.database import Database
 from dra_kit.node.records import ClaimRecord, DeviceRecord, EffectRecord
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
+
+logger = logging.getLogger(__name__)
 
 _CLAIM_COLUMNS = "namespace, name, uid"
 _REMEMBERED: Final = 256  # records; more than a node has
@@ -39,11 +43,28 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._db = Database(path)
         self._known: OrderedDict[str, ClaimRecord] = OrderedDict()  # by their text, the latest ones
+        self._not_understood: set[str] = set()  # UIDs of claims whose records were told of
 
-    @property
-    def salvaged(self) -> bool:
-        """The database was damaged when it was opened: there may be claims that it does not tell of."""
-        return self._db.salvaged
+    async def may_lack_claims(self, with_files: set[str]) -> bool:
+        """Whether there may be claims that the database does not tell of: one was damaged before it, or lost.
+
+        So it is until none of the claims that have files on this node is without a record; then it is forgotten.
+
+        Args:
+            with_files: UIDs of all claims that have files on this node.
+        """
+        if not self._db.read("SELECT 1 FROM incomplete WHERE what = 'claims'"):
+            return False
+        if any(not self.has_claim(uid) for uid in with_files):
+            return True
+
+        def write(db: sqlite3.Connection) -> bool:
+            if not with_files <= {row[0] for row in db.execute("SELECT uid FROM claims")}:
+                return True  # another process has salvaged meanwhile
+            db.execute("DELETE FROM incomplete WHERE what = 'claims'")
+            return False
+
+        return await self._db.write(write)
 
     def close(self) -> None:
         """Finish the writes that wait and close the file."""
@@ -57,9 +78,20 @@ class Store:
         return self._claim(rows[0][0]) if rows else None
 
     def claims(self) -> list[ClaimRecord]:
-        """All records, by namespace and name."""
-        rows = self._db.read("SELECT record FROM claims ORDER BY namespace, name, uid")
-        return [self._claim(row[0]) for row in rows]
+        """All records that are understood, by namespace and name; of the others each is told once."""
+        found = []
+        for uid, text in self._db.read("SELECT uid, record FROM claims ORDER BY namespace, name, uid"):
+            try:
+                found.append(self._claim(text))
+            except StoreError as error:  # one claim is no reason to do nothing for the others
+                if uid not in self._not_understood:
+                    logger.error("claim left alone", extra={"claim_uid": uid, "error": str(error), "code": error.code})
+                self._not_understood.add(uid)
+        return found
+
+    def has_claim(self, uid: str) -> bool:
+        """Whether there is a record of a claim, understood or not."""
+        return bool(self._db.read("SELECT 1 FROM claims WHERE uid = ?", uid))
 
     def holders(self, pool: str, device: str) -> list[ClaimRecord]:
         """Claims that have the device to themselves: neither a share of it nor an admin's look at it."""
@@ -213,6 +245,12 @@ class Store:
 
         return await self._db.write(write)
 
+    async def begin_revert(self, number: int) -> None:
+        """An effect is being undone, whoever needs it: from now on it does not count as in force."""
+        await self._db.write(
+            lambda db: db.execute("UPDATE effects SET phase = 'reverting' WHERE number = ?", (number,))
+        )
+
     async def forget_effect(self, number: int) -> None:
         """An effect is undone."""
 
@@ -230,10 +268,10 @@ class Store:
 def _claim(text: str) -> ClaimRecord:
     try:
         return ClaimRecord.model_validate_json(text)
-    except ValidationError as error:
+    except (ValidationError, TypeError) as error:  # TypeError: a damaged row may hold anything, also a number
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise StoreError(
-            f"the record of a claim is not understood: {error.errors(include_url=False)[0]['msg']} in {text:.200}; "
-            "run the release that wrote it"
+            f"the record of a claim is not understood: {why} in {text!s:.200}; run the release that wrote it"
         ) from error
 
 
@@ -266,14 +304,22 @@ def _find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | None:
 
 def _effect(row: tuple[Any, ...], claims: Sequence[tuple[Any, ...]]) -> EffectRecord:
     number, effect, spec, keys, phase, outcome, boot_id, error = row
-    return EffectRecord(
-        number=number,
-        effect=effect,
-        spec=spec,
-        keys=tuple(json.loads(keys)),
-        phase=phase,
-        outcome=outcome,
-        boot_id=boot_id,
-        error=error,
-        claims=tuple(ClaimReference(*claim) for claim in claims),
-    )
+    try:
+        from_json(spec)  # what its fields mean is for its class to say
+        return EffectRecord(
+            number=number,
+            effect=effect,
+            spec=spec,
+            keys=from_json(keys),
+            phase=phase,
+            outcome=outcome,
+            boot_id=boot_id,
+            error=error,
+            claims=tuple(ClaimReference(*claim) for claim in claims),
+        )
+    except ValueError as problem:  # pydantic's errors are of that class too
+        text = problem.errors(include_url=False)[0]["msg"] if isinstance(problem, ValidationError) else str(problem)
+        raise StoreError(
+            f"row {number} of table effects is not understood: {text} in {effect} {spec!r:.200} with keys "
+            f"{keys!r:.200}; run the release that wrote it"
+        ) from problem

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, StoreError
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.hardware import Baker, Heat, hang, kitchen
 from tests.unit.node.role import DRIVER, PLENTY, Node, set_deadline
 
@@ -463,3 +463,78 @@ async def test_an_effect_that_no_claim_needs_is_undone_at_start(node: Node) -> N
     async with node.running(kitchen()):
         await eventually(lambda: Heat.hardware.on == {})
         await eventually(lambda: node.effects() == [])
+
+
+def half_reverted(what: str, temperature: int) -> None:
+    if what == "revert":
+        Heat.hardware.on.pop("oven", None)
+        raise RuntimeError("bus error")
+
+
+async def test_what_could_not_make_way_is_applied_again_when_it_is_needed_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.replugging.RETRY", (0.02,))
+    kitchen()
+
+    async def heated(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        dough = str(device.advertised.attributes["dough"])
+        await device.ensure(Heat(oven="oven", temperature=300 if dough == "pan" else 200))
+        return dra.Prepared(env={"DOUGH": dough})
+
+    def pizza(dough: str) -> dra.Device:
+        return dra.Device(name="pizza-0", attributes={"dough": dough})
+
+    oven, lunch = Oven(pizza("thin")), node.claim()
+
+    def replug(dough: str) -> None:
+        assert oven.context is not None
+        oven.devices = (pizza(dough),)
+        oven.context.rescan()
+
+    async with node.running(driver(Doing(heated), oven, effects=[Heat])):
+        await node.prepare(lunch)
+        Heat.hardware.fail = half_reverted
+        replug("pan")
+        await eventually(lambda: node.effects() == [("heat", "reverting", ["lunch"])] and not Heat.hardware.on)
+        replug("thick")
+        await eventually(lambda: node.env(lunch) == ["DOUGH=thick"])
+        assert Heat.hardware.on == {"oven": 200}
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+
+
+async def test_what_no_claim_needed_and_is_half_undone_is_applied_again_when_it_is_needed(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+        db.execute("DELETE FROM effect_claims")
+        db.execute("DELETE FROM claims")
+        db.commit()
+    restarted = kitchen()
+    Heat.hardware.on["oven"] = 200
+    Heat.hardware.fail = half_reverted
+    async with node.running(restarted):
+        await eventually(lambda: Heat.hardware.on == {})
+        await node.prepare(lunch)
+        assert Heat.hardware.on == {"oven": 200}
+
+
+@pytest.mark.parametrize(
+    ("column", "content", "told"),
+    [
+        ("keys", "", "EOF while parsing"),
+        ("keys", '"oven"', "Input should be a valid tuple"),
+        ("spec", '{"oven"', "EOF while parsing"),
+        ("phase", "molten", "Input should be 'intent', 'applied' or 'reverting'"),
+    ],
+)
+async def test_a_damaged_row_is_named(node: Node, column: str, content: str, told: str) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+        db.execute(f"UPDATE effects SET {column} = ?", (content,))  # noqa: S608 - of the list above
+        db.commit()
+    with pytest.raises(StoreError, match=f"^row 1 of table effects is not understood: {told}.* in heat '"):
+        await node.agent(kitchen())

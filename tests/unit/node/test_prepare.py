@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytest
@@ -12,6 +13,7 @@ from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node import role
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
+from tests.unit.node.hardware import Hardware, Heat
 from tests.unit.node.role import DRIVER, Node
 
 
@@ -355,3 +357,18 @@ async def test_a_device_that_is_unplugged_keeps_the_answer_of_its_claim(node: No
         assert await node.prepare(lunch) == before
         await node.unprepare(lunch)
         assert node.is_clean()
+
+
+async def test_admin_access_changes_nothing_also_for_the_whole_claim(node: Node) -> None:
+    class Whole(dra.Preparer):
+        async def prepare_claim(
+            self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice]
+        ) -> Sequence[dra.Prepared]:
+            await claim.ensure(Heat(oven="oven", temperature=200))
+            return [dra.Prepared() for _ in devices]
+
+    Heat.hardware = Hardware()
+    look = node.claim("look", [{"device": "pizza-0", "adminAccess": True}])
+    async with node.running(driver(Whole(), effects=[Heat])):
+        assert "has admin access only, which changes nothing" in await node.error(look)
+        assert Heat.hardware.log == []

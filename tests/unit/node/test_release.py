@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
+from dra_kit.node.claims import AllocatedClaim, ClaimReader
 from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
@@ -520,3 +521,32 @@ async def test_a_cdi_directory_that_cannot_be_written(node: Node) -> None:
         assert len(node.specs()) == 1
         await node.unprepare(lunch)
         assert node.is_clean()
+
+
+async def test_a_stale_claim_that_is_allocated_again_while_its_lock_is_waited_for_is_kept(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.exclusive.RELEASE_WAIT", PLENTY)
+    fetch, entered, go_on = ClaimReader.fetch, asyncio.Event(), asyncio.Event()
+
+    async def slowly(reader: ClaimReader, reference: ClaimReference) -> AllocatedClaim:
+        if reference.name == "lunch" and node.records():
+            entered.set()
+            await go_on.wait()  # the request takes its time
+        return await fetch(reader, reference)
+
+    monkeypatch.setattr(ClaimReader, "fetch", slowly)
+    lunch, dinner = node.claim("lunch"), node.claim("dinner")
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        node.claim("lunch", [])
+        again = asyncio.create_task(node.prepare(lunch))
+        await entered.wait()
+        before = node.gets(lunch)
+        other = asyncio.create_task(node.error(dinner))
+        await eventually(lambda: node.gets(lunch) > before)  # it is stale now
+        node.claim("lunch")
+        go_on.set()
+        assert await again
+        assert "is still prepared for claim default/lunch, which is allocated too" in await other
+        assert node.records() == ["lunch"]

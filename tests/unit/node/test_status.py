@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dra_kit as dra
+from dra_kit.errors import Unavailable
 from dra_kit.node import steps
 from dra_kit.node.steps import Step
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
-from tests.unit.node.role import NODE, Node
+from tests.unit.node.role import DRIVER, NODE, PLENTY, Node, set_deadline
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 
@@ -289,3 +292,112 @@ async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: py
         assert oven.context is not None
         oven.context.update("piza-0", status=ready())
         await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
+
+
+async def test_the_generation_of_metadata_rises_also_when_the_claim_is_prepared_again(node: Node) -> None:
+    def cook(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        slot = str(device.advertised.attributes["slot"])
+        return dra.Prepared(env={"SLOT": slot}, metadata=dra.DeviceMetadata(attributes={"a": 1}))
+
+    oven, lunch = Oven(dra.Device(name="pizza-0", attributes={"slot": 1})), node.claim()
+    async with node.running(driver(Doing(cook), oven)):
+        await node.prepare(lunch)
+        assert oven.context is not None
+        oven.context.update("pizza-0", metadata=dra.DeviceMetadata(attributes={"a": 2}))
+        await eventually(lambda: metadata(node, lunch)["metadata"]["generation"] == 2)
+        oven.devices = (dra.Device(name="pizza-0", attributes={"slot": 2}),)
+        oven.context.rescan()
+        await eventually(lambda: metadata(node, lunch)["metadata"]["generation"] == 3)
+
+
+async def test_a_claim_whose_release_ended_after_its_deadline_is_written_nothing_of(
+    node: Node, written: list[Step]
+) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))) as agent:
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            set_deadline(agent, 0.3)
+            with closing(sqlite3.connect(node.settings().database(DRIVER), isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")  # the disk stands still
+                assert "not released within 0.3 s" in await node.unprepare_error(lunch)
+                other.execute("ROLLBACK")
+            set_deadline(agent, PLENTY)
+            await node.unprepare(lunch)
+            await node.prepare(dinner)
+            await eventually(lambda: written)  # one after the other: none of lunch is under way
+        asked = node.api.asked("PATCH", f"{CLAIMS}/lunch/status")
+        await node.unprepare(dinner)
+        await node.prepare(dinner)
+        await eventually(lambda: len(written) == 2)
+        assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked
+
+
+async def test_a_claim_that_another_process_has_released_is_written_nothing_of(node: Node, written: list[Step]) -> None:
+    def served() -> dra.Driver[Any, Any]:
+        return driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
+
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    async with node.running(served(), pod_uid="old") as old:
+        [former] = node.kubelet.plugins(DRIVER)
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            async with node.running(served(), pod_uid="new"):
+                await node.unprepare(lunch)
+                assert not (await former.prepare([dinner]))[dinner.uid].error
+                await eventually(lambda: written)  # by the old one, which has had its turn with lunch
+                asked = node.api.asked("PATCH", f"{CLAIMS}/lunch/status")
+                await node.unprepare(dinner)
+                assert not (await former.prepare([dinner]))[dinner.uid].error
+                await eventually(lambda: len(written) == 2)
+                assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked
+                old.stop()
+
+
+@pytest.mark.parametrize("code", [401, 403, 409])
+async def test_a_status_that_is_refused_for_a_while_is_written_later(
+    node: Node, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr("dra_kit.node.status.RETRY", (0.05,))
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(code, "PATCH"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status") > 1)
+        await eventually(lambda: statuses(node))
+
+
+async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_knows(
+    node: Node, monkeypatch: pytest.MonkeyPatch, written: list[Step]
+) -> None:
+    monkeypatch.setattr("dra_kit.node.status.RETRY", (0.05,))
+    away = True
+
+    def served(oven: Oven) -> dra.Driver[Any, Any]:
+        return driver(Doing(lambda claim, device: dra.Prepared(status=ready("False"))), oven)
+
+    def told() -> list[str]:
+        return [entry["conditions"][0]["status"] for entry in statuses(node)]
+
+    lunch, oven = node.claim(), Oven()
+    async with node.running(served(Oven()), pod_uid="old") as old:
+        patch = old._client.patch
+
+        async def failing(*args: Any, **options: Any) -> Any:
+            if away:
+                raise Unavailable("no connection")
+            return await patch(*args, **options)
+
+        monkeypatch.setattr(old._client, "patch", failing)
+        await node.prepare(lunch)
+        async with node.running(served(oven), pod_uid="new"):
+            await eventually(lambda: told() == ["False"])  # the next one tells what was prepared before it
+            assert oven.context is not None
+            oven.context.update("pizza-0", status=ready("True"))
+            await eventually(lambda: told() == ["True"])
+            count, away = len(written), False
+            await eventually(lambda: len(written) > count)  # by the last one, late
+            assert told() == ["True"]
+            old.stop()
