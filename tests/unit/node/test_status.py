@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.errors import Unavailable
+from dra_kit.errors import StoreError, Unavailable
 from dra_kit.node import steps
+from dra_kit.node.metadata import MetadataFiles
 from dra_kit.node.steps import Step
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
@@ -401,3 +402,21 @@ async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_
             await eventually(lambda: len(written) > count)  # by the last one, late
             assert told() == ["True"]
             old.stop()
+
+
+async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_written(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("no space left")
+
+    served = dra.Prepared(status=ready("False"), metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
+    oven = Oven()
+    async with node.running(driver(Doing(lambda claim, device: served), oven)):
+        await node.prepare(node.claim())
+        await eventually(lambda: statuses(node))
+        monkeypatch.setattr(MetadataFiles, "write", full)
+        assert oven.context is not None
+        oven.context.update("pizza-0", status=ready("True"), metadata=dra.DeviceMetadata(attributes={"dough": "thin"}))
+        await eventually(lambda: "facts of a device not kept" in caplog.messages)
+        await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
