@@ -74,12 +74,15 @@ class Node:
 
     @asynccontextmanager
     async def running(self, driver: dra.Driver[Any, Any], **settings: Any) -> AsyncIterator[Agent]:
-        """An agent that is registered with the kubelet; stopped in order at the end."""
+        """An agent that the kubelet calls from now on; stopped in order at the end."""
         agent = await self.agent(driver, **settings)
         task = asyncio.create_task(agent.run())
         try:
             before = set(self.kubelet.plugins(driver.name))  # a process that was killed may still be among them
-            await eventually(lambda: set(self.kubelet.plugins(driver.name)) - before or task.done())
+            # the kubelet calls the one registered last among those that are connected
+            await eventually(
+                lambda: any(item.connected for item in set(self.kubelet.plugins(driver.name)) - before) or task.done()
+            )
             if task.done():
                 await task
                 raise AssertionError("the agent ended by itself")
