@@ -46,21 +46,22 @@ class Leftovers:
         self._processes = processes
         self._service = service
         self._process_ended = process_ended
+        self._others = 0  # processes at the last look
         self._killed = False  # a process was killed, and what it had begun has not been finished yet
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
         ready.set()
-        others = 0
         self._killed = False  # before the start, which has just finished what was left
         while True:
             try:
-                held = self._look()
-                if self._killed or held < others:
+                before, others = self._others, self._look()  # first those that were there when this process began
+                if self._killed or others < before:
                     self._process_ended()
-                if self._killed or (others and not held):
+                if self._killed or (before and not others):
                     await self.sweep()
-                others = held
+                elif not others:  # one may have come and gone between two looks
+                    await self._service.forget_epochs()
                 if self._killed:  # what it had begun without the kubelet, nobody asks for again
                     await self._service.resume()
                     self._killed = False
@@ -81,6 +82,6 @@ class Leftovers:
 
     def _look(self) -> int:
         """How many other processes are there."""
-        removed, others = self._processes.sweep()
+        removed, self._others = self._processes.sweep()
         self._killed = self._killed or removed > 0
-        return others
+        return self._others

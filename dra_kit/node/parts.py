@@ -7,6 +7,7 @@ import gc
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.calling import call
@@ -54,10 +55,10 @@ class KubeletConnection:
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the kubelet can find the driver."""
-        await self._plugin.start()
+        await self._plugin.start(bound=partial(reached, Step.SERVICE_BOUND))
         reached(Step.SERVING)
         try:
-            self._registration.start()
+            self._registration.start(bound=partial(reached, Step.REGISTRATION_BOUND))
             reached(Step.REGISTERED)
             ready.set()
             await asyncio.sleep(KUBELET_WAIT)

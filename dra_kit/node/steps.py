@@ -17,7 +17,9 @@ class Step(StrEnum):
     STATE_SET_ASIDE = "the damaged database has another name, the new one has not got its own"
     STATE_OPENED = "the database is open"
     FILES_SWEPT = "files without a record are gone"
+    SERVICE_BOUND = "the service socket is there and has not got its name"
     SERVING = "the service socket listens"
+    REGISTRATION_BOUND = "the registration socket is there and has not got its name"
     REGISTERED = "the registration socket is there"
     RESUMED = "what the last process left half done is done"
 

@@ -68,8 +68,11 @@ class RegistrationServer:
         """The kubelet's last verdict; None before the first. A kubelet that restarts comes again."""
         return self._status
 
-    def start(self) -> None:
+    def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
         """Listens and serves; the kubelet finds the socket within about a second.
+
+        Args:
+            bound: called when the socket is there and has not got its name yet.
 
         Raises:
             ConfigurationError: the socket cannot be created.
@@ -78,6 +81,7 @@ class RegistrationServer:
         server = grpc.server(calls)
         pb_grpc.add_RegistrationServicer_to_server(self._registration, server)
         self._socket.bind(server.add_insecure_port)
+        bound()
         server.start()
         self._running = _Running(server, calls, ThreadPoolExecutor(1, thread_name_prefix="dra-registration-status"))
         self._socket.publish()

@@ -50,8 +50,11 @@ class PluginServer:
         """What to advertise, newest first: the kubelet takes the first it knows. These are no gRPC service names."""
         return tuple(f"{version}.DRAPlugin" for version in self._versions)
 
-    async def start(self) -> None:
+    async def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
         """Listens and serves; when it returns, the kubelet can be told.
+
+        Args:
+            bound: called when the socket is there and has not got its name yet.
 
         Raises:
             ConfigurationError: the socket cannot be created.
@@ -65,6 +68,7 @@ class PluginServer:
         for version in self._versions:
             _ADD[version](self._service, server)
         self._socket.bind(server.add_insecure_port)
+        bound()
         await server.start()
         self._server = server
         self._socket.publish()

@@ -3,19 +3,18 @@
 gRPC binds a socket's path by replacing whatever socket is there, and unlinks that path when it stops, whoever owns it
 by then: two servers with one path end with neither reachable (grpcio 1.85). So it is given a hidden name to bind,
 and the file is renamed once the server serves. The path then appears with somebody listening behind it, which the
-kubelet's watcher never misreads (it skips names that begin with a dot), and removing it is left to this module.
+kubelet's watcher never misreads, and removing it is left to this module.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.plugin.sockets import answers, check_length
+from dra_kit.plugin.sockets import answers, check_length, unpublished
 
 
 class SocketFile:
@@ -27,9 +26,7 @@ class SocketFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # no longer than the name itself, so that it fits where that fits
-        digest = hashlib.sha256(path.name.encode()).hexdigest()
-        self._hidden = path.with_name(f".{digest}"[: len(path.name)])
+        self._hidden = unpublished(path)
         self._identity: tuple[int, int] | None = None
 
     def bind(self, add_port: Callable[[str], int]) -> None:

@@ -21,6 +21,7 @@ from dra_kit.errors import ConfigurationError
 SOCKET_PATH_MAX = 107
 """Bytes of a usable path: Linux' ``sun_path`` holds 108, and the last one is a NUL."""
 
+_SERVICES = "dra*.sock"
 _SERVICE_HASH_BYTES = 6
 _UID_HASH_BYTES = 8
 _REGISTRAR_HASH_BYTES = 16
@@ -64,6 +65,14 @@ def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> 
     return _first_that_fits([directory / name for name in names], "registration socket")
 
 
+def unpublished(path: Path) -> Path:
+    """Where a socket is bound before it gets its name ``path``: hidden, and no longer, so that it fits where that fits.
+
+    The kubelet's watcher skips names that begin with a dot (1.37).
+    """
+    return path.with_name(f".{path.name[1:]}")
+
+
 def remove_stale_sockets(kubelet_dir: Path, driver: str) -> list[Path]:
     """Removes the sockets that dead instances of this driver left behind, and returns their paths.
 
@@ -71,11 +80,13 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str) -> list[Path]:
     socket is this driver's when its name follows from a dead service socket or is the one without a UID; others stay,
     for their names alone do not tell drivers apart (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
     """
-    registry = _registry_directory(kubelet_dir)
-    services = [path for path in _listed(_service_directory(kubelet_dir, driver), "dra*.sock") if _is_dead(path)]
+    directory, registry = _service_directory(kubelet_dir, driver), _registry_directory(kubelet_dir)
+    services = [path for path in _listed(directory, _SERVICES) if _is_dead(path)]
     registrars = {registry / f"{driver}-reg.sock"}
     for path in services:
         registrars.update(_registrars_beside(path, kubelet_dir, driver))
+    registrars |= {unpublished(path) for path in registrars}
+    services += _listed(directory, unpublished(Path(_SERVICES)).name)
     # registration sockets first: when this is interrupted, the service socket still leads the next one to them
     return [path for path in (*sorted(registrars), *services) if _remove_if_dead(path)]
 
@@ -116,7 +127,9 @@ def _registrars_beside(service: Path, kubelet_dir: Path, driver: str) -> Iterato
     if len(uid) == len(_hash("", _SERVICE_HASH_BYTES)):
         # the hash of a UID in a service socket's name is the beginning of that in the registration socket's
         rest = "?" * (len(_hash("", _UID_HASH_BYTES)) - len(uid))
-        yield from _listed(_registry_directory(kubelet_dir), f"{driver}-{glob.escape(uid)}{rest}-reg.sock")
+        names = Path(f"{driver}-{glob.escape(uid)}{rest}-reg.sock")
+        for name in (names, unpublished(names)):
+            yield from _listed(_registry_directory(kubelet_dir), name.name)
 
 
 def _service_directory(kubelet_dir: Path, driver: str) -> Path:

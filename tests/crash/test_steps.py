@@ -102,7 +102,17 @@ async def life_with_damage(world: World, crash: Crash | None) -> None:
     await _end(world)
 
 
+async def life_in_a_new_pod(world: World, crash: Crash | None) -> None:
+    """The process is killed at its start, and its pod is replaced: nobody comes again who has the same names."""
+    await world.start(crash)
+    world.new_pod()
+    await check(world)
+    await _end(world)
+
+
 LIVES = {
+    Step.SERVICE_BOUND: life_in_a_new_pod,
+    Step.REGISTRATION_BOUND: life_in_a_new_pod,
     Step.EPOCH_ENDED_ELSEWHERE: life_beside_another,
     Step.STATE_REBUILT: life_with_damage,
     Step.STATE_SET_ASIDE: life_with_damage,

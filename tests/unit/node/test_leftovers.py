@@ -1,18 +1,61 @@
-"""What a process that was killed had begun, seen by another one that goes on."""
+"""What a process leaves when it ends, killed or in order, seen by another one that goes on."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import dra_kit as dra
 from dra_kit.errors import StoreError
+from dra_kit.node.leftovers import Leftovers
 from dra_kit.node.service import ClaimService
 from dra_kit.node.store import Store
 from tests.support.api import eventually
+from tests.unit.node.drivers import Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
 from tests.unit.node.role import DRIVER, Node
+
+
+def another(node: Node) -> Path:
+    """The file of a process beside the one that is tested."""
+    path = node.root / "state" / "locks" / "processes" / "other.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def beside(node: Node) -> Iterator[None]:
+    """Another process, which ends in order."""
+    file = os.open(another(node), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    yield
+    another(node).unlink()
+    os.close(file)
+
+
+async def end_epoch(node: Node) -> None:
+    """What a process writes that is asked to release a claim which another one is preparing."""
+    with closing(Store(node.settings().database(DRIVER))) as store:
+        await store.end_epoch("uid-lunch")
+
+
+class SlowToStart(Waiter):
+    """Starts when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def startup(self, context: dra.Context[Any]) -> None:
+        self.begun.set()
+        self.go_on.wait(60)
 
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])
@@ -29,8 +72,7 @@ async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.Monke
     monkeypatch.setattr(ClaimService, "resume", counted)
     async with node.running(kitchen()):
         await eventually(lambda: resumed)  # what its start does is over
-        other = node.root / "state" / "locks" / "processes" / "other.lock"
-        file = os.open(other, os.O_RDWR | os.O_CREAT)
+        file = os.open(another(node), os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)
         store = Store(node.settings().database(DRIVER))
         lunch, effect = node.claim(), Heat(oven="oven", temperature=200)
@@ -45,3 +87,32 @@ async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.Monke
         await eventually(lambda: not node.effects())
         assert Heat.hardware.on == {}
         assert not failures
+
+
+async def test_the_epochs_of_one_that_ended_while_this_one_was_starting_are_forgotten(node: Node) -> None:
+    preparer = SlowToStart()
+    async with AsyncExitStack() as stack:
+        with beside(node):
+            await end_epoch(node)
+            await stack.enter_async_context(node.running(driver(preparer)))
+            await eventually(preparer.begun.is_set)
+        preparer.go_on.set()
+        await eventually(lambda: not node.state()["epochs"])
+
+
+async def test_the_epochs_of_one_that_came_and_went_between_two_looks_are_forgotten(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    look = Leftovers._look
+
+    def counted(leftovers: Leftovers) -> int:
+        looked.append(look(leftovers))
+        return looked[-1]
+
+    monkeypatch.setattr(Leftovers, "_look", counted)
+    async with node.running(driver()):
+        await eventually(lambda: len(looked) > 1)  # before the start and after it
+        await end_epoch(node)
+        await eventually(lambda: not node.state()["epochs"])
+        assert not any(looked)

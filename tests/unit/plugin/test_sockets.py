@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.plugin.sockets import plugin_socket, registration_socket, remove_stale_sockets
+from dra_kit.plugin.sockets import plugin_socket, registration_socket, remove_stale_sockets, unpublished
 
 ROOT = Path("/var/lib/kubelet")
 UID = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
@@ -130,6 +130,25 @@ def test_both_sockets_go_where_their_names_hold_a_hash(kubelet_dir: Path) -> Non
     assert driver in registrar.name
 
     assert sorted(remove_stale_sockets(kubelet_dir, driver)) == sorted([registrar, service])
+
+    unnamed = leave(unpublished(registrar))
+    leave(service)
+    assert sorted(remove_stale_sockets(kubelet_dir, driver)) == sorted([unnamed, service])
+
+
+def test_sockets_go_that_had_not_got_their_names_yet(kubelet_dir: Path) -> None:
+    service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
+    registrar = leave(unpublished(registration_socket(kubelet_dir, DRIVER, "one")))
+    other = leave(unpublished(plugin_socket(kubelet_dir, DRIVER, "another")))
+
+    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER)) == sorted([registrar, service, other])
+
+
+def test_a_socket_that_is_just_getting_its_name_stays(kubelet_dir: Path, listeners: list[socket.socket]) -> None:
+    live = listen(unpublished(plugin_socket(kubelet_dir, DRIVER, UID)), listeners)
+
+    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
+    assert live.is_socket()
 
 
 def test_fixed_names_of_a_dead_instance_go(kubelet_dir: Path) -> None:
