@@ -101,9 +101,12 @@ class Informer:
                         async for change in changes:
                             yield change
             except Gone as error:
-                if self._version is None:
-                    await self._pause(error)
+                at_once = self._version is not None and not self._failures
                 self._version = None
+                if at_once:
+                    self._failures = 1  # what was just listed may be too old again
+                else:
+                    await self._pause(error)
             except Unavailable as error:
                 if error.status:
                     # an answer: the version may be one that this server never had
@@ -118,7 +121,6 @@ class Informer:
             label_selector=self._label_selector,
         )
         self._version = found.resource_version
-        self._failures = 0
         return list(found.items)
 
     async def _watch(self, version: str) -> AsyncGenerator[Change, None]:
@@ -130,11 +132,13 @@ class Informer:
             label_selector=self._label_selector,
             resource_version=version,
         )
-        told = False
+        lasted = False
         async with aclosing(events):
             async for event in events:
-                told = True
-                self._failures = 0
+                lasted = True
+                self._failures = (
+                    0  # not after a list: a server that lists and refuses to be watched is not to be hurried
+                )
                 # a consumer that stops at this change has taken it
                 self._version = str(event.object.get("metadata", {}).get("resourceVersion") or self._version)
                 match event.type:
@@ -146,12 +150,13 @@ class Informer:
                         changes = self._take(event.object)
                 for change in changes:
                     yield change
-        if not told and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
+        if not lasted and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
             raise Unavailable(f"WATCH {self._resource.full_name}: the server ended the watch at once; watch again")
+        self._failures = 0
 
     async def _pause(self, error: KubeError) -> None:
         seconds = self._retry[min(self._failures, len(self._retry) - 1)]
-        log.log(logging.DEBUG if self._failures else logging.INFO, "watching again in %.1f s: %s", seconds, error)
+        log.log(logging.DEBUG if self._failures else logging.INFO, "watching again in %g s: %s", seconds, error)
         self._failures += 1
         # in step, all watchers of a server that was away would return at once
         await asyncio.sleep(seconds * random.uniform(0.9, 1.1))  # noqa: S311 - no secret

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
-from dra_kit.node.salvage import needs_salvage, salvage
+from dra_kit.node.salvage import as_text, needs_salvage, salvage
 from dra_kit.node.waiting import Unstoppable, to_the_end
 
 T = TypeVar("T")
@@ -91,6 +91,7 @@ class Database:
             except (OSError, sqlite3.Error) as error:
                 raise self._store_error("cannot be opened", error) from error
             guarded.pop_all()
+        self._closed = False
         self._collected: list[_Job] = []  # in this round of the event loop
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
@@ -119,6 +120,7 @@ class Database:
     def _open(self) -> sqlite3.Connection:
         # autocommit mode: transactions are begun and ended here, by name
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+        connection.text_factory = as_text
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
@@ -169,8 +171,10 @@ class Database:
                 an exception of it reaches the caller, the transaction stays.
 
         Raises:
-            StoreError: when the transaction fails; then nothing of it is stored.
+            StoreError: when the transaction fails, or the file is closed; then nothing of it is stored.
         """
+        if self._closed:  # nobody would ever do it, and the caller waits to the end
+            raise StoreError(f"state {self.path} cannot be written: this process ends; try again with the next one")
         loop = asyncio.get_running_loop()
         outcome: Unstoppable[T] = Unstoppable(loop=loop)
         if not self._collected:
@@ -186,6 +190,7 @@ class Database:
 
     def close(self) -> None:
         """Finish the writes that wait, then close the file."""
+        self._closed = True
         self._hand_over()
         self._jobs.put(None)
         self._thread.join()

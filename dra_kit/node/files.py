@@ -20,6 +20,7 @@ class ClaimFiles:
         self._cdi = cdi
         self._metadata = metadata
         self._written: dict[str, ClaimRecord] = {}
+        self._unwritten: set[str] = set()  # UIDs of claims whose files do not agree with their records
 
     def write(self, record: ClaimRecord) -> None:
         """Make the files agree with the record; the CDI spec last, since it points to the others.
@@ -27,15 +28,21 @@ class ClaimFiles:
         Raises:
             StoreError: when a directory cannot be written.
         """
+        self._unwritten.add(record.uid)
         self._metadata.write(record)
         if record.spec is not None:
             self._cdi.write(record.uid, record.spec)
         self._written[record.uid] = record
+        self._unwritten.discard(record.uid)
         reached(Step.FILES_WRITTEN)
 
     def wrote(self, record: ClaimRecord) -> bool:
         """Whether :meth:`write` was called with this very record last, and did not fail."""
         return self._written.get(record.uid) is record
+
+    def all_written(self) -> bool:
+        """Whether no write has failed that was not followed by another one."""
+        return not self._unwritten
 
     def intact(self, record: ClaimRecord) -> bool:
         """Whether the files were written for this very record and are as they were written, as far as a look tells."""
@@ -52,6 +59,7 @@ class ClaimFiles:
             StoreError: when a directory cannot be written.
         """
         self._written.pop(uid, None)
+        self._unwritten.discard(uid)
         self._cdi.remove(uid)
         self._metadata.remove(uid)
 

@@ -25,6 +25,8 @@ LOOK_EVERY: Final = 5.0
 class Mending:
     """A part of the node process: makes the files of prepared claims again that somebody has removed or changed.
 
+    Also those that could not be written when something became known of a device later, which nobody asks for again.
+
     Args:
         directories: where the files of claims are.
         store: the records.
@@ -50,7 +52,7 @@ class Mending:
         seen: list[tuple[int, int] | None] = []
         while True:
             found = [_state(item) for item in self._directories]
-            if found != seen and await self._mend_all():
+            if (found != seen or not self._files.all_written()) and await self._mend_all():
                 seen = found
             await asyncio.sleep(LOOK_EVERY)
 

@@ -27,6 +27,14 @@ _REBUILT: Final = ".rebuilt-"
 _DAMAGED: Final = ".damaged-"
 
 
+def as_text(stored: bytes) -> str:
+    """Text of a row, whatever became of it: sqlite stores and finds sound what is no UTF-8, and Python raises for it.
+
+    A damaged byte becomes an escape that no JSON has, so that the record it is in is not understood.
+    """
+    return stored.decode(errors="backslashreplace")
+
+
 def is_damaged(path: Path) -> bool:
     """Whether the file is there and sqlite finds it broken; one that cannot be opened now is not damaged."""
     if not path.exists() or path.stat().st_size == 0:
@@ -110,6 +118,7 @@ def carry_over(path: Path, database: sqlite3.Connection) -> int:
     rows = 0
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as damaged:
+            damaged.text_factory = as_text
             for table, columns in TABLES.items():
                 marks = ", ".join("?" * len(columns))
                 insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants

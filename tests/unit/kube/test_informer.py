@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -121,6 +122,25 @@ async def test_a_server_that_does_not_know_the_version_is_listed() -> None:
 async def test_a_server_that_is_away_is_waited_for() -> None:
     async with served(status(503, "ServiceUnavailable", "away"), pods(5, pod("a", 5)), HANG) as wire:
         assert await take(informer(wire), 1) == [("ADDED", "a", "5")]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "waits"),
+    [
+        (status(410, "Expired", "too old"), ["0.02", "0.03"]),  # after the first one it is listed at once
+        (status(500, "InternalError", "no"), ["0.01", "0.02", "0.03"]),
+    ],
+)
+async def test_a_server_that_lists_and_refuses_to_be_watched_is_asked_ever_more_slowly(
+    refusal: Handler, waits: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    refused = [step for _ in range(3) for step in (pods(5, pod("a", 5)), refusal)]
+    async with served(*refused, pods(6, pod("a", 5), pod("b", 6)), HANG) as wire:
+        follower = Informer(wire.client(), PODS, retry=(0.01, 0.02, 0.03, 0.04))
+        assert await take(follower, 2) == [("ADDED", "a", "5"), ("ADDED", "b", "6")]
+    told = [text.split()[3] for text in caplog.messages if text.startswith("watching again in")]
+    assert told == waits
 
 
 async def test_a_refusal_ends_it() -> None:

@@ -15,6 +15,8 @@ from tests.unit.node.drivers import Waiter, driver
 from tests.unit.node.role import DRIVER, Node
 from tests.unit.node.test_orphans import HangingRelease, forget
 
+NO_UTF_8 = "CAST(x'7b22ff227d' AS TEXT)"  # {"?"} whose middle is no character
+
 
 def damage(node: Node, uid: str, record: str = "substr(record, 1, 40)") -> None:
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
@@ -27,7 +29,7 @@ def left(node: Node) -> list[str]:
         return [row[0] for row in db.execute("SELECT name FROM claims ORDER BY name")]
 
 
-@pytest.mark.parametrize("record", ["substr(record, 1, 40)", "x'00ff'", "17"])
+@pytest.mark.parametrize("record", ["substr(record, 1, 40)", "x'00ff'", "17", NO_UTF_8])
 async def test_it_is_told_once_and_orphans_of_others_are_released(
     node: Node, caplog: pytest.LogCaptureFixture, record: str
 ) -> None:
@@ -40,6 +42,16 @@ async def test_it_is_told_once_and_orphans_of_others_are_released(
     [told] = [item for item in caplog.records if item.getMessage() == "claim left alone"]
     assert vars(told)["claim_uid"] == lunch.uid
     assert "the record of a claim is not understood" in vars(told)["error"]
+
+
+async def test_the_kubelet_is_told_what_is_damaged(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        damage(node, lunch.uid, NO_UTF_8)
+        assert "is not understood" in (told := await node.unprepare_error(lunch))
+        assert r'in {"\xff"}' in told
+        await node.prepare(dinner)
 
 
 async def test_files_of_others_are_mended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,13 @@ async def test_writes_of_one_round_of_the_event_loop_are_one_transaction(databas
         assert committed == 0
 
 
+async def test_what_is_written_after_the_end_is_refused(tmp_path: Path) -> None:
+    database = Database(tmp_path / "state.sqlite")
+    database.close()
+    with pytest.raises(StoreError, match="this process ends"):
+        await database.write(lambda db: db.execute(insert("a")))
+
+
 async def test_a_failing_job_is_undone_alone(database: Database) -> None:
     def fail(db: sqlite3.Connection) -> None:
         db.execute(insert("bad"))

@@ -407,6 +407,8 @@ async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_
 async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_written(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr("dra_kit.node.mending.LOOK_EVERY", 0.05)
+
     def full(*_: object) -> None:
         raise StoreError("no space left")
 
@@ -415,8 +417,12 @@ async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_writte
     async with node.running(driver(Doing(lambda claim, device: served), oven)):
         await node.prepare(node.claim())
         await eventually(lambda: statuses(node))
-        monkeypatch.setattr(MetadataFiles, "write", full)
-        assert oven.context is not None
-        oven.context.update("pizza-0", status=ready("True"), metadata=dra.DeviceMetadata(attributes={"dough": "thin"}))
-        await eventually(lambda: "facts of a device not kept" in caplog.messages)
-        await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
+        with monkeypatch.context() as disk:
+            disk.setattr(MetadataFiles, "write", full)
+            assert oven.context is not None
+            thin = dra.DeviceMetadata(attributes={"dough": "thin"})
+            oven.context.update("pizza-0", status=ready("True"), metadata=thin)
+            await eventually(lambda: "facts of a device not kept" in caplog.messages)
+            await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
+        [file] = node.root.rglob("metadata.json")
+        await eventually(lambda: "thin" in file.read_text())
