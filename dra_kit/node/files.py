@@ -20,7 +20,7 @@ class ClaimFiles:
         self._cdi = cdi
         self._metadata = metadata
         self._written: dict[str, ClaimRecord] = {}
-        self._unwritten: set[str] = set()  # UIDs of claims whose files do not agree with their records
+        self._unwritten: set[str] = set()
 
     def write(self, record: ClaimRecord) -> None:
         """Make the files agree with the record; the CDI spec last, since it points to the others.
@@ -40,9 +40,13 @@ class ClaimFiles:
         """Whether :meth:`write` was called with this very record last, and did not fail."""
         return self._written.get(record.uid) is record
 
-    def all_written(self) -> bool:
-        """Whether no write has failed that was not followed by another one."""
-        return not self._unwritten
+    def unwritten(self) -> set[str]:
+        """UIDs of claims whose last write has failed, or is under way."""
+        return set(self._unwritten)
+
+    def give_up(self, uids: set[str]) -> None:
+        """These claims need no files any more: another process has released them, or the next boot is there."""
+        self._unwritten -= uids
 
     def intact(self, record: ClaimRecord) -> bool:
         """Whether the files were written for this very record and are as they were written, as far as a look tells."""

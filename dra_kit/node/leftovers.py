@@ -46,16 +46,18 @@ class Leftovers:
         self._processes = processes
         self._service = service
         self._process_ended = process_ended
-        self._others = 0  # processes at the last look
+        self._others = 0  # other processes at the last look
         self._killed = False  # a process was killed, and what it had begun has not been finished yet
+        self._told = ""
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
         ready.set()
         self._killed = False  # before the start, which has just finished what was left
+        others = self._others  # when this process began
         while True:
             try:
-                before, others = self._others, self._look()  # first those that were there when this process began
+                before, others = others, self._look()
                 if self._killed or others < before:
                     self._process_ended()
                 if self._killed or (before and not others):
@@ -65,16 +67,23 @@ class Leftovers:
                 if self._killed:  # what it had begun without the kubelet, nobody asks for again
                     await self._service.resume()
                     self._killed = False
+                self._told = ""
             except DraKitError as error:  # a disk that does not work now is no reason to end
-                logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
+                self._tell(error)
             await asyncio.sleep(LOOK_EVERY)
+
+    def _tell(self, error: DraKitError) -> None:
+        if str(error) != self._told:
+            logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
+        self._told = str(error)
 
     async def sweep(self) -> None:
         """Remove what nobody needs any more; a leftover that stays is no reason not to serve, or not to end."""
         try:
-            for path in remove_stale_sockets(self._kubelet_dir, self._driver):
+            alone = not self._look()
+            for path in remove_stale_sockets(self._kubelet_dir, self._driver, alone=alone):
                 logger.info("stale socket removed", extra={"path": str(path)})
-            if not self._look():
+            if alone:
                 await self._service.forget_epochs()
         except (DraKitError, OSError) as error:
             logger.error("leftovers not removed", extra={"error": str(error)})

@@ -52,15 +52,18 @@ class Mending:
         seen: list[tuple[int, int] | None] = []
         while True:
             found = [_state(item) for item in self._directories]
-            if (found != seen or not self._files.all_written()) and await self._mend_all():
+            if (found != seen or self._files.unwritten()) and await self._mend_all():
                 seen = found
             await asyncio.sleep(LOOK_EVERY)
 
     async def _mend_all(self) -> bool:
         """Whether all went well; else it is tried again at the next look."""
         failures: list[DraKitError] = []
+        unwritten = self._files.unwritten()
         try:
-            missing = [record for record in self._store.claims() if not self._files.intact(record)]
+            prepared = [record for record in self._store.claims() if self._is_in_force(record)]
+            self._files.give_up(unwritten - {record.uid for record in prepared})
+            missing = [record for record in prepared if not self._files.intact(record)]
         except DraKitError as error:  # the state cannot be read now
             missing, failures = [], [error]
         for record in missing:
@@ -73,10 +76,13 @@ class Mending:
             logger.error("files of claims not made again", extra={"error": text, "code": code})
         return not failures
 
+    def _is_in_force(self, record: ClaimRecord) -> bool:
+        return record.phase == "prepared" and record.boot_id == self._boot_id
+
     async def _mend(self, known: ClaimRecord) -> None:
         async with self._claims.try_hold(known.uid) as alone:  # else its owner sees to them
             record = self._store.claim(known.uid) if alone else None
-            if record is None or record.phase != "prepared" or record.boot_id != self._boot_id:
+            if record is None or not self._is_in_force(record):
                 return
             if self._files.intact(record):
                 return

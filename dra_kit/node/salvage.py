@@ -30,9 +30,12 @@ _DAMAGED: Final = ".damaged-"
 def as_text(stored: bytes) -> str:
     """Text of a row, whatever became of it: sqlite stores and finds sound what is no UTF-8, and Python raises for it.
 
-    A damaged byte becomes an escape that no JSON has, so that the record it is in is not understood.
+    With words before it that no JSON begins with, so that a record it is in is not understood.
     """
-    return stored.decode(errors="backslashreplace")
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return f"no UTF-8: {stored.decode(errors='backslashreplace')}"
 
 
 def is_damaged(path: Path) -> bool:

@@ -177,11 +177,11 @@ class ClaimService:
 
     async def forget_epochs(self) -> None:
         """Drop the epochs that only other processes needed; for when there is no other process."""
-        for uid in self._store.epochs():
+        for uid, epoch in self._store.epochs().items():
             if uid in self._preparing:
                 self._ended_epochs.add(uid)  # forgotten when that has ended
             else:
-                await self._store.forget_epoch(uid)
+                await self._store.forget_epoch(uid, known=epoch)
 
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int) -> Answer:
         record = self._store.claim(claim.reference.uid)

@@ -179,9 +179,10 @@ class Store:
         """Work for this claim that is under way now shall not be committed."""
         await self._db.write(lambda db: db.execute("INSERT OR REPLACE INTO epochs (uid) VALUES (?)", (uid,)))
 
-    async def forget_epoch(self, uid: str) -> None:
-        """No older work for this claim is left that could be committed."""
-        await self._db.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = ?", (uid,)))
+    async def forget_epoch(self, uid: str, *, known: int | None = None) -> None:
+        """No older work for this claim is left that could be committed; an epoch that came after ``known`` stays."""
+        forget = "DELETE FROM epochs WHERE uid = ?1 AND epoch <= coalesce(?2, epoch)"
+        await self._db.write(lambda db: db.execute(forget, (uid, known)))
 
     # -- effects
 

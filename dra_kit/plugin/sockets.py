@@ -68,27 +68,35 @@ def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> 
 def unpublished(path: Path) -> Path:
     """Where a socket is bound before it gets its name ``path``: hidden, and no longer, so that it fits where that fits.
 
-    The kubelet's watcher skips names that begin with a dot (1.37).
+    The kubelet's watcher skips names that begin with a dot (1.37). The last letter goes, which all sockets share, so
+    that those of two drivers differ.
     """
-    return path.with_name(f".{path.name[1:]}")
+    return path.with_name(f".{path.name[:-1]}")
 
 
-def remove_stale_sockets(kubelet_dir: Path, driver: str) -> list[Path]:
+def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list[Path]:
     """Removes the sockets that dead instances of this driver left behind, and returns their paths.
 
     A socket is dead when it refuses a connection. Whose a service socket is, its directory tells. A registration
     socket is this driver's when its name follows from a dead service socket or is the one without a UID; others stay,
     for their names alone do not tell drivers apart (``a-b-reg.sock``), and a dead one costs the kubelet a log line.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+        driver: the driver's name.
+        alone: no other instance is there. Else sockets without their names stay: one that is just being made refuses
+            connections too, between bind(2) and listen(2).
     """
-    directory, registry = _service_directory(kubelet_dir, driver), _registry_directory(kubelet_dir)
-    services = [path for path in _listed(directory, _SERVICES) if _is_dead(path)]
-    registrars = {registry / f"{driver}-reg.sock"}
-    for path in services:
-        registrars.update(_registrars_beside(path, kubelet_dir, driver))
-    registrars |= {unpublished(path) for path in registrars}
-    services += _listed(directory, unpublished(Path(_SERVICES)).name)
-    # registration sockets first: when this is interrupted, the service socket still leads the next one to them
-    return [path for path in (*sorted(registrars), *services) if _remove_if_dead(path)]
+    directory, fixed = _service_directory(kubelet_dir, driver), _registry_directory(kubelet_dir) / f"{driver}-reg.sock"
+    stale = [fixed]
+    if alone:
+        stale += [unpublished(fixed), *_listed(directory, unpublished(Path(_SERVICES)).name)]
+    for service in filter(_is_dead, _listed(directory, _SERVICES)):
+        registrars = list(filter(_is_dead, _registrars_beside(service, kubelet_dir, driver)))
+        if alone or not any(path.name.startswith(".") for path in registrars):
+            # registration sockets first: as long as the service socket is there, it leads to them
+            stale += [*registrars, service]
+    return [path for path in stale if _remove_if_dead(path)]
 
 
 def answers(path: Path) -> bool | None:
@@ -116,14 +124,15 @@ def _remove_if_dead(path: Path) -> bool:
 
 
 def _registrars_beside(service: Path, kubelet_dir: Path, driver: str) -> Iterator[Path]:
-    """Registration sockets of the instance that a service socket, by its name, belonged to."""
+    """Registration sockets of the instance that a service socket, by its name, belonged to; with or without a name."""
     uid = service.stem.removeprefix("dra").removeprefix("-")
     if not uid:
         return
     try:
-        yield registration_socket(kubelet_dir, driver, uid)
+        path = registration_socket(kubelet_dir, driver, uid)
     except ConfigurationError:
         return  # that instance cannot have had one here
+    yield from (path, unpublished(path))
     if len(uid) == len(_hash("", _SERVICE_HASH_BYTES)):
         # the hash of a UID in a service socket's name is the beginning of that in the registration socket's
         rest = "?" * (len(_hash("", _UID_HASH_BYTES)) - len(uid))

@@ -25,8 +25,8 @@ def plan(
     """What must be written so that the API server holds ``desired``; pure.
 
     A reader takes the slices of a pool's highest generation and waits until it sees as many as
-    ``resourceSliceCount`` says. So one slice may be changed in place, or those be created that a generation lacks,
-    while any larger change writes all slices of the pool with a higher generation.
+    ``resourceSliceCount`` says. So one slice may be changed in place, while any larger change writes all slices of
+    the pool with a higher generation.
 
     Args:
         desired: everything that the publisher is responsible for.
@@ -83,15 +83,11 @@ class _PoolPlanner:
         deletes = tuple(item for item in self._stored if id(item) not in kept and not _is_going(item))
         count = len(self._contents)
         changed = {i for i in range(count) if not self._is_current(i, current.get(i))}
-        missing = changed - current.keys()
         generation = self._highest
         resized = any(item.spec.pool.resource_slice_count != count for item in current.values())
-        if missing:
-            obsolete = any(item.spec.pool.generation == generation and id(item) not in kept for item in self._stored)
-            in_one_step = missing == changed and not obsolete
-        else:
-            in_one_step = len(changed) <= 1
-        if self._stored and (resized or not in_one_step):
+        # what is deleted first could stand in the reader's count for what is not changed yet
+        obsolete = any(item.spec.pool.generation == generation and id(item) not in kept for item in self._stored)
+        if self._stored and (len(current) < count or len(changed) > 1 or resized or (changed and obsolete)):
             generation += 1
             changed = set(range(count))
         updates = tuple(self._update(i, current[i], generation) for i in sorted(changed & current.keys()))

@@ -8,8 +8,10 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from pydantic_core import from_json
 
 import dra_kit as dra
+from dra_kit.node.salvage import as_text
 from tests.support.api import eventually
 from tests.unit.node.drivers import Waiter, driver
 from tests.unit.node.role import DRIVER, Node
@@ -27,6 +29,20 @@ def left(node: Node) -> list[str]:
     """The names of all rows, which ``--dump-state`` does not tell of those that are damaged."""
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
         return [row[0] for row in db.execute("SELECT name FROM claims ORDER BY name")]
+
+
+@pytest.mark.parametrize("text", ['{"env": "a\\nb"}', '{"env": "\u00e4"}'])
+def test_no_damaged_byte_makes_another_record(text: str) -> None:
+    sound = text.encode()
+    for index in range(len(sound)):
+        for bit in range(8):
+            damaged = bytearray(sound)
+            damaged[index] ^= 1 << bit
+            try:
+                damaged.decode()
+            except UnicodeDecodeError:
+                with pytest.raises(ValueError, match="expected"):
+                    from_json(as_text(bytes(damaged)))
 
 
 @pytest.mark.parametrize("record", ["substr(record, 1, 40)", "x'00ff'", "17", NO_UTF_8])
@@ -50,7 +66,7 @@ async def test_the_kubelet_is_told_what_is_damaged(node: Node) -> None:
         await node.prepare(lunch)
         damage(node, lunch.uid, NO_UTF_8)
         assert "is not understood" in (told := await node.unprepare_error(lunch))
-        assert r'in {"\xff"}' in told
+        assert r'in no UTF-8: {"\xff"}' in told
         await node.prepare(dinner)
 
 
@@ -91,7 +107,7 @@ async def test_its_files_stay_and_those_that_nothing_stands_for_go(node: Node) -
 
 async def test_an_author_who_asks_what_is_prepared_is_told_the_rest(node: Node) -> None:
     class Asking(Waiter):
-        prepared: Mapping[Any, Any]
+        prepared: Mapping[Any, Any] | None = None
 
         def startup(self, context: dra.Context[Any]) -> None:
             self.prepared = context.prepared()
@@ -102,5 +118,6 @@ async def test_an_author_who_asks_what_is_prepared_is_told_the_rest(node: Node) 
         await node.prepare(lunch, dinner)
     damage(node, lunch.uid)
     async with node.running(driver(asking)):
-        await node.prepare(dinner)
+        await eventually(lambda: asking.prepared is not None)
+    assert asking.prepared is not None
     assert [claim.name for claim in asking.prepared.values()] == ["dinner"]

@@ -321,6 +321,14 @@ async def test_epochs_never_come_again_after_they_were_forgotten(store: Store) -
         await store.put_claim(record(), epoch=began, then=nothing)
 
 
+async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: Store) -> None:
+    await store.end_epoch("uid-1")
+    known = store.epochs()["uid-1"]
+    await store.end_epoch("uid-1")
+    await store.forget_epoch("uid-1", known=known)
+    assert store.epochs()["uid-1"] > known
+
+
 async def test_a_record_that_is_not_understood_is_told(store: Store, tmp_path: Path) -> None:
     await store.put_claim(record(), epoch=store.epoch(), then=nothing)
     connection = sqlite3.connect(tmp_path / "state.sqlite")

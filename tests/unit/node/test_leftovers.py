@@ -15,6 +15,8 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import StoreError
 from dra_kit.node.leftovers import Leftovers
+from dra_kit.node.processes import Processes
+from dra_kit.node.replugging import Replugging
 from dra_kit.node.service import ClaimService
 from dra_kit.node.store import Store
 from tests.support.api import eventually
@@ -44,6 +46,17 @@ async def end_epoch(node: Node) -> None:
     """What a process writes that is asked to release a claim which another one is preparing."""
     with closing(Store(node.settings().database(DRIVER))) as store:
         await store.end_epoch("uid-lunch")
+
+
+def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[Replugging]:
+    """Who looks at what others have prepared is told here of each process that has ended."""
+    told: list[Replugging] = []
+
+    def ended(replugging: Replugging) -> None:
+        told.append(replugging)
+
+    monkeypatch.setattr(Replugging, "process_ended", ended)
+    return told
 
 
 class SlowToStart(Waiter):
@@ -89,14 +102,17 @@ async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.Monke
         assert not failures
 
 
-async def test_the_epochs_of_one_that_ended_while_this_one_was_starting_are_forgotten(node: Node) -> None:
+async def test_one_that_ended_while_this_one_was_starting_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = told_of_ended(monkeypatch)
     preparer = SlowToStart()
     async with AsyncExitStack() as stack:
         with beside(node):
             await end_epoch(node)
             await stack.enter_async_context(node.running(driver(preparer)))
             await eventually(preparer.begun.is_set)
+        assert not ended
         preparer.go_on.set()
+        await eventually(lambda: ended)
         await eventually(lambda: not node.state()["epochs"])
 
 
@@ -116,3 +132,33 @@ async def test_the_epochs_of_one_that_came_and_went_between_two_looks_are_forgot
         await end_epoch(node)
         await eventually(lambda: not node.state()["epochs"])
         assert not any(looked)
+
+
+async def test_one_that_ends_while_the_leftovers_of_another_are_removed_is_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.leftovers.LOOK_EVERY", 0.05)
+    looks: list[tuple[int, int]] = []
+    monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
+    ended = told_of_ended(monkeypatch)
+    async with node.running(driver()):
+        # one was killed, one is there; and gone when it is looked again before sockets are removed
+        looks += [(1, 1), (0, 0)]
+        await eventually(lambda: len(ended) == 2)
+
+
+async def test_state_that_cannot_be_read_is_told_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dra_kit.node.leftovers.LOOK_EVERY", 0.05)
+    looked: list[Store] = []
+
+    def unreadable(store: Store) -> dict[str, int]:
+        looked.append(store)
+        raise StoreError("the disk is away")
+
+    async with node.running(driver()):
+        with monkeypatch.context() as away:
+            away.setattr(Store, "epochs", unreadable)
+            await eventually(lambda: len(looked) >= 3)
+    assert caplog.messages.count("leftovers not looked for") == 1

@@ -114,7 +114,7 @@ def test_both_sockets_of_a_dead_instance_go(kubelet_dir: Path) -> None:
     service = leave(plugin_socket(kubelet_dir, DRIVER, UID))
     registrar = leave(registration_socket(kubelet_dir, DRIVER, UID))
 
-    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER)) == sorted([registrar, service])
+    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service])
     assert not service.exists()
     assert not registrar.exists()
 
@@ -129,11 +129,11 @@ def test_both_sockets_go_where_their_names_hold_a_hash(kubelet_dir: Path) -> Non
     assert UID not in registrar.name
     assert driver in registrar.name
 
-    assert sorted(remove_stale_sockets(kubelet_dir, driver)) == sorted([registrar, service])
+    assert sorted(remove_stale_sockets(kubelet_dir, driver, alone=True)) == sorted([registrar, service])
 
     unnamed = leave(unpublished(registrar))
     leave(service)
-    assert sorted(remove_stale_sockets(kubelet_dir, driver)) == sorted([unnamed, service])
+    assert sorted(remove_stale_sockets(kubelet_dir, driver, alone=True)) == sorted([unnamed, service])
 
 
 def test_sockets_go_that_had_not_got_their_names_yet(kubelet_dir: Path) -> None:
@@ -141,20 +141,32 @@ def test_sockets_go_that_had_not_got_their_names_yet(kubelet_dir: Path) -> None:
     registrar = leave(unpublished(registration_socket(kubelet_dir, DRIVER, "one")))
     other = leave(unpublished(plugin_socket(kubelet_dir, DRIVER, "another")))
 
-    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER)) == sorted([registrar, service, other])
+    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service, other])
 
 
-def test_a_socket_that_is_just_getting_its_name_stays(kubelet_dir: Path, listeners: list[socket.socket]) -> None:
-    live = listen(unpublished(plugin_socket(kubelet_dir, DRIVER, UID)), listeners)
+def test_sockets_without_a_name_stay_until_no_other_instance_is_there(kubelet_dir: Path) -> None:
+    service = leave(plugin_socket(kubelet_dir, DRIVER, "one"))
+    registrar = leave(unpublished(registration_socket(kubelet_dir, DRIVER, "one")))
+    other = leave(unpublished(plugin_socket(kubelet_dir, DRIVER, "another")))
 
-    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
-    assert live.is_socket()
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=False) == []
+    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted([registrar, service, other])
+
+
+def test_sockets_of_two_drivers_are_bound_under_different_names(kubelet_dir: Path) -> None:
+    paths = [
+        registration_socket(kubelet_dir, driver, uid)
+        for driver in ("gpu.example.com", "npu.example.com", "gpu.example.co")
+        for uid in (None, UID)
+    ]
+    assert len({unpublished(path) for path in paths}) == len(paths)
+    assert all(len(unpublished(path).name) == len(path.name) for path in paths)
 
 
 def test_fixed_names_of_a_dead_instance_go(kubelet_dir: Path) -> None:
     left = [leave(plugin_socket(kubelet_dir, DRIVER, None)), leave(registration_socket(kubelet_dir, DRIVER, None))]
 
-    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER)) == sorted(left)
+    assert sorted(remove_stale_sockets(kubelet_dir, DRIVER, alone=True)) == sorted(left)
 
 
 def test_a_live_instance_keeps_its_sockets(kubelet_dir: Path, listeners: list[socket.socket]) -> None:
@@ -163,7 +175,7 @@ def test_a_live_instance_keeps_its_sockets(kubelet_dir: Path, listeners: list[so
         listen(registration_socket(kubelet_dir, DRIVER, UID), listeners),
     ]
 
-    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=True) == []
     assert all(path.is_socket() for path in live)
 
 
@@ -174,7 +186,7 @@ def test_a_live_instance_with_a_full_queue_keeps_its_socket(kubelet_dir: Path, l
     listeners.append(waiting)
     waiting.connect(str(path))
 
-    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=True) == []
 
 
 def test_another_driver_keeps_what_it_left(kubelet_dir: Path) -> None:
@@ -187,7 +199,7 @@ def test_another_driver_keeps_what_it_left(kubelet_dir: Path) -> None:
         leave(registration_socket(kubelet_dir, f"{DRIVER}-abcdefghijk", None)),
     ]
 
-    remove_stale_sockets(kubelet_dir, DRIVER)
+    remove_stale_sockets(kubelet_dir, DRIVER, alone=True)
 
     assert all(path.is_socket() for path in others)
 
@@ -197,9 +209,9 @@ def test_files_that_are_no_sockets_stay(kubelet_dir: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("not a socket")
 
-    assert remove_stale_sockets(kubelet_dir, DRIVER) == []
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=True) == []
     assert path.read_text() == "not a socket"
 
 
 def test_a_node_without_directories_has_nothing_stale(kubelet_dir: Path) -> None:
-    assert remove_stale_sockets(kubelet_dir / "missing", DRIVER) == []
+    assert remove_stale_sockets(kubelet_dir / "missing", DRIVER, alone=True) == []

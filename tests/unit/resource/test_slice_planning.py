@@ -138,25 +138,16 @@ def test_names_without_index_and_second_slices_of_an_index_are_replaced() -> Non
     assert server.list() == [item]
 
 
-def test_missing_slices_are_created_in_the_same_generation() -> None:
-    server = ModelServer()
-    desired = _desired(*_devices(300))
-    _publish(server, desired)
-    for item in server.list()[1:]:
-        del server.slices[item.metadata.name]
-    server.apply(_plan(desired, server))
-    assert server.writes == ["create"] * 2
-    assert [generation for generation, _, _ in _shape(server)] == [1, 1, 1]
-
-
-def test_a_missing_slice_beside_a_changed_one_raises_the_generation_of_all() -> None:
+def test_a_change_beside_a_second_slice_of_an_index_raises_the_generation_of_all() -> None:
     server = ModelServer()
     devices = _devices(300)
     _publish(server, _desired(*devices))
-    del server.slices[server.list()[2].metadata.name]
+    item = server.list()[1]
+    metadata = item.metadata.model_copy(update={"name": f"{item.metadata.name}-again"})
+    server.slices[metadata.name] = item.model_copy(update={"metadata": metadata})
     changed = devices[0].model_copy(update={"attributes": {"size": v1.DeviceAttribute(int=1)}})
     server.apply(_plan(_desired(changed, *devices[1:]), server))
-    assert server.writes == ["update", "update", "create"]
+    assert server.writes == ["delete"] + ["update"] * 3
     assert [generation for generation, _, _ in _shape(server)] == [2, 2, 2]
 
 
@@ -167,8 +158,8 @@ def test_slices_of_a_lower_generation_are_replaced() -> None:
     first, _ = server.list()
     server.edit(first.metadata.name, pool=first.spec.pool.model_copy(update={"generation": 5}))
     server.apply(_plan(desired, server))
-    assert _shape(server) == [(5, 2, 128), (5, 2, 1)]
-    assert server.writes == ["delete", "create"]
+    assert _shape(server) == [(6, 2, 128), (6, 2, 1)]
+    assert server.writes == ["delete", "update", "create"]
 
 
 def test_a_slice_that_is_being_deleted_is_replaced() -> None:
