@@ -133,28 +133,25 @@ class Informer:
             resource_version=version,
         )
         told = False
-        try:
-            async with aclosing(events):
-                async for event in events:
-                    told = True
-                    # a consumer that stops at this change has taken it
-                    self._version = str(event.object.get("metadata", {}).get("resourceVersion") or self._version)
-                    match event.type:
-                        case "BOOKMARK":
-                            continue
-                        case "DELETED":
-                            changes = self._remove(event.object)
-                        case _:
-                            changes = self._take(event.object)
-                    for change in changes:
-                        yield change
-        finally:
-            # not after a list: a server may list and refuse to be watched
-            lasted = told or time.monotonic() - begin >= _SHORT_WATCH_SECONDS
-            if lasted:
+        async with aclosing(events):
+            async for event in events:
+                told = True
+                # not after a list: a server may list and refuse to be watched
                 self._failures = 0
-        if not lasted:
+                # a consumer that stops at this change has taken it
+                self._version = str(event.object.get("metadata", {}).get("resourceVersion") or self._version)
+                match event.type:
+                    case "BOOKMARK":
+                        continue
+                    case "DELETED":
+                        changes = self._remove(event.object)
+                    case _:
+                        changes = self._take(event.object)
+                for change in changes:
+                    yield change
+        if not told and time.monotonic() - begin < _SHORT_WATCH_SECONDS:
             raise Unavailable(f"WATCH {self._resource.full_name}: the server ended the watch at once; watch again")
+        self._failures = 0
 
     async def _pause(self, error: KubeError) -> None:
         seconds = self._retry[min(self._failures, len(self._retry) - 1)]

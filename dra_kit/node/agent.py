@@ -132,7 +132,7 @@ class Agent:
             settings.kubelet_dir,
             self._processes,
             self._service,
-            process_ended=self._replugging.process_ended,
+            process_ended=self._process_ended,
         )
         facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
@@ -155,8 +155,8 @@ class Agent:
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
-        mending = Mending((settings.cdi_dir, metadata_dir), self._store, files, claims, boot_id=boot_id)
-        self.supervisor.add(mending, after=startup)
+        self._mending = Mending((settings.cdi_dir, metadata_dir), self._store, files, claims, boot_id=boot_id)
+        self.supervisor.add(self._mending, after=startup)
         self.supervisor.add(
             Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
         )
@@ -218,6 +218,11 @@ class Agent:
             note=f"on node {self._settings.node_name}: {error}",
         )
 
+    def _process_ended(self) -> None:
+        """What another process had begun, this one sees to: it knows of its own failures only."""
+        self._replugging.process_ended()
+        self._mending.look_again()
+
     def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""
         work = asyncio.run_coroutine_threadsafe(self._service.update(pool, device, status, metadata), self._loop)
@@ -226,7 +231,7 @@ class Agent:
 
 def _told_if_failed(work: Future[None]) -> None:
     if not work.cancelled() and (error := work.exception()) is not None:
-        logger.error("facts of a device not kept", extra={"error": str(error)})
+        logger.error("facts of a device not written", extra={"error": str(error)})
 
 
 def _boot_id(settings: NodeSettings) -> str:

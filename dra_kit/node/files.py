@@ -45,13 +45,13 @@ class ClaimFiles:
         return set(self._unwritten)
 
     def give_up(self, uids: set[str]) -> None:
-        """These claims need no files any more: another process has released them, or the next boot is there."""
+        """These claims need no files now: they are released, or were prepared before this boot."""
         self._unwritten -= uids
 
     def intact(self, record: ClaimRecord) -> bool:
         """Whether the files were written for this very record and are as they were written, as far as a look tells."""
         known = self._written.get(record.uid)  # the driver's other process may have stored another record since
-        if known is None or (known is not record and known != record):
+        if known is None or (known is not record and known != record) or record.uid in self._unwritten:
             return False
         self._written[record.uid] = record
         return (record.spec is None or self._cdi.intact(record.uid)) and self._metadata.intact(record)

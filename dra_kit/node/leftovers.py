@@ -63,7 +63,7 @@ class Leftovers:
                 if self._killed or (before and not others):
                     await self.sweep()
                 elif not others:  # one may have come and gone between two looks
-                    await self._service.forget_epochs()
+                    await self._service.forget_epochs(self._alone)
                 if self._killed:  # what it had begun without the kubelet, nobody asks for again
                     await self._service.resume()
                     self._killed = False
@@ -79,15 +79,21 @@ class Leftovers:
 
     async def sweep(self) -> None:
         """Remove what nobody needs any more; a leftover that stays is no reason not to serve, or not to end."""
+        alone = False
         try:
-            alone = not self._look()
+            alone = self._alone()
+            await self._service.forget_epochs(self._alone)
+        except DraKitError as error:
+            self._tell(error)
+        try:
             for path in remove_stale_sockets(self._kubelet_dir, self._driver, alone=alone):
                 logger.info("stale socket removed", extra={"path": str(path)})
-            if alone:
-                await self._service.forget_epochs()
-        except (DraKitError, OSError) as error:
-            logger.error("leftovers not removed", extra={"error": str(error)})
+        except OSError as error:
+            logger.error("stale sockets not removed", extra={"error": str(error)})
         await self._service.sweep()
+
+    def _alone(self) -> bool:
+        return not self._look()
 
     def _look(self) -> int:
         """How many other processes are there."""

@@ -45,15 +45,21 @@ class Mending:
         self._files = files
         self._claims = claims
         self._boot_id = boot_id
+        self._seen: list[tuple[int, int] | None] = []
+
+    def look_again(self) -> None:
+        """Another process has ended, which may not have come to write the files of its claims."""
+        self._seen = []
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; what the last process left is finished."""
         ready.set()
-        seen: list[tuple[int, int] | None] = []
         while True:
             found = [_state(item) for item in self._directories]
-            if (found != seen or self._files.unwritten()) and await self._mend_all():
-                seen = found
+            if found != self._seen or self._files.unwritten():
+                self._seen = found
+                if not await self._mend_all():
+                    self._seen = []
             await asyncio.sleep(LOOK_EVERY)
 
     async def _mend_all(self) -> bool:

@@ -59,20 +59,24 @@ class Processes:
             if not os.path.lexists(own):  # the directory was removed
                 self._own = own, _made(own)
                 os.close(held)
-        removed = others = 0
+        dead: list[tuple[Path, int]] = []
+        others = 0
         for path in set(self._directory.glob(f"*{_SUFFIX}")) - {own}:
             try:
                 file = _locked(path, 0)
             except FileNotFoundError:
                 continue  # it has ended in order
             except OSError as error:
+                for _, other in dead:
+                    os.close(other)  # they are counted when all can be
                 raise _store_error(path, error) from error
             if file is None:
                 others += 1
             else:
-                _remove(path, file)
-                removed += 1
-        return removed, others
+                dead.append((path, file))
+        for path, file in dead:
+            _remove(path, file)
+        return len(dead), others
 
 
 def _made(path: Path) -> int:

@@ -10,21 +10,13 @@ from typing import Final
 
 RETRY: Final = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait after the first error in a row, the second, and so on; the last for all that follow."""
-REFUSED: Final = (60.0, 120.0, 300.0, 600.0)
-"""Seconds that follow those of ``RETRY`` while the content itself is refused."""
 LOSSES_FORGOTTEN: Final = 120.0
 """Seconds without a loss after which slices that vanish or are edited are at once published again."""
 
 
-def pause(attempt: int, *, refused: bool = False) -> float:
-    """Seconds to wait after an attempt that failed; the first is 0.
-
-    Args:
-        attempt: how many have failed before.
-        refused: the content itself was; what the server took of it is written again with every attempt.
-    """
-    seconds = RETRY + REFUSED if refused else RETRY
-    return seconds[min(attempt, len(seconds) - 1)]
+def pause(attempt: int) -> float:
+    """Seconds to wait after an attempt that failed; the first is 0."""
+    return RETRY[min(attempt, len(RETRY) - 1)]
 
 
 async def happens(event: asyncio.Event, seconds: float | None) -> bool:

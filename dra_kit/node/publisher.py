@@ -105,7 +105,7 @@ class Publisher:
             except DraKitError as error:
                 # trying again will not help when the content is refused; a new inventory may
                 hopeless = isinstance(error, Invalid | ConfigurationError)
-                at_least = pause(attempt, refused=hopeless)
+                at_least = pause(attempt)
                 delay = CHECK_EVERY if hopeless else at_least
                 attempt += 1
                 self._report(error, delay)

@@ -175,13 +175,12 @@ class ClaimService:
                 await self._store.forget_epoch(uid)
                 reached(Step.EPOCH_FORGOTTEN)
 
-    async def forget_epochs(self) -> None:
-        """Drop the epochs that only other processes needed; for when there is no other process."""
-        for uid, epoch in self._store.epochs().items():
-            if uid in self._preparing:
-                self._ended_epochs.add(uid)  # forgotten when that has ended
-            else:
-                await self._store.forget_epoch(uid, known=epoch)
+    async def forget_epochs(self, alone: Callable[[], bool]) -> None:
+        """Drop the epochs that only other processes needed, if there is none; asked when the epochs are known."""
+        epochs = self._store.epochs()
+        if epochs and alone():
+            self._ended_epochs |= epochs.keys() & self._preparing.keys()  # forgotten when that has ended
+            await self._store.forget_epochs([n for uid, n in epochs.items() if uid not in self._preparing])
 
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int) -> Answer:
         record = self._store.claim(claim.reference.uid)

@@ -6,7 +6,7 @@ import json
 import logging
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -179,10 +179,13 @@ class Store:
         """Work for this claim that is under way now shall not be committed."""
         await self._db.write(lambda db: db.execute("INSERT OR REPLACE INTO epochs (uid) VALUES (?)", (uid,)))
 
-    async def forget_epoch(self, uid: str, *, known: int | None = None) -> None:
-        """No older work for this claim is left that could be committed; an epoch that came after ``known`` stays."""
-        forget = "DELETE FROM epochs WHERE uid = ?1 AND epoch <= coalesce(?2, epoch)"
-        await self._db.write(lambda db: db.execute(forget, (uid, known)))
+    async def forget_epoch(self, uid: str) -> None:
+        """No older work for this claim is left that could be committed."""
+        await self._db.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = ?", (uid,)))
+
+    async def forget_epochs(self, epochs: Collection[int]) -> None:
+        """Likewise for the claims whose epochs these are; later epochs of the same claims stay."""
+        await self._db.write(lambda db: db.executemany("DELETE FROM epochs WHERE epoch = ?", [(n,) for n in epochs]))
 
     # -- effects
 

@@ -85,9 +85,7 @@ class _PoolPlanner:
         changed = {i for i in range(count) if not self._is_current(i, current.get(i))}
         generation = self._highest
         resized = any(item.spec.pool.resource_slice_count != count for item in current.values())
-        # what is deleted first could stand in the reader's count for what is not changed yet
-        obsolete = any(item.spec.pool.generation == generation and id(item) not in kept for item in self._stored)
-        if self._stored and (len(current) < count or len(changed) > 1 or resized or (changed and obsolete)):
+        if self._stored and (len(current) < count or len(changed) > 1 or resized):
             generation += 1
             changed = set(range(count))
         updates = tuple(self._update(i, current[i], generation) for i in sorted(changed & current.keys()))

@@ -143,13 +143,13 @@ async def test_a_server_that_lists_and_refuses_to_be_watched_is_asked_ever_more_
     assert told == waits
 
 
-async def test_a_watch_that_has_lasted_is_made_again_at_once_when_it_is_cut(
+async def test_after_a_watch_that_has_lasted_the_first_failure_is_the_first_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("dra_kit.kube.informer._SHORT_WATCH_SECONDS", 0.0)
     away = status(503, "ServiceUnavailable", "away")
-    async with served(away, away, pods(5), stream(cut=True), stream(event("ADDED", pod("a", 6)), hang=True)) as wire:
+    async with served(away, away, pods(5), stream(), away, pods(6, pod("a", 6)), HANG) as wire:
         follower = Informer(wire.client(), PODS, retry=(0.01, 0.02, 0.03))
         assert await take(follower, 1) == [("ADDED", "a", "6")]
     told = [text.split()[3] for text in caplog.messages if text.startswith("watching again in")]

@@ -325,7 +325,9 @@ async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: Store) -> No
     await store.end_epoch("uid-1")
     known = store.epochs()["uid-1"]
     await store.end_epoch("uid-1")
-    await store.forget_epoch("uid-1", known=known)
+    await store.end_epoch("uid-2")
+    await store.forget_epochs([known, store.epochs()["uid-2"]])
+    assert list(store.epochs()) == ["uid-1"]
     assert store.epochs()["uid-1"] > known
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import threading
@@ -18,11 +19,12 @@ from dra_kit.node.leftovers import Leftovers
 from dra_kit.node.processes import Processes
 from dra_kit.node.replugging import Replugging
 from dra_kit.node.service import ClaimService
+from dra_kit.node.status import updated
 from dra_kit.node.store import Store
 from tests.support.api import eventually
-from tests.unit.node.drivers import Waiter, driver
+from tests.unit.node.drivers import Doing, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
-from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.role import DRIVER, NODE, Node
 
 
 def another(node: Node) -> Path:
@@ -162,3 +164,21 @@ async def test_state_that_cannot_be_read_is_told_once(
             away.setattr(Store, "epochs", unreadable)
             await eventually(lambda: len(looked) >= 3)
     assert caplog.messages.count("leftovers not looked for") == 1
+
+
+async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.node.leftovers.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("dra_kit.node.mending.LOOK_EVERY", 0.05)
+    looks: list[tuple[int, int]] = []
+    monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
+    served = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
+    async with node.running(driver(Doing(lambda claim, device: served))):
+        await node.prepare(node.claim())
+        await asyncio.sleep(0.3)  # what the prepare has changed in the directories is seen
+        with closing(Store(node.settings().database(DRIVER))) as store:
+            [record] = store.claims()
+            later = updated(record, NODE, "pizza-0", None, dra.DeviceMetadata(attributes={"dough": "thin"}))
+            await store.put_claim(later, epoch=store.epoch(), then=lambda _: None)
+        looks += [(0, 1), (0, 0)]
+        [file] = node.root.rglob("metadata.json")
+        await eventually(lambda: "thin" in file.read_text())

@@ -34,9 +34,17 @@ async def test_what_another_process_has_released_is_not_seen_to_any_more(
     assert files.unwritten() == {"uid-1"}
     with closing(Store(tmp_path / "state.sqlite")) as store:
         await store.put_claim(record, epoch=store.epoch(), then=lambda _: None)
+        looks: list[Mending] = []
+        look = Mending._mend_all
+
+        async def counted(mending: Mending) -> bool:
+            looks.append(mending)
+            return await look(mending)
+
+        monkeypatch.setattr(Mending, "_mend_all", counted)
         mending = Mending((tmp_path,), store, files, Locks(tmp_path / "claims.lock"), boot_id="boot-1")
         running = asyncio.create_task(mending.run(asyncio.Event()))
-        await asyncio.sleep(0.2)
+        await eventually(lambda: len(looks) > 1)
         assert files.unwritten() == {"uid-1"}
         await store.forget_claim("uid-1", first=lambda _: None)
         await eventually(lambda: not files.unwritten())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import StoreError
+from dra_kit.node import processes
 from dra_kit.node.processes import Processes
 
 OTHER = """
@@ -88,3 +89,22 @@ def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.lock").mkdir()
     with pytest.raises(StoreError, match=r"lock .*folder.lock cannot be taken: "):
         Processes(tmp_path).sweep()
+
+
+def test_one_that_cannot_be_looked_at_takes_no_other_from_the_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.lock", "b.lock"):
+        (tmp_path / name).touch()
+    locked, tried = processes._locked, list[Path]()
+
+    def second_fails(path: Path, flags: int) -> int | None:
+        tried.append(path)
+        if len(tried) == 2:
+            raise OSError("input/output error")
+        return locked(path, flags)
+
+    monkeypatch.setattr(processes, "_locked", second_fails)
+    with pytest.raises(StoreError, match="input/output error"):
+        Processes(tmp_path).sweep()
+    assert Processes(tmp_path).sweep() == (2, 0)

@@ -134,21 +134,6 @@ async def test_what_was_taken_of_a_refused_publication_does_not_make_it_tried_ag
         await eventually(lambda: node.published() == TOO_FULL)
 
 
-async def test_a_content_that_is_refused_for_good_is_sent_ever_more_seldom(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dra_kit.node.publication_pace.RETRY", (0.05,))
-    monkeypatch.setattr("dra_kit.node.publication_pace.REFUSED", (600.0,))
-    async with publishing(node) as publisher, running(publisher):
-        with node.api.failing(422, "POST", below=SLICES):
-            publish(publisher, *TOO_FULL)
-            await eventually(lambda: node.api.asked("POST", SLICES) == 2)
-            await asyncio.sleep(0.5)
-            assert node.api.asked("POST", SLICES) == 2
-        publish(publisher, *FULL)
-        await eventually(lambda: node.published() == FULL)
-
-
 async def test_another_inventory_does_not_wait_after_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dra_kit.node.publication_pace.RETRY", (600.0,))
     async with publishing(node) as publisher, running(publisher):

@@ -422,7 +422,7 @@ async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_writte
             assert oven.context is not None
             thin = dra.DeviceMetadata(attributes={"dough": "thin"})
             oven.context.update("pizza-0", status=ready("True"), metadata=thin)
-            await eventually(lambda: "facts of a device not kept" in caplog.messages)
+            await eventually(lambda: "facts of a device not written" in caplog.messages)
             await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
         [file] = node.root.rglob("metadata.json")
         await eventually(lambda: "thin" in file.read_text())

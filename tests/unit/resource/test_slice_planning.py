@@ -138,19 +138,6 @@ def test_names_without_index_and_second_slices_of_an_index_are_replaced() -> Non
     assert server.list() == [item]
 
 
-def test_a_change_beside_a_second_slice_of_an_index_raises_the_generation_of_all() -> None:
-    server = ModelServer()
-    devices = _devices(300)
-    _publish(server, _desired(*devices))
-    item = server.list()[1]
-    metadata = item.metadata.model_copy(update={"name": f"{item.metadata.name}-again"})
-    server.slices[metadata.name] = item.model_copy(update={"metadata": metadata})
-    changed = devices[0].model_copy(update={"attributes": {"size": v1.DeviceAttribute(int=1)}})
-    server.apply(_plan(_desired(changed, *devices[1:]), server))
-    assert server.writes == ["delete"] + ["update"] * 3
-    assert [generation for generation, _, _ in _shape(server)] == [2, 2, 2]
-
-
 def test_slices_of_a_lower_generation_are_replaced() -> None:
     server = ModelServer()
     desired = _desired(*_devices(129))
