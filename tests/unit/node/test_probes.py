@@ -21,11 +21,19 @@ ADDRESS = "127.0.0.1:0"
 
 
 def live(agent: Agent) -> tuple[int, str]:
-    return ask(agent.probe_port, "/healthz")
+    return asked(agent, "/healthz")
 
 
 def ready(agent: Agent) -> tuple[int, str]:
-    return ask(agent.probe_port, "/readyz")
+    return asked(agent, "/readyz")
+
+
+def asked(agent: Agent, path: str) -> tuple[int, str]:
+    """Status and body; status 0 while nobody listens, for the kubelet may be answered before probes are."""
+    try:
+        return ask(agent.probe_port, path)
+    except OSError as error:
+        return 0, str(error)
 
 
 class Told:
