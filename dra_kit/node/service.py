@@ -180,7 +180,8 @@ class ClaimService:
         epochs = self._store.epochs()
         if epochs and alone():
             self._ended_epochs |= epochs.keys() & self._preparing.keys()  # forgotten when that has ended
-            await self._store.forget_epochs([n for uid, n in epochs.items() if uid not in self._preparing])
+            if unneeded := [n for uid, n in epochs.items() if uid not in self._preparing]:
+                await self._store.forget_epochs(unneeded)
 
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int) -> Answer:
         record = self._store.claim(claim.reference.uid)

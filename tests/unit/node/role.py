@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -214,6 +215,13 @@ class Node:
             (item["effect"], item["phase"], [claim["name"] for claim in item["claims"]])
             for item in self.state()["effects"]
         ]
+
+    def lose_claims(self) -> None:
+        """Who needs the effects was on pages of the database that could not be read any more."""
+        with closing(sqlite3.connect(self.settings().database(DRIVER))) as db:
+            db.execute("DELETE FROM effect_claims")
+            db.execute("DELETE FROM claims")
+            db.commit()
 
     def is_clean(self) -> bool:
         """Whether nothing is left of any claim."""

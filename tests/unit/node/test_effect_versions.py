@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
@@ -213,10 +212,7 @@ async def test_an_older_process_undoes_what_no_claim_needs_but_what_is_of_the_ne
     lunch = node.claim()
     async with node.running(needing(Slice(gpu="gpu-0"), Heat(oven="oven", temperature=200)), pod_uid="new"):
         await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-        db.execute("DELETE FROM effect_claims")
-        db.execute("DELETE FROM claims")
-        db.commit()
+    node.lose_claims()
     running = asyncio.create_task(old.run())
     await eventually(lambda: node.effects() == [("slice", "applied", [])])
     assert Heat.hardware.on == {}

@@ -452,14 +452,10 @@ async def test_effects_on_different_keys_do_not_wait_for_each_other(node: Node) 
 
 
 async def test_an_effect_that_no_claim_needs_is_undone_at_start(node: Node) -> None:
-    """Who needed it was on a page of the database that could not be read any more."""
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-        db.execute("DELETE FROM effect_claims")
-        db.execute("DELETE FROM claims")
-        db.commit()
+    node.lose_claims()
     async with node.running(kitchen()):
         await eventually(lambda: Heat.hardware.on == {})
         await eventually(lambda: node.effects() == [])
@@ -507,10 +503,7 @@ async def test_what_no_claim_needed_and_is_half_undone_is_applied_again_when_it_
     lunch = node.claim()
     async with node.running(kitchen()):
         await node.prepare(lunch)
-    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
-        db.execute("DELETE FROM effect_claims")
-        db.execute("DELETE FROM claims")
-        db.commit()
+    node.lose_claims()
     restarted = kitchen()
     Heat.hardware.on["oven"] = 200
     Heat.hardware.fail = half_reverted
