@@ -32,6 +32,10 @@ test: install ## unit, property, golden and role tests (no cluster, no network)
 test-crash: install ## kill -9 at every durable step, and a thousand random runs (at most 30 minutes)
 	CRASH_SEEDS=1000 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
+.PHONY: test-hostile
+test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/security.md)
+	$(BIN)/python -m pytest -rs tests/hostile
+
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
 	$(BIN)/python -m pytest -rs -m 'not long' $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \

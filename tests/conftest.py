@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.hostile.ledger import PROPERTY, summary
+
 # machines are shared: how long an example takes says nothing
 settings.register_profile("dra-kit", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("dra-kit")
@@ -16,9 +18,10 @@ logging.getLogger("asyncio").addFilter(lambda record: "PollerCompletionQueue._ha
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What the crash tests did, and how far the golden files were agreed with."""
+    """What the crash tests did, what the attacks cost, and how far the golden files were agreed with."""
     _tell_golden_files(terminalreporter)
     _tell_crashes(terminalreporter)
+    _tell_attacks(terminalreporter)
 
 
 def _tell_golden_files(terminalreporter: pytest.TerminalReporter) -> None:
@@ -59,3 +62,18 @@ def _tell_crashes(terminalreporter: pytest.TerminalReporter) -> None:
     )
     for where, count in sorted(crashes.items()):
         terminalreporter.line(f"{count:6} {where}")
+
+
+def _tell_attacks(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many attacks were held, and what the worst of them cost; see tests/hostile."""
+    cases = [
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == PROPERTY
+    ]
+    if not cases:
+        return
+    terminalreporter.section("attacks")
+    for line in summary(cases):
+        terminalreporter.line(line)

@@ -1,0 +1,74 @@
+"""What each attack cost: how many cases were held, the worst time and the worst memory of each part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PROPERTY = "hostile"
+"""Name of the pytest property that carries a case: part, case, seconds, MiB (0: not measured)."""
+
+
+@dataclass
+class Case:
+    """One attack under way.
+
+    Attributes:
+        mebibytes: the most memory that the attacked process took; 0 where it is not measured.
+    """
+
+    mebibytes: float = 0.0
+
+    def took(self, mebibytes: float) -> None:
+        """Note the memory of the attacked process; the largest figure counts."""
+        self.mebibytes = max(self.mebibytes, mebibytes)
+
+
+class Ledger:
+    """Takes the attacks of one part.
+
+    Args:
+        part: of docs/security.md, such as ``files``.
+        record: takes name and value of a property of the running test.
+    """
+
+    def __init__(self, part: str, record: Callable[[str, object], None]) -> None:
+        self._part = part
+        self._record = record
+
+    @contextmanager
+    def attack(self, case: str) -> Iterator[Case]:
+        """Time one attack; it counts as held when the block ends without an error.
+
+        Args:
+            case: what is attacked and how.
+        """
+        found = Case()
+        begin = time.monotonic()
+        yield found
+        self._record(PROPERTY, (self._part, case, time.monotonic() - begin, found.mebibytes))
+
+
+def peak_mebibytes(pid: int) -> float:
+    """The most memory that a running process has had resident (VmHWM of proc(5)), in MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError(f"process {pid} has ended")
+
+
+def summary(cases: Iterable[tuple[str, str, float, float]]) -> list[str]:
+    """A line for each part: how many attacks were held, the slowest and the largest of them."""
+    parts: dict[str, list[tuple[str, float, float]]] = {}
+    for part, case, seconds, mebibytes in cases:
+        parts.setdefault(part, []).append((case, seconds, mebibytes))
+    lines = []
+    for part, found in sorted(parts.items()):
+        slowest = max(found, key=lambda item: item[1])
+        largest = max(found, key=lambda item: item[2])
+        memory = f"; most memory {largest[2]:.0f} MiB ({largest[0]})" if largest[2] else ""
+        lines.append(f"{part}: {len(found)} attacks held; slowest {slowest[1]:.2f} s ({slowest[0]}){memory}")
+    return lines

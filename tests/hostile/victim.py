@@ -1,0 +1,93 @@
+"""A command that is attacked: run as users run it, within hard limits, with its time and its memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_LIMIT_BYTES = 8 << 30  # a victim that wants more dies instead of taking the machine with it
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a command.
+
+    Attributes:
+        code: exit code; minus the signal's number where a signal ended it.
+        stdout: what it printed.
+        stderr: what it complained of.
+        seconds: from start to end.
+        mebibytes: the most memory that it had resident.
+    """
+
+    code: int
+    stdout: str
+    stderr: str
+    seconds: float
+    mebibytes: float
+
+
+def dra_kit(
+    *arguments: str | Path,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    limit: float = 60,
+) -> Outcome:
+    """Run ``dra-kit`` with arguments."""
+    command = [sys.executable, "-c", "from dra_kit.cli import main; main()", *map(str, arguments)]
+    return run(command, directory=directory, environment=environment, limit=limit)
+
+
+def run(
+    command: Sequence[str],
+    *,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    limit: float = 60,
+) -> Outcome:
+    """Run a command to its end.
+
+    Args:
+        command: with its arguments.
+        directory: to run in.
+        environment: variables beside those of this process.
+        limit: seconds; a command that takes longer is killed, and the test fails.
+    """
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        begin = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=directory,
+            env={**os.environ, **(environment or {})},
+        )
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (_LIMIT_BYTES, _LIMIT_BYTES))
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - begin > limit:
+                process.kill()
+                os.wait4(process.pid, 0)
+                process.returncode = -9
+                raise AssertionError(f"{command} still runs after {limit} s")
+            time.sleep(0.01)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        stdout.seek(0)
+        stderr.seek(0)
+        return Outcome(
+            process.returncode,
+            stdout.read().decode(errors="replace"),
+            stderr.read().decode(errors="replace"),
+            time.monotonic() - begin,
+            usage.ru_maxrss / 1024,
+        )
