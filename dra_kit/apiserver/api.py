@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,6 +13,7 @@ from dra_kit.apiserver.answers import forbidden, not_found
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.pod_log import LogSource
 from dra_kit.apiserver.requests import Query, Target
 from dra_kit.apiserver.storage import Storage, Stored
 from dra_kit.resource.gates import FeatureGates
@@ -92,14 +93,14 @@ class Api:
         gates: feature gates.
         registry: the served kinds.
         storage: the objects.
-        pod_log: the log of a container: called with the pod, the container's name and the query.
+        pod_log: gives the logs of containers; None where nobody runs any.
     """
 
     gates: FeatureGates
     registry: Registry
     storage: Storage = field(default_factory=Storage)
     admission: Admission = field(default_factory=Admission)
-    pod_log: Callable[[Object, str, Query], str] | None = None
+    pod_log: LogSource | None = None
 
     def lookup(self, resource: str, key: str) -> Object | None:
         """A stored object."""

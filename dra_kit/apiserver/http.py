@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import aclosing
 from typing import Any, Final, cast
 
 import yaml
@@ -92,14 +93,17 @@ class Endpoint:
             if action == "watch":
                 return await self._watch(raw, request, kind, form)
             answer = await self._act(kind, request, action)
-            if isinstance(answer, str):
-                return web.Response(text=answer)
+            if answer is None:
+                return web.Response(status=204)
+            if not isinstance(answer, Answer):
+                async with aclosing(answer):
+                    return await _streamed(raw, answer, "text/plain")
             answer.warnings = [*warnings, *answer.warnings]
             return _response(self._shaped(answer, request, form), form)
         except Refusal as refusal:
             return _refused(raw, refusal, [*warnings, *request.warnings])
 
-    async def _act(self, kind: Kind, request: Request, action: str) -> Answer | str:
+    async def _act(self, kind: Kind, request: Request, action: str) -> Answer | AsyncGenerator[bytes, None] | None:
         api, target = self.api, request.target
         if target.subresource not in {"", "status"}:
             return await serve_subresource(api, kind, request)
@@ -140,19 +144,11 @@ class Endpoint:
 
     async def _watch(self, raw: web.BaseRequest, request: Request, kind: Kind, form: Form) -> web.StreamResponse:
         watch = Watch(self.api, kind, request)
-        response = web.StreamResponse(headers={"Content-Type": media.JSON, "Cache-Control": "no-cache, private"})
-        response.enable_chunked_encoding()
         try:
-            await response.prepare(raw)
             body = _EventBodies(self.api, kind, request, form)
-            async for line in watch.events(body):
-                await response.write(line)
-            await response.write_eof()
-        except ConnectionError:
-            pass  # the client is gone
+            return await _streamed(raw, watch.events(body), media.JSON)
         finally:
             watch.close()
-        return response
 
     def _document(self, raw: web.BaseRequest) -> web.StreamResponse:
         path = raw.rel_url.raw_path.rstrip("/") or "/"
@@ -207,6 +203,20 @@ class Endpoint:
         for name, versions in discovery.groups(self.api.registry).items():
             paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]
         return sorted(paths)
+
+
+async def _streamed(raw: web.BaseRequest, parts: AsyncIterable[bytes], content_type: str) -> web.StreamResponse:
+    """What comes little by little, until it ends or the client is gone."""
+    response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"})
+    response.enable_chunked_encoding()
+    try:
+        await response.prepare(raw)
+        async for part in parts:
+            await response.write(part)
+        await response.write_eof()
+    except ConnectionError:
+        pass  # the client is gone
+    return response
 
 
 class _EventBodies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -45,13 +46,20 @@ class Query:
             Refusal: 400, it is no integer.
         """
         text = self.text(name)
-        if not text:
-            return None
-        try:
-            return int(text)
-        except ValueError:
-            cause = f"strconv.ParseInt: parsing {quote(text)}: invalid syntax"
-            raise bad_request(cause) from None
+        return integer(text) if text else None
+
+
+def integer(text: str) -> int:
+    """An int64 as Go reads it (``strconv.ParseInt``).
+
+    Raises:
+        Refusal: 400, it is none.
+    """
+    valid = re.fullmatch(r"[+-]?\d+", text, re.ASCII) is not None
+    if valid and -(2**63) <= (number := int(text)) < 2**63:
+        return number
+    why = "value out of range" if valid else "invalid syntax"
+    raise bad_request(f"strconv.ParseInt: parsing {quote(text)}: {why}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import base64
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from dra_kit.apiserver.controllers import Controllers
 from dra_kit.apiserver.http import Endpoint
 from dra_kit.apiserver.kinds.builtin import KINDS
 from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.requests import Query
+from dra_kit.apiserver.pod_log import LogSource
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
 from dra_kit.resource.gates import FeatureGates
 
@@ -97,9 +97,9 @@ class ApiServer:
         """Lets admission webhooks be Services: a function tells where each is, by namespace, name and port."""
         self.api.admission.services = address
 
-    def serve_logs(self, provider: Callable[[Object, str, Query], str]) -> None:
-        """Answers ``pods/log`` with what a function says: called with the pod, the container's name and the query."""
-        self.api.pod_log = provider
+    def serve_logs(self, source: LogSource) -> None:
+        """Answers ``pods/log`` with what a function gives."""
+        self.api.pod_log = source
 
     def reset(self) -> None:
         """Forgets every object and the history, as if it had just started; call it in the thread that it runs in."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +10,7 @@ from dra_kit.apiserver.answers import Refusal, bad_request, conflict, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode, now
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.pod_log import LogOptions, NoLog, container_of
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.apiserver.verbs.delete import delete
@@ -30,16 +31,16 @@ SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 _TYPES: Final = {"Binding": "core/v1.Binding", "Eviction": "policy/v1.Eviction", "Namespace": "core/v1.Namespace"}
 
 
-async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | str:
-    """One of :data:`SUBRESOURCES`; a text for logs.
+async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | AsyncGenerator[bytes, None] | None:
+    """One of :data:`SUBRESOURCES`; a log as it comes, or None for one that there is not yet.
 
     Raises:
         Refusal: the object does not exist, or the request makes no sense.
     """
     target = request.target
-    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-    if stored is None:
-        raise not_found(kind.group, kind.plural, target.name)
+    if target.subresource == "log":
+        return _log(api, kind, request)
+    stored = _stored(api, kind, request)
     match target.subresource:
         case "binding":
             return _bind(api, kind, request, stored)
@@ -47,8 +48,6 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
             return await _evict(api, kind, request)
         case "finalize":
             return _finalize(api, kind, request, stored)
-        case "log":
-            return _log(api, stored.object, request)
     raise Refusal(
         501,
         "NotImplemented",
@@ -56,6 +55,14 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
         "runs on, without a file system or network of their own; run the command there, reach their ports at "
         "localhost, and read what they print with kubectl logs",
     )
+
+
+def _stored(api: Api, kind: Kind, request: Request) -> Stored:
+    target = request.target
+    stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+    if stored is None:
+        raise not_found(kind.group, kind.plural, target.name)
+    return stored
 
 
 def _body(request: Request) -> Object:
@@ -114,18 +121,19 @@ def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
     return Answer(api.wire(kind, obj, request.target.api_version), kind=kind, items=[obj])
 
 
-def _log(api: Api, pod: Object, request: Request) -> str:
-    container = request.query.text("container")
-    name = pod["metadata"]["name"]
-    names, initial = ([item["name"] for item in pod["spec"].get(field) or ()]
-                      for field in ("containers", "initContainers"))  # fmt: skip
-    if not container and len(names) == 1:
-        container = names[0]
-    if not container:
-        cause = f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
-        raise bad_request(cause + (f" or one of the init containers: [{' '.join(initial)}]" if initial else ""))
-    if container not in names + initial:
-        raise bad_request(f"container {container} is not valid for pod {name}")
+def _log(api: Api, kind: Kind, request: Request) -> AsyncGenerator[bytes, None] | None:
+    target = request.target
+    options = LogOptions.parse(request.query, target.name)
+    pod = _stored(api, kind, request).object
+    options = replace(options, container=container_of(pod, options.container))
     if api.pod_log is None:
         raise Refusal(501, "", "this cluster runs no containers, so that there are no logs")
-    return api.pod_log(pod, container, request.query)
+    node = pod["spec"].get("nodeName")
+    if not node:
+        return None
+    if api.lookup("nodes", node) is None:
+        raise not_found("", "pods", node)
+    try:
+        return api.pod_log(pod, options)
+    except NoLog as reason:
+        raise bad_request(str(reason)) from None

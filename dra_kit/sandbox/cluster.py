@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel
 
+from dra_kit.apiserver.pod_log import LogOptions, NoLog
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError, SandboxError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES, VALIDATING_WEBHOOK_CONFIGURATIONS
@@ -27,9 +28,11 @@ from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.journal import DriverLog
 from dra_kit.sandbox.node import SandboxNode
 from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
+from dra_kit.sandbox.pod_log import log_stream, logged_container
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE
+from dra_kit.sandbox.workload.intake import Intake
 from dra_kit.sandbox.workload.report import ContainerReport
 
 PUBLISH_SECONDS: Final = 15.0
@@ -117,6 +120,7 @@ class Sandbox:
         self._stack = AsyncExitStack()
         self._roles: list[RoleThread] = []
         self._client: Client | None = None
+        self._intake = Intake()
         self.nodes: list[SandboxNode] = []
         self.log: Final = DriverLog()
         self.directory = Path()
@@ -230,6 +234,7 @@ class Sandbox:
             await self.control_plane.connect(f"kubelet {name}"),
             time_scale=self._settings.time_scale,
             observer=lambda activity: self._acted(name, activity),
+            intake=self._intake,
         )
         await self._stack.enter_async_context(node)
         self.nodes.append(node)
@@ -302,6 +307,11 @@ class Sandbox:
         """The containers of the pods of this name, oldest first."""
         return [report for node in self.nodes for report in node.runtime.reports(namespace, pod)]
 
+    def container(self, container_id: str) -> ContainerReport | None:
+        """A container of a pod that is still on a node."""
+        found = (node.runtime.find(container_id) for node in self.nodes)
+        return next(filter(None, found), None)
+
     # --- dra_kit.sandbox.facts.Cluster
 
     @property
@@ -322,9 +332,9 @@ class Sandbox:
         return report.environment if report else {}
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
-        """What the container wrote."""
+        """What the container wrote, the newest part of it."""
         report = self._report(namespace, pod, container)
-        return report.output if report else ""
+        return report.log.text if report else ""
 
     async def node_state(self) -> Iterable[str]:
         """What the nodes keep for claims; with the node's name where there are several."""
@@ -353,9 +363,12 @@ class Sandbox:
         """The lines that the driver's roles logged."""
         return self.log.lines
 
-    def _pod_log(self, pod: dict[str, Any], container: str, _: object) -> str:
-        report = self._report(pod["metadata"].get("namespace", ""), pod["metadata"]["name"], container)
-        return report.output if report else ""
+    def _pod_log(self, pod: dict[str, Any], options: LogOptions) -> AsyncGenerator[bytes, None]:
+        identity = logged_container(pod, options.container, previous=options.previous)
+        report = self.container(identity)
+        if report is None:
+            raise NoLog(f"unable to retrieve container logs for {identity}")
+        return log_stream(report.log, options, time.time_ns())
 
     def _report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:
         found = (node.runtime.report(namespace, pod, container) for node in self.nodes)

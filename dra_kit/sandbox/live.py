@@ -33,10 +33,9 @@ from dra_kit.sandbox.roles import HANGING_SECONDS
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE, SlowCalls
 from dra_kit.sandbox.tables import device_table
-from dra_kit.sandbox.workload.report import ContainerReport
+from dra_kit.sandbox.told_output import ToldOutputs
 
 _INDENT = " " * 9
-_OF_THE_SHELL = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})  # which sets these variables itself
 _FULL_SPECS = 2  # CDI specs that are printed as a whole; the later ones look alike
 
 
@@ -56,7 +55,7 @@ class LiveView(SandboxObserver):
         self._slices: dict[str, str] = {}  # what each slice offers, as it was told
         self._refusals: dict[str, str] = {}  # what was told of each pod, by UID
         self._specs = 0
-        self._printed: dict[str, int] = {}  # lines of output told, by container; of those whose start was told
+        self._outputs = ToldOutputs()  # of the containers whose start was told
         self._slow_calls = SlowCalls()
         self._detailed = False
         self.namespace = "default"
@@ -130,10 +129,10 @@ class LiveView(SandboxObserver):
         """Tell what containers wrote since the last time, and of calls that are not answered."""
         for name, call in self._slow_calls.overdue():
             self._unanswered(name, call)
-        for node in self._sandbox.nodes if self._sandbox else ():
-            for pod in node.runtime.pods():
-                for report in node.runtime.reports(pod.namespace, pod.name):
-                    self._output(report)
+        for report, lines in self._outputs.news(time.monotonic()):
+            config = report.config
+            self.entry(f"Pod {self.name(str(config.pod))}, container {config.name} says", fg="cyan")
+            self.details(lines)
 
     # --- the entries
 
@@ -240,7 +239,6 @@ class LiveView(SandboxObserver):
 
     def _container_started(self, activity: ContainerStarted) -> None:
         config, status = activity.config, activity.status
-        self._printed.setdefault(status.id, 0)
         if status.exit is not None and status.exit.reason == START_ERROR:
             self.entry(f"Pod {self.name(str(config.pod))}, container {config.name} cannot start", fg="red")
             self.detail(status.exit.message)
@@ -256,6 +254,9 @@ class LiveView(SandboxObserver):
             self.detail(f"mount {mount.host_path} on {mount.container_path} (told here, not done)")
         for node in edits.device_nodes:
             self.detail(f"device node {node.path} (told here, not made)")
+        report = self._sandbox.container(status.id) if self._sandbox else None
+        if report is not None:
+            self._outputs.add(report)
 
     def _container_ended(self, activity: ContainerEnded) -> None:
         self.flush()
@@ -267,25 +268,6 @@ class LiveView(SandboxObserver):
             self.entry(f"{who} was stopped")
         else:
             self.entry(f"{who} ended with exit code {code}", fg="red" if code else "")
-
-    def _output(self, report: ContainerReport) -> None:
-        key = report.status.id
-        if key not in self._printed:
-            return  # it may write before anybody could tell that it has started
-        # a container that prints its environment says nothing new by it
-        known = {f"{name}={value}" for name, value in report.environment.items()}
-        known |= {line for line in report.output.splitlines() if line.partition("=")[0] in _OF_THE_SHELL}
-        text = report.output
-        lines = text.split("\n")
-        if report.status.exit is None or not lines[-1]:
-            lines.pop()  # not at its end yet, or behind the last end
-        new = lines[max(self._printed[key] - report.dropped_lines, 0) :]
-        self._printed[key] = report.dropped_lines + len(lines)
-        told = [line for line in new if line not in known]
-        if told:
-            self.entry(f"Pod {self.name(str(report.config.pod))}, container {report.config.name} says", fg="cyan")
-            for line in told:
-                self.detail(f"| {line}")
 
     def _cdi_specs(self, name: str) -> Mapping[str, Mapping[str, Any]]:
         node = next((item for item in self._sandbox.nodes if item.name == name), None) if self._sandbox else None
@@ -316,8 +298,9 @@ class LiveView(SandboxObserver):
 
     def details(self, lines: Iterable[str]) -> None:
         """Several of them."""
-        for line in lines:
-            self.detail(line)
+        if text := "\n".join(f"{_INDENT}  {line}" for line in lines):
+            self._detailed = True
+            self._line(text)
 
     def _line(self, text: str) -> None:
         if self._closed:

@@ -22,6 +22,7 @@ from dra_kit.node.agent import Agent
 from dra_kit.node.dump import dump_state
 from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.roles import RoleThread
+from dra_kit.sandbox.workload.intake import Intake
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
 _ORPHAN_PATIENCE = 90.0
@@ -37,15 +38,23 @@ class SandboxNode:
         client: of the API server, for the kubelet.
         time_scale: waits of kubelet and driver are divided by this.
         observer: told what the kubelet does.
+        intake: reads the output of containers.
     """
 
     def __init__(
-        self, name: str, directory: Path, client: Client, *, time_scale: float = 1.0, observer: Observer
+        self,
+        name: str,
+        directory: Path,
+        client: Client,
+        *,
+        time_scale: float = 1.0,
+        observer: Observer,
+        intake: Intake,
     ) -> None:
         self.name = name
         self.directory = directory
         self.cdi_dir = directory / "cdi"
-        self.runtime = ProcessRuntime(directory=directory / "containers")
+        self.runtime = ProcessRuntime(directory=directory / "containers", intake=intake)
         self._time_scale = time_scale
         self.kubelet = NodeKubelet(
             client,

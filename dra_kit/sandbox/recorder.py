@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS
@@ -16,8 +16,13 @@ from dra_kit.sandbox.report import pod_report
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.workload.report import ContainerReport
 
+_REMEMBERED: Final = 1_000  # pods that are deleted
+
 START_ERROR: Final = "StartError"
 """Reason of a container that never ran; a quick one may have ended by the time its start is told."""
+
+
+_Final: TypeAlias = tuple[Sequence[ContainerReport], str]  # the containers, and what stood in the pod's way
 
 
 class PodRecorder(SandboxObserver):
@@ -26,9 +31,11 @@ class PodRecorder(SandboxObserver):
     def __init__(self) -> None:
         self._sandbox: Sandbox | None = None
         self._pods: dict[str, Object] = {}  # the last state, by UID, of those that are not deleted
-        self._final: dict[str, dict[str, Any]] = {}  # the report, by UID, of those that are
+        self._final: dict[str, _Final] = {}  # by UID, of those that are
         self._containers: dict[str, Sequence[ContainerReport]] = {}  # by UID, from when its kubelet began to end them
         self._problems: dict[str, str] = {}
+        self.left_out = 0
+        """How many pods were deleted so long ago that nothing is known of them any more."""
 
     @property
     def problems(self) -> Mapping[str, str]:
@@ -40,8 +47,8 @@ class PodRecorder(SandboxObserver):
         self._problems.setdefault(uid, cause)
 
     def reports(self) -> list[dict[str, Any]]:
-        """The report of every pod that ever was, in the order they came."""
-        return [self._final.get(uid) or self._report(pod) for uid, pod in self._pods.items()]
+        """The report of every pod, also of those that are deleted, in the order they came."""
+        return [pod_report(pod, *(self._final.get(uid) or self._known(pod))) for uid, pod in self._pods.items()]
 
     def started(self, sandbox: Sandbox) -> None:
         """API server, controllers and scheduler run."""
@@ -83,12 +90,20 @@ class PodRecorder(SandboxObserver):
         if not ended:
             self._pods[uid] = pod
         elif uid in self._pods and uid not in self._final:
-            self._final[uid] = self._report(self._pods[uid])
+            self._final[uid] = self._known(self._pods[uid])
+            if len(self._final) > _REMEMBERED:
+                self._forget(next(iter(self._final)))
 
-    def _report(self, pod: Object) -> dict[str, Any]:
+    def _forget(self, uid: str) -> None:
+        known: Sequence[dict[str, Any]] = (self._pods, self._final, self._containers, self._problems)
+        for items in known:
+            items.pop(uid, None)
+        self.left_out += 1
+
+    def _known(self, pod: Object) -> _Final:
         uid = pod["metadata"]["uid"]
         containers = self._containers[uid] if uid in self._containers else self._reports(*key_of(pod))
-        return pod_report(pod, containers, self._problems.get(uid, "") or status_problem(pod))
+        return containers, self._problems.get(uid, "") or status_problem(pod)
 
     def _reports(self, namespace: str, name: str) -> Sequence[ContainerReport]:
         return self._sandbox.reports(namespace, name) if self._sandbox else []

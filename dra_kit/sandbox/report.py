@@ -47,7 +47,8 @@ def _container(report: ContainerReport) -> dict[str, Any]:
             ],
             "cdiDevices": list(report.config.cdi_devices),
         },
-        "output": report.output,
+        "output": report.log.text,
+        "outputDropped": report.log.begin.offset,
     }
 
 
@@ -76,6 +77,7 @@ def run_report(
     passed: bool,
     seconds: float,
     pods: Sequence[Mapping[str, Any]],
+    pods_left_out: int,
     failures: Sequence[str],
     leftovers: Sequence[str],
     writes: Mapping[str, Any],
@@ -86,6 +88,7 @@ def run_report(
         "passed": passed,
         "seconds": round(seconds, 3),
         "pods": list(pods),
+        "podsLeftOut": pods_left_out,
         "failures": list(failures),
         "leftovers": list(leftovers),
         "apiWrites": dict(writes),

@@ -299,6 +299,7 @@ class Session:
             passed=not self._failures,
             seconds=seconds,
             pods=self._recorder.reports(),
+            pods_left_out=self._recorder.left_out,
             failures=self._failures,
             leftovers=self._leftovers,
             writes=api_writes(sandbox.control_plane.server.requests, seconds),

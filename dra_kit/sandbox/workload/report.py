@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dra_kit.kubelet.runtime import ContainerConfig, ContainerStatus
+from dra_kit.sandbox.workload.container_log import ContainerLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +18,12 @@ class ContainerReport:
             of ``config.edits`` were not applied: this is where to read them.
         status: when it started, whether and how it ended.
         environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
-        output: what it wrote, standard output and standard error together, the newest part of it.
-        dropped: bytes of older output that are not in ``output``.
-        dropped_lines: ends of lines among them.
+        log: what it wrote until now, standard output and standard error together.
         has_process: there was a command to run.
     """
 
     config: ContainerConfig
     status: ContainerStatus
     environment: Mapping[str, str]
-    output: str
-    dropped: int
-    dropped_lines: int
+    log: ContainerLog
     has_process: bool

@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +18,15 @@ from types import TracebackType
 from typing import Final, Self
 
 from dra_kit.kubelet.runtime import ContainerConfig, ContainerExit, ContainerStatus, PodReference
-from dra_kit.sandbox.workload.capture import LIMIT, Capture
+from dra_kit.sandbox.workload.container_log import LIMIT, ContainerLog
+from dra_kit.sandbox.workload.intake import Intake, OutputPipe
 from dra_kit.sandbox.workload.processes import Processes
 from dra_kit.sandbox.workload.program import find_program, image_environment, start_error
 from dra_kit.sandbox.workload.report import ContainerReport
 
 _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
+_REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
+_ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
 
 
@@ -32,7 +36,8 @@ class _Container:
     status: ContainerStatus
     environment: dict[str, str]
     directory: Path
-    capture: Capture
+    log: ContainerLog
+    pipe: OutputPipe | None = None
     has_process: bool = True
     kill_at: float | None = None
     killer: asyncio.TimerHandle | None = None
@@ -42,9 +47,7 @@ class _Container:
             config=self.config,
             status=self.status,
             environment=self.environment,
-            output=self.capture.text,
-            dropped=self.capture.dropped,
-            dropped_lines=self.capture.dropped_lines,
+            log=self.log,
             has_process=self.has_process,
         )
 
@@ -61,13 +64,17 @@ class ProcessRuntime:
 
     Args:
         directory: containers work in directories below it, which is made and removed; None for one of its own.
-        output_limit: bytes that are kept of the output of each container.
+        output_limit: bytes that are kept of the output of each container, and of the attempt before it.
+        intake: reads the output; runtimes of one event loop share one.
     """
 
     version = "local-process://1"
 
-    def __init__(self, *, directory: Path | None = None, output_limit: int = LIMIT) -> None:
+    def __init__(
+        self, *, directory: Path | None = None, output_limit: int = LIMIT, intake: Intake | None = None
+    ) -> None:
         self._output_limit = output_limit
+        self._intake = intake or Intake()
         self._containers: dict[str, _Container] = {}
         self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
         self._listeners: list[Callable[[str], None]] = []
@@ -88,7 +95,6 @@ class ProcessRuntime:
             await asyncio.wait(self._starts)
         await self._processes.close()
         for container in self._containers.values():
-            container.capture.drain()
             self._settle(container)
         shutil.rmtree(self._root, ignore_errors=True)
 
@@ -103,11 +109,12 @@ class ProcessRuntime:
             name, _, value = entry.partition("=")
             variables[name] = value
         status = ContainerStatus(identity, config.name, config.attempt, config.image, _now())
-        container = _Container(config, status, variables, directory, Capture(self._output_limit))
+        container = _Container(config, status, variables, directory, ContainerLog(self._output_limit))
         self._containers[identity] = container
+        self._forget_attempts(config)
         if not config.command or config.arguments_only:
             container.has_process = False
-            container.capture.write(_explanation(config).encode())
+            container.log.append(_explanation(config).encode(), time.time_ns())
             return container.status
         start = asyncio.create_task(self._start(identity, container))
         self._starts.add(start)
@@ -150,6 +157,12 @@ class ProcessRuntime:
             self._settle(container)
             self._past.append(container.report())
             shutil.rmtree(container.directory, ignore_errors=True)
+        kept = sum(report.log.size for report in self._past)
+        for report in self._past:
+            if kept <= _REMEMBERED_BYTES:
+                break
+            kept -= report.log.size
+            report.log.discard()
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
         """Has ``changed`` called with the UID of each pod of which a container ends; returns what ends that."""
@@ -157,6 +170,11 @@ class ProcessRuntime:
         return lambda: self._listeners.remove(changed)
 
     # -- what the sandbox shows
+
+    def find(self, container_id: str) -> ContainerReport | None:
+        """A container of a pod that has not been removed."""
+        container = self._containers.get(container_id)
+        return container.report() if container else None
 
     def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
         """The containers of the pods of this name, oldest first; also of those that are gone, if not long ago."""
@@ -171,13 +189,20 @@ class ProcessRuntime:
 
     # --
 
+    def _forget_attempts(self, config: ContainerConfig) -> None:
+        """Drop the output of attempts that nobody can ask for any more."""
+        for item in self._containers.values():
+            same = (item.config.pod.uid, item.config.name) == (config.pod.uid, config.name)
+            if same and item.config.attempt <= config.attempt - _ATTEMPTS:
+                item.log.discard()
+
     async def _start(self, identity: str, container: _Container) -> None:
         command = container.config.command
         program = find_program(command[0], container.environment)
         if program is None:
             self._refuse(container, None)
             return
-        output = container.capture.open()
+        container.pipe, output = self._intake.open(container.log)
         try:
             number = await self._processes.start(
                 identity,
@@ -197,14 +222,12 @@ class ProcessRuntime:
         container.status = replace(
             container.status, exit=ContainerExit(_START_ERROR, "StartError", _now(), message=message)
         )
-        container.capture.close()
+        self._settle(container)
 
     def _ended(self, identity: str, code: int) -> None:
         container = self._containers.get(identity)
         if container is None:
             return
-        # all that the process itself wrote is in the pipe by now
-        container.capture.drain()
         code = 128 - code if code < 0 else code
         self._end(container, ContainerExit(code, "Error" if code else "Completed", _now()))
 
@@ -215,7 +238,10 @@ class ProcessRuntime:
             listener(container.config.pod.uid)
 
     def _settle(self, container: _Container) -> None:
-        container.capture.close()
+        if container.pipe is not None:
+            # all that the process itself wrote is in it by now
+            container.pipe.finish()
+        container.log.finish(time.time_ns())
         if container.killer is not None:
             container.killer.cancel()
 

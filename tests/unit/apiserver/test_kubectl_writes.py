@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.unit.apiserver.programs import User, at_a_terminal
+from tests.unit.apiserver.test_pod_log import NODE, echo
 
 CLASS = """
 apiVersion: resource.k8s.io/v1
@@ -139,10 +140,11 @@ def test_rollout_status_of_what_nothing_runs_goes_on_waiting(user: User) -> None
 
 
 def test_logs_come_from_whoever_runs_the_containers(user: User) -> None:
-    user.server.serve_logs(lambda pod, container, _: f"{pod['metadata']['name']}/{container}: hot\n")
-    user.kubectl("apply", "-f", "-", stdin=POD)
+    user.server.serve_logs(echo)
+    user.kubectl("apply", "-f", "-", stdin=json.dumps(NODE))
+    user.kubectl("apply", "-f", "-", stdin=POD.replace("spec: {", "spec: {nodeName: here, "))
 
-    assert user.kubectl("logs", "baker") == "baker/main: hot\n"
+    assert user.kubectl("logs", "baker") == "baker/main\n"
     refused = user.attempt("kubectl", "logs", "baker", "-c", "other")
     assert "container other is not valid for pod baker" in refused.stderr
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.kinds import pod_columns
-from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import PODS
@@ -55,24 +54,6 @@ async def test_no_stream_leads_into_a_container(client: Client, http: Http, meth
 
     assert (status, answer["kind"]) == (501, "Status")
     assert answer["message"].startswith(f"pods/{name} cannot be served: containers of the sandbox are local processes")
-
-
-async def test_logs_come_from_whoever_runs_the_containers(server: ApiServer, client: Client, http: Http) -> None:
-    body = pod()
-    body["spec"]["containers"].append({"name": "side", "image": "x:1"})
-    await client.create(PODS, body)
-    server.serve_logs(
-        lambda found, container, query: f"{found['metadata']['name']} {container} {query.text('tailLines')}"
-    )
-
-    unnamed, answer, _ = await http("GET", f"{PATH}/log")
-    named, text, _ = await http("GET", f"{PATH}/log?container=side&tailLines=3")
-
-    assert (unnamed, answer["message"]) == (
-        400,
-        "a container name must be specified for pod pod-1, choose one of: [main side]",
-    )
-    assert (named, text) == (200, "pod-1 side 3")
 
 
 @pytest.mark.parametrize(
@@ -146,15 +127,6 @@ async def test_gates_can_only_be_taken_away(client: Client, http: Http) -> None:
 
     assert (added, removed) == (422, 200)
     assert "found new scheduling gate 'two'" in answer["message"]
-
-
-async def test_the_log_of_an_initial_container_is_served(server: ApiServer, client: Client, http: Http) -> None:
-    body = pod()
-    body["spec"]["initContainers"] = [{"name": "first", "image": "x:1"}]
-    await client.create(PODS, body)
-    server.serve_logs(lambda found, container, query: container)
-
-    assert (await http("GET", f"{PATH}/log?container=first"))[1] == "first"
 
 
 def told(*, initial: Any = (), own: Any = (), **status: Any) -> list[str]:

@@ -200,7 +200,7 @@ class Node:
 
     def output(self, container: str = "eater", name: str = "guest") -> str:
         report = self.runtime.report(NAMESPACE, name, container)
-        return report.output if report else ""
+        return report.log.text if report else ""
 
 
 @asynccontextmanager

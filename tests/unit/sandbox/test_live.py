@@ -9,7 +9,7 @@ from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.live import LiveView
-from dra_kit.sandbox.workload.capture import LIMIT
+from dra_kit.sandbox.workload.container_log import LIMIT
 from tests.unit.kubelet.polling import until
 from tests.unit.sandbox.test_cluster import CLASS, Settings, claim, new_driver, phase, pod
 
@@ -32,7 +32,7 @@ async def test_the_end_of_a_long_output_is_told() -> None:
         await sandbox.client.create(PODS, pod("guest", "lunch", "sh", "-c", LOUD))
         await until(lambda: tells("| full\n"))
         [report] = sandbox.reports("default", "guest")
-        assert report.dropped_lines > 0
+        assert report.log.begin.line > 0
         for directory in (sandbox.nodes[0].directory / "containers").iterdir():
             (directory / "go").touch()
         await until(lambda: phase(sandbox, "guest") == "Succeeded" and tells("| the end\n"))

@@ -191,7 +191,7 @@ class SandboxCluster:
     def output(self, namespace: str, pod: str) -> list[str]:
         async def output() -> str:
             report = self._runtime.report(namespace, pod, "eater")
-            return report.output if report else ""
+            return report.log.text if report else ""
 
         return self._do(output()).splitlines()
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ async def ended(runtime: ProcessRuntime, *command: str, **options: object) -> Co
 def output(runtime: ProcessRuntime) -> str:
     report = runtime.report("kitchen", "guest", "eater")
     assert report is not None
-    return report.output
+    return report.log.text
 
 
 def alive(process: int) -> bool:
@@ -174,7 +175,63 @@ async def test_output_is_bounded() -> None:
         assert output(runtime).endswith("498\n499\n")
         report = runtime.report("kitchen", "guest", "eater")
         assert report is not None
-        assert (len(report.output), report.dropped) == (1000, 890)
+        assert len(report.log.text) + report.log.begin.offset == 1890
+        assert report.log.size <= 1000
+
+
+async def test_the_output_of_the_attempt_before_is_kept_and_of_none_older(runtime: ProcessRuntime) -> None:
+    identities = []
+    for attempt in range(3):
+        command = ("echo", f"attempt {attempt}")
+        identities.append((await runtime.run(replace(config(*command), attempt=attempt))).id)
+        await until(lambda: not runtime.containers(POD.uid)[-1].running)
+
+    found = [runtime.find(identity) for identity in identities]
+
+    assert [report.log.text for report in found if report] == ["", "attempt 1\n", "attempt 2\n"]
+
+
+async def test_the_output_of_pods_that_are_gone_is_bounded() -> None:
+    async with ProcessRuntime() as runtime:
+        for number in range(70):
+            pod = PodReference("kitchen", f"guest-{number}", f"uid-{number}")
+            await runtime.run(ContainerConfig(pod, "eater", 0, "x"))
+            report = runtime.report("kitchen", f"guest-{number}", "eater")
+            assert report is not None
+            for _ in range(20):
+                report.log.append(b"x" * 60_000 + b"\n", 0)
+            runtime.stop(report.status.id, 0)
+            runtime.remove(pod.uid)
+        kept = [report.log.size for number in range(70) for report in runtime.reports("kitchen", f"guest-{number}")]
+
+    assert len(kept) == 70
+    assert kept[0] == 0
+    assert kept[-1] > 900_000
+    assert sum(kept) <= 64 << 20
+
+
+async def test_who_writes_without_end_waits_for_its_turn(runtime: ProcessRuntime) -> None:
+    for name in ("loud", "louder"):
+        await runtime.run(config("yes", name=name))
+    await runtime.run(config("sh", "-c", "echo quiet; exec sleep 3600"))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    await until(lambda: output(runtime) == "quiet\n")
+    loud = runtime.report("kitchen", "guest", "loud")
+    assert loud is not None
+    await until(lambda: loud.log.begin.offset > 5 << 20)
+    counting.cancel()
+
+    assert loud.log.size <= 1 << 20
+    # the event loop is free between two readings
+    assert turns > 3 * loud.log.end.offset / (1 << 20)
 
 
 async def test_what_is_not_applied_is_reported(runtime: ProcessRuntime) -> None:
