@@ -154,13 +154,16 @@ def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt:
     if options["detach"]:
         _detach(ctx, options)
         return
+    from dra_kit.sandbox.detached import bounded_log
     from dra_kit.sandbox.live import LiveView
 
     process_logging.configure("text", options["log_level"].upper())
     for handler in logging.getLogger().handlers:
         handler.setLevel(options["log_level"].upper())  # the sandbox looks at what is below, too
     view = LiveView(sys.stdout)
-    ctx.exit(asyncio.run(_run(_session(ctx, target, options, view), view)))
+    with bounded_log():
+        code = asyncio.run(_run(_session(ctx, target, options, view), view))
+    ctx.exit(code)
 
 
 def _require_unused(kubeconfig: Path) -> None:

@@ -11,11 +11,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import SandboxError
+from dra_kit.sandbox.bounded_file import bounded
 
 STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 """Environment of a sandbox in the background: the file that it writes once it is up."""
@@ -82,7 +84,7 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
     name = f"{time.time_ns():x}"
     state, log = state_directory() / f"{name}.json", state_directory() / f"{name}.log"
     command = [sys.executable, "-c", "from dra_kit.cli import main; main()", "sandbox", *arguments]
-    with log.open("wb") as output:
+    with log.open("ab") as output:  # so that it can be made shorter meanwhile
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -99,6 +101,12 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
         for path in (log, state):
             path.unlink(missing_ok=True)
         raise
+
+
+def bounded_log() -> AbstractContextManager[None]:
+    """Keep the log of this process from growing without bound, if it is a sandbox in the background."""
+    path = os.environ.get(STATE_VARIABLE)
+    return bounded(Path(path).with_suffix(".log")) if path else nullcontext()
 
 
 def _await(state: Path, process: subprocess.Popen[bytes], log: Path) -> None:

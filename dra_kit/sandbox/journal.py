@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from dra_kit.errors import DraKitError
 from dra_kit.process.logging import TextFormatter
 
-_CAPACITY: Final = 20_000  # lines
+_CAPACITY: Final = 4 << 20  # characters
+_LINE_MAX: Final = 1 << 14  # characters of one
+_PROBLEMS: Final = 1_000
 # rooms of dra-kit that run the cluster here, not the driver
 _CLUSTER: Final = ("dra_kit.sandbox", "dra_kit.kubelet", "dra_kit.apiserver", "dra_kit.cli", "aiohttp", "asyncio")
 
@@ -21,26 +24,51 @@ class DriverLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.setFormatter(TextFormatter())
-        self._lines: deque[str] = deque(maxlen=_CAPACITY)
-        self._problems: deque[logging.LogRecord] = deque(maxlen=_CAPACITY)
+        self._lines: deque[str] = deque()
+        self._size = 0
+        self._gone = 0
+        self._problems: dict[str, None] = {}
 
     @property
     def lines(self) -> Sequence[str]:
-        """Everything so far, oldest first."""
-        return tuple(self._lines)
+        """The newest lines, oldest first; how many went before them, if any did."""
+        with self._held():
+            gone = (f"({self._gone:,} older lines went: {_CAPACITY >> 20} MiB are kept)",) if self._gone else ()
+            return (*gone, *self._lines)
 
     @property
     def problems(self) -> Sequence[str]:
         """The warnings and errors among them, one line each: what, why, and where in the author's code."""
-        return tuple(dict.fromkeys(map(_told, self._problems)))
+        with self._held():
+            return tuple(self._problems)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
         if record.name.startswith(_CLUSTER):
             return
-        self._lines.append(self.format(record))
+        line = _cut(self.format(record))
+        self._lines.append(line)
+        self._size += len(line)
+        while self._size > _CAPACITY:
+            self._size -= len(self._lines.popleft())
+            self._gone += 1
         if record.levelno >= logging.WARNING:
-            self._problems.append(record)
+            self._problems.setdefault(_cut(_told(record)))
+            if len(self._problems) > _PROBLEMS:
+                del self._problems[next(iter(self._problems))]
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """The driver logs in threads of its own."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LINE_MAX else f"{text[:_LINE_MAX]}… ({len(text) - _LINE_MAX:,} characters more)"
 
 
 def _told(record: logging.LogRecord) -> str:

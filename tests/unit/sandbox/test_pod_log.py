@@ -120,7 +120,7 @@ async def test_a_tail_counts_the_parts_of_a_long_line() -> None:
 async def test_without_following_it_ends_where_the_log_ended_when_it_was_asked_for() -> None:
     log = log_of(*[b"x" * 60_000 + b"\n"] * 3, ended=False)
 
-    parts = []
+    parts: list[bytes] = []
     async for data in log_stream(log, LogOptions(tail_lines=8), NOW):
         parts.append(data)
         log.append(b"more\n", NOW)
@@ -146,7 +146,7 @@ async def test_a_reader_that_is_too_slow_is_told_what_it_missed() -> None:
     log = ContainerLog(1_000)
     log.append(b"first\n", NOW)
 
-    parts = []
+    parts: list[bytes] = []
     async for data in log_stream(log, LogOptions(follow=True), NOW):
         if not parts:
             for number in range(1_000):
