@@ -13,7 +13,8 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from dra_kit.apiserver.pod_log import LogOptions, NoLog
-from dra_kit.sandbox.workload.container_log import Arrival, ContainerLog, Excerpt
+from dra_kit.sandbox.workload.container_log import ContainerLog, Excerpt
+from dra_kit.sandbox.workload.log_segment import Arrival
 
 _STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _WAITS_FOR_IMAGE: Final = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dra_kit.process.fields import escape
-from dra_kit.sandbox.workload.container_log import Arrival, Cursor
+from dra_kit.sandbox.workload.log_segment import Arrival, Cursor
 from dra_kit.sandbox.workload.report import ContainerReport
 
 _OF_THE_SHELL: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})  # which sets these variables itself

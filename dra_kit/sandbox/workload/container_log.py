@@ -8,11 +8,12 @@ behind it. For one event loop.
 from __future__ import annotations
 
 import asyncio
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Final
+
+from dra_kit.sandbox.workload.log_segment import ARRIVAL_BYTES, Arrival, Cursor, Segment, entries
 
 LIMIT: Final = 1 << 20
 """Bytes that are kept of one container's output, the times of its arrivals included."""
@@ -22,34 +23,6 @@ LINE_MAX: Final = 1 << 14
 
 EXCERPT: Final = 1 << 16
 """Bytes that a reader takes at once."""
-
-_ARRIVAL_BYTES: Final = 24  # what is noted of an arrival beside the text itself
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """A place between two entries of a log.
-
-    Attributes:
-        offset: bytes before it, since the container began.
-        line: entries before it.
-    """
-
-    offset: int = 0
-    line: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """Entries that arrived at the same time.
-
-    Attributes:
-        at: when, in nanoseconds since 1970.
-        data: lines with their ends; or a part of a line, without.
-    """
-
-    at: int
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +58,7 @@ class ContainerLog:
         self.ended = False
         self._limit = limit
         self._part = max(min(limit // 16, EXCERPT), 1)  # what goes at once
-        self._segments: list[_Segment] = []
+        self._segments: list[Segment] = []
         self._line = b""  # that has not ended
         self._at = 0
         self._text: str | None = ""
@@ -164,7 +137,7 @@ class ContainerLog:
         for segment in self._segments[self._segment(place.offset) :]:
             for arrival in segment.read(place.offset, room):
                 arrivals.append(arrival)
-                place = Cursor(place.offset + len(arrival.data), place.line + _entries(arrival.data))
+                place = Cursor(place.offset + len(arrival.data), place.line + entries(arrival.data))
                 room -= len(arrival.data)
             if room <= LINE_MAX:
                 break  # the next entry may not fit
@@ -174,7 +147,7 @@ class ContainerLog:
         """Before the first entry that arrived at a time, in nanoseconds since 1970, or later."""
         for segment in self._segments:
             if segment.times[-1] >= at:
-                return segment.cursor(bisect_left(segment.times, at))
+                return segment.since(at)
         return self.end
 
     def tail(self, entries: int) -> Cursor:
@@ -220,12 +193,12 @@ class ContainerLog:
             return
         last = self._segments[-1] if self._segments else None
         if last is None or last.size >= self._part:
-            last = _Segment(self.end)
+            last = Segment(self.end)
             self._segments.append(last)
         self._at = max(self._at, at)  # the clock may be set back
         last.add(data, self._at, self.end)
-        self.size += len(data) + _ARRIVAL_BYTES
-        self.end = Cursor(self.end.offset + len(data), self.end.line + _entries(data))
+        self.size += len(data) + ARRIVAL_BYTES
+        self.end = Cursor(self.end.offset + len(data), self.end.line + entries(data))
         self._text = None
         while self.size > self._limit and len(self._segments) > 1:
             self.size -= self._segments.pop(0).size
@@ -234,74 +207,3 @@ class ContainerLog:
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)
-
-
-class _Segment:
-    """Arrivals one after the other, which go together.
-
-    Attributes:
-        begin: before them.
-        data: of all of them.
-        times: of each.
-    """
-
-    def __init__(self, begin: Cursor) -> None:
-        self.begin = begin
-        self.data = bytearray()
-        self.times = array("q")
-        self._offsets = array("q")  # of each in ``data``
-        self._lines = array("q")  # entries before each, since the container began
-
-    @property
-    def size(self) -> int:
-        return len(self.data) + _ARRIVAL_BYTES * len(self.times)
-
-    def add(self, data: bytes, at: int, place: Cursor) -> None:
-        self.times.append(at)
-        self._offsets.append(len(self.data))
-        self._lines.append(place.line)
-        self.data += data
-
-    def cursor(self, index: int) -> Cursor:
-        """Before an arrival."""
-        return Cursor(self.begin.offset + self._offsets[index], self._lines[index])
-
-    def read(self, offset: int, room: int) -> list[Arrival]:
-        """From a byte on, as many entries as there is room for."""
-        begin = offset - self.begin.offset
-        found: list[Arrival] = []
-        for index in range(bisect_right(self._offsets, begin) - 1, len(self.times)):
-            end = self._end(index)
-            if end - begin > room:
-                end = self.data.rfind(b"\n", begin, begin + room) + 1
-            if end <= begin:
-                break
-            found.append(Arrival(self.times[index], bytes(self.data[begin:end])))
-            room -= end - begin
-            if end < self._end(index):
-                break
-            begin = end
-        return found
-
-    def find(self, line: int) -> Cursor:
-        """Before an entry of this segment."""
-        index = bisect_right(self._lines, line) - 1
-        begin, end = self._offsets[index], self._end(index)
-        wanted = line - self._lines[index]
-        low = begin
-        high = end if wanted else begin
-        while low < high:  # the first place that has so many ends of lines before it
-            middle = (low + high) // 2
-            if self.data.count(b"\n", begin, middle) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return Cursor(self.begin.offset + low, line)
-
-    def _end(self, index: int) -> int:
-        return self._offsets[index + 1] if index + 1 < len(self._offsets) else len(self.data)
-
-
-def _entries(data: bytes) -> int:
-    """Lines; a part of a line is one."""
-    return data.count(b"\n") or 1

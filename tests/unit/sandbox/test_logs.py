@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ from dra_kit.kube.resources import PODS
 from dra_kit.kube.transport import Transport
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
+from tests.unit.apiserver.programs import program
 from tests.unit.kubelet.polling import until
 from tests.unit.sandbox.test_cluster import Settings, new_driver
 
@@ -116,3 +119,29 @@ async def test_a_container_that_was_never_restarted_has_no_attempt_before(sandbo
 
     with pytest.raises(KubeError, match='previous terminated container "eater" in pod "steady" not found'):
         await read(sandbox, "steady", previous="true")
+
+
+async def test_kubectl_takes_what_it_gets(sandbox: Sandbox) -> None:
+    kubectl = program("kubectl")
+    await running(sandbox, "talker", "echo one; echo two; until [ -e end ]; do sleep 0.05; done; echo three")
+
+    async def logs(*arguments: str) -> tuple[str, str]:
+        process = await asyncio.create_subprocess_exec(
+            kubectl, "--kubeconfig", str(sandbox.kubeconfig), "logs", *arguments, stdout=PIPE, stderr=PIPE
+        )
+        stdout, stderr = await process.communicate()
+        return stdout.decode(), stderr.decode()
+
+    assert await logs("talker", "--tail=1") == ("two\n", "")
+    assert await logs("talker", "--limit-bytes=5") == ("one\nt", "")
+    assert await logs("talker", "--since-time=2100-01-01T00:00:00Z") == ("", "")
+    stamped, _ = await logs("talker", "--timestamps", "--since=1h", "--all-containers")
+    assert re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z (one|two)\n){2}", stamped)
+    _, refused = await logs("talker", "--previous")
+    assert refused == (
+        'Error from server (BadRequest): previous terminated container "eater" in pod "talker" not found\n'
+    )
+    following = asyncio.create_task(logs("talker", "-f", "--tail=1"))
+    for directory in (sandbox.nodes[0].directory / "containers").glob("eater-*"):
+        (directory / "end").touch()
+    assert (await following)[0].endswith("three\n")

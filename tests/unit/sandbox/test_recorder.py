@@ -57,3 +57,19 @@ async def test_a_pod_is_reported_as_it_was_before_its_deletion_also_if_the_kubel
     [report] = recorder.reports()
     assert report["phase"] == "Running"
     assert [(item["reason"], item["exitCode"]) for item in report["containers"]] == [("Running", None)]
+
+
+def test_of_pods_that_were_deleted_long_ago_only_their_number_is_known() -> None:
+    listeners: list[Any] = []
+    informers = SimpleNamespace(listen=lambda _, listener: listeners.append(listener))
+    recorder = PodRecorder()
+    recorder.started(cast("Any", SimpleNamespace(informers=informers, reports=lambda *_: [])))
+    for number in range(1_005):
+        found = {**pod(f"guest-{number}", "lunch"), "status": {}}
+        found["metadata"] = {**found["metadata"], "uid": str(number)}
+        for change in ("ADDED", "DELETED"):
+            listeners[0](Change(change, found, None))
+
+    reports = recorder.reports()
+
+    assert (len(reports), reports[0]["name"], recorder.left_out) == (1_000, "guest-5", 5)

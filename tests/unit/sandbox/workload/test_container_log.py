@@ -8,7 +8,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.sandbox.workload.container_log import EXCERPT, LINE_MAX, Arrival, ContainerLog, Cursor
+from dra_kit.sandbox.workload.container_log import EXCERPT, LINE_MAX, ContainerLog
+from dra_kit.sandbox.workload.log_segment import Arrival, Cursor
 
 CHUNKS = st.lists(st.binary(max_size=20).map(lambda data: re.sub(rb"[x-\xff]", b"\n", data)), max_size=30)
 SPLIT = b"x" * LINE_MAX
@@ -128,6 +129,17 @@ def test_what_is_kept_is_bounded_also_when_it_comes_in_drops() -> None:
         log.append(b"\n", number)
 
     assert 300 < log.end.line - log.begin.line <= 400
+
+
+def test_the_text_is_decoded_once() -> None:
+    log = filled(b"one\xff\n", ended=False)
+    text = log.text
+    assert text == "one\ufffd\n"
+    assert log.text is text
+
+    log.append(b"two\n", 1)
+
+    assert log.text == "one\ufffd\ntwo\n"
 
 
 def test_times_never_go_back() -> None:
