@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dra_kit.apiserver.answers import Refusal, bad_request, conflict, not_found
+from dra_kit.apiserver.answers import Refusal, bad_request, conflict, method_not_allowed, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode, now
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Object
@@ -123,6 +123,8 @@ def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
 
 def _log(api: Api, kind: Kind, request: Request) -> AsyncGenerator[bytes, None] | None:
     target = request.target
+    if request.method == "HEAD":
+        raise method_not_allowed()
     options = LogOptions.parse(request.query, target.name)
     pod = _stored(api, kind, request).object
     options = replace(options, container=container_of(pod, options.container))

@@ -121,4 +121,3 @@ class OutputPipe:
         if source is not None:
             asyncio.get_running_loop().remove_reader(source)
             os.close(source)
-            self._log.finish(time.time_ns())

@@ -104,6 +104,12 @@ async def test_what_makes_no_sense_is_refused(http: Http, path: str, code: int, 
 
 
 @pytest.mark.usefixtures("placed")
+@pytest.mark.parametrize("method", ["HEAD", "POST", "DELETE"])
+async def test_a_log_is_only_read(http: Http, method: str) -> None:
+    assert (await http(method, f"{PATH}/one/log"))[0] == 405
+
+
+@pytest.mark.usefixtures("placed")
 async def test_a_pod_without_a_node_has_no_log_yet(http: Http) -> None:
     assert (await http("GET", f"{PATH}/two/log?container=i"))[:2] == (204, "")
 

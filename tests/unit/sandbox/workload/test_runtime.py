@@ -234,6 +234,20 @@ async def test_who_writes_without_end_waits_for_its_turn(runtime: ProcessRuntime
     assert turns > 3 * loud.log.end.offset / (1 << 20)
 
 
+async def test_a_container_that_closes_its_output_has_not_ended(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    status = await runtime.run(config("sh", "-c", f"printf one; exec >&- 2>&-; : > {closed}; exec sleep 3600"))
+    report = runtime.find(status.id)
+    assert report is not None
+    await until(closed.exists)
+    await asyncio.sleep(0.05)  # the end of the pipe is read meanwhile
+
+    assert not report.log.ended
+    runtime.stop(status.id, 0)
+    await until(lambda: report.log.ended)
+    assert report.log.text == "one"
+
+
 async def test_what_is_not_applied_is_reported(runtime: ProcessRuntime) -> None:
     edits = ContainerEdits(mounts=(Mount(host_path="/oven", container_path="/mnt/oven"),))
     await runtime.run(ContainerConfig(POD, "eater", 0, "busybox", ("true",), edits=edits))
