@@ -101,6 +101,16 @@ def forbidden(group: str, resource: str, name: str, cause: str) -> Refusal:
     return Refusal(403, "Forbidden", message, _subject(group, resource, name))
 
 
+def forbidden_path(cause: str) -> Refusal:
+    """403 before it is known what the request is about."""
+    return Refusal(403, "Forbidden", f"forbidden: {cause}", {})
+
+
+def unauthorized() -> Refusal:
+    """401: nobody knows who asks."""
+    return Refusal(401, "Unauthorized", "Unauthorized")
+
+
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
     """422 with one cause for each error; errors that read the same are said once."""
     said = {str(error): error for error in errors}

@@ -15,6 +15,7 @@ from aiohttp import web
 from dra_kit.apiserver import discovery, media, openapi, openapi_v2
 from dra_kit.apiserver.answers import Refusal, method_not_allowed, no_such_resource, not_acceptable
 from dra_kit.apiserver.api import ADMIN, Answer, Api, Request, encode
+from dra_kit.apiserver.door import Door
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.media import Form
 from dra_kit.apiserver.requests import Query, Target, verb
@@ -40,19 +41,23 @@ class Endpoint:
 
     Args:
         api: what they are about.
+        door: lets requests in; None lets in everybody.
 
     Attributes:
         requests: how many came, by (user agent, verb, resource).
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, door: Door | None = None) -> None:
         self.api = api
+        self._door = door
         self.requests: Counter[tuple[str, str, str]] = Counter()
         self.closing = False
 
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         try:
+            if self._door is not None:
+                self._door.check(raw)
             return await self._serve(raw)
         except Refusal as refusal:
             return _refused(raw, refusal)

@@ -9,7 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -20,14 +20,19 @@ from dra_kit.apiserver import seeds
 from dra_kit.apiserver.admission import ServiceAddress
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.controllers import Controllers
+from dra_kit.apiserver.door import NAMES, Door
 from dra_kit.apiserver.http import Endpoint
 from dra_kit.apiserver.kinds.builtin import KINDS
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.pod_log import LogSource
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
+from dra_kit.kube.connection import Connection
 from dra_kit.resource.gates import FeatureGates
 
 Object = dict[str, Any]
+
+CONTEXT: Final = "dra-kit"
+"""Name of context, cluster and user in a kubeconfig."""
 
 
 class ApiServer:
@@ -39,6 +44,7 @@ class ApiServer:
         host: address to listen on.
         port: 0 for a free one.
         tls: serve HTTPS with a certificate of an authority of its own, which the kubeconfig names.
+        door: lets requests in; without one everybody is the administrator.
         gates: feature gates.
         controllers: whether owners' garbage is collected and deleted namespaces are emptied.
 
@@ -52,12 +58,14 @@ class ApiServer:
         port: int = 0,
         *,
         tls: bool = False,
+        door: Door | None = None,
         gates: FeatureGates | None = None,
         controllers: bool = True,
     ) -> None:
         self.host, self.port = host, port
         self.api = Api(gates or FeatureGates.default(), Registry(KINDS))
-        self._endpoint = Endpoint(self.api)
+        self._endpoint = Endpoint(self.api, door)
+        self._door = door
         self._tls = tls
         self._ca: bytes | None = None
         self._ssl: ssl.SSLContext | None = None
@@ -78,18 +86,24 @@ class ApiServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'https' if self._tls else 'http'}://{host}:{self.port}"
 
+    def connection(self) -> Connection:
+        """For clients in this process; all of them are the administrator."""
+        authorization = f"Bearer {self._door.token}" if self._door is not None else None
+        return Connection(self.url, authorization, ca=self._ca)
+
     def kubeconfig(self) -> Object:
-        """A kubeconfig document for it; any bearer token, or none, is the administrator's."""
+        """A kubeconfig document for it, which makes its holder the administrator."""
         cluster: Object = {"server": self.url}
         if self._ca is not None:
             cluster["certificate-authority-data"] = base64.b64encode(self._ca).decode()
+        token = self._door.token if self._door is not None else "any"
         return {
             "apiVersion": "v1",
             "kind": "Config",
-            "current-context": "dra-kit",
-            "clusters": [{"name": "dra-kit", "cluster": cluster}],
-            "users": [{"name": "dra-kit", "user": {"token": "admin"}}],
-            "contexts": [{"name": "dra-kit", "context": {"cluster": "dra-kit", "user": "dra-kit"}}],
+            "current-context": CONTEXT,
+            "clusters": [{"name": CONTEXT, "cluster": cluster}],
+            "users": [{"name": CONTEXT, "user": {"token": token}}],
+            "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
             "preferences": {},
         }
 
@@ -149,7 +163,7 @@ class ApiServer:
 
         authority = trustme.CA()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert(self.host, "localhost").configure_cert(context)
+        authority.issue_cert(*dict.fromkeys((self.host, *NAMES))).configure_cert(context)
         self._ca = authority.cert_pem.bytes()
         self._ssl = context
         return context
@@ -174,6 +188,7 @@ def run_in_thread(
     port: int = 0,
     *,
     tls: bool = False,
+    door: Door | None = None,
     gates: FeatureGates | None = None,
     controllers: bool = True,
 ) -> Iterator[ApiServer]:
@@ -183,13 +198,14 @@ def run_in_thread(
         host: as for :class:`ApiServer`, as are the others.
         port: 0 for a free one.
         tls: serve HTTPS.
+        door: lets requests in.
         gates: feature gates.
         controllers: whether garbage is collected and namespaces are emptied.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="dra-kit-apiserver", daemon=True)
     thread.start()
-    server = ApiServer(host, port, tls=tls, gates=gates, controllers=controllers)
+    server = ApiServer(host, port, tls=tls, door=door, gates=gates, controllers=controllers)
     try:
         asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result()
         yield server

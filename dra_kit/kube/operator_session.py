@@ -35,6 +35,7 @@ class OperatorSession:
         self.watched: set[str] = set()
         self._on_watch = on_watch
         self._listed: set[str] = set()
+        self._streams: list[asyncio.Transport] = []
         self._credentials = credentials
         self._http: aiohttp.ClientSession | None = None
         self._turn = asyncio.Semaphore(_AT_ONCE)
@@ -50,6 +51,8 @@ class OperatorSession:
 
     async def close(self) -> None:
         """Closes the session; without effect before :meth:`open`."""
+        for stream in self._streams:
+            stream.abort()  # over TLS kopf's own goodbye takes a round trip, for which its loop is not there any more
         if self._http is not None:
             await self._http.close()
 
@@ -57,7 +60,11 @@ class OperatorSession:
         if self._credentials.tls_server_name:
             request.server_hostname = self._credentials.tls_server_name
         if "watch" in request.url.query:
-            return await self._answered(request, handler)
+            response = await self._answered(request, handler)
+            self._streams = [stream for stream in self._streams if not stream.is_closing()]
+            if response.connection is not None and response.connection.transport is not None:
+                self._streams.append(response.connection.transport)
+            return response
         async with self._turn:
             return await self._answered(request, handler)
 

@@ -74,7 +74,10 @@ class Transport:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
         try:
             async with await self._answer(call, timeout, streaming=True) as response:
-                yield response.content
+                try:
+                    yield response.content
+                finally:
+                    _break_off(response)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._unavailable(call, error) from error
 
@@ -155,6 +158,13 @@ class Transport:
             if len(self._warned) > _REMEMBERED_WARNINGS:
                 self._warned.popitem(last=False)
             log.warning("%s: the API server warns: %s", call, text)
+
+
+def _break_off(response: aiohttp.ClientResponse) -> None:
+    """End a connection at once: over TLS, saying goodbye takes a round trip, for which a loop may not be there."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 def _reason(error: Exception) -> str:

@@ -9,10 +9,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from dra_kit.allocator import Gates
+from dra_kit.apiserver.door import Door
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
@@ -66,7 +66,8 @@ class ControlPlane:
         self._gates = gates or FeatureGates.default()
         self._time_scale = time_scale
         self._observe = observe
-        self.server: Final = ApiServer(gates=self._gates, port=port)
+        self.door: Final = Door()
+        self.server: Final = ApiServer(gates=self._gates, port=port, tls=True, door=self.door)
         self._stack = AsyncExitStack()
         self._work: asyncio.Task[None] | None = None
         self._failure_told = False
@@ -114,7 +115,7 @@ class ControlPlane:
 
     def credentials(self) -> Credentials:
         """For clients: they may do everything."""
-        return Credentials(Connection(self.server.url))
+        return Credentials(self.server.connection())
 
     async def connect(self, user_agent: str) -> Client:
         """A client for the running event loop, closed with the control plane."""

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 
 from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import Credentials
 from tests.golden.kind import Line
 from tests.golden.scenario_summaries import Object, Watcher, in_order, settled
 
@@ -108,19 +109,23 @@ async def eventually(condition: Callable[[], bool], seconds: float) -> None:
 
 
 @asynccontextmanager
-async def playing(url: str, client: Client) -> AsyncIterator[Player]:
+async def playing(credentials: Credentials, client: Client) -> AsyncIterator[Player]:
     """A player for a server whose objects are followed meanwhile.
 
     Args:
-        url: of the API server; whoever asks there is an administrator.
+        credentials: an administrator's.
         client: of the same server.
     """
     watcher = Watcher(client)
-    async with aiohttp.ClientSession(headers={"User-Agent": "oracle/1"}) as session, asyncio.TaskGroup() as group:
+    headers = {"User-Agent": "oracle/1"}
+    if authorization := await credentials.authorization():
+        headers["Authorization"] = authorization
+    connector = aiohttp.TCPConnector(ssl=credentials.ssl or True)
+    async with aiohttp.ClientSession(connector=connector, headers=headers) as session, asyncio.TaskGroup() as group:
         tasks = [group.create_task(watcher.follow(resource)) for resource in watcher.objects]
         await watcher.synced()
         try:
-            yield Player(url, session, watcher)
+            yield Player(credentials.server, session, watcher)
         finally:
             for task in tasks:
                 task.cancel()

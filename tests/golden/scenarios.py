@@ -53,7 +53,7 @@ class _Replay:
             gates=FeatureGates.alpha() if self._expected["gates"] == "alpha" else None
         ) as control_plane:
             client = await control_plane.connect("test")
-            async with playing(control_plane.server.url, client) as player:
+            async with playing(control_plane.credentials(), client) as player:
                 phases: list[Line] = []
                 for number, phase in enumerate(self._expected["phases"]):
                     phases.append(await self._phase(player, number, phase))

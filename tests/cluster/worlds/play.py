@@ -45,12 +45,12 @@ class RealPlane:
     """A control plane of Kubernetes without nodes, emptied before each world.
 
     Args:
-        url: where it is asked without credentials, as by ``kubectl proxy``.
+        credentials: an administrator's.
         client: of the same server.
     """
 
-    def __init__(self, url: str, client: Client) -> None:
-        self._url = url
+    def __init__(self, credentials: Credentials, client: Client) -> None:
+        self._credentials = credentials
         self._client = client
 
     async def play(self, world: Line, expected: list[Line]) -> list[Line]:
@@ -63,7 +63,7 @@ class RealPlane:
         await self.sweep()
         heartbeats = asyncio.create_task(self._beat())
         try:
-            async with playing(self._url, self._client) as player:
+            async with playing(self._credentials, self._client) as player:
                 phases: list[Line] = []
                 for number, phase in enumerate(world["phases"]):
                     phases.append(await _phase(player, number, phase, expected[number]["settled"]))
@@ -127,7 +127,7 @@ async def play_on_sandbox(world: Line) -> list[Line]:
     """What becomes of a world in the sandbox: its phases with answers, objects and traces."""
     async with ControlPlane() as control_plane:
         client = await control_plane.connect("worlds")
-        async with playing(control_plane.server.url, client) as player:
+        async with playing(control_plane.credentials(), client) as player:
             phases = []
             for number, phase in enumerate(world["phases"]):
                 answers = await player.send(number, phase, pause=_PAUSE_SECONDS)
@@ -172,8 +172,9 @@ async def real_plane(kubectl: Path, kubeconfig: Path) -> AsyncIterator[RealPlane
     try:
         line = (await process.stdout.readline()).decode()
         url = f"http://{line.rsplit(maxsplit=1)[-1]}"
-        async with Client(Credentials(Connection(url)), user_agent="worlds") as client:
-            plane = RealPlane(url, client)
+        credentials = Credentials(Connection(url))
+        async with Client(credentials, user_agent="worlds") as client:
+            plane = RealPlane(credentials, client)
             await plane.sweep()
             await asyncio.sleep(_FORGOTTEN_SECONDS)
             yield plane

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.apiserver.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from tests.cluster.find import NotFound, find
 
@@ -72,6 +73,6 @@ class User:
 
 @contextmanager
 def at_a_terminal(home: Path) -> Iterator[User]:
-    """Somebody with a server of their own."""
-    with run_in_thread(tls=True) as server:
+    """Somebody with a server of their own, as closed as a sandbox's."""
+    with run_in_thread(tls=True, door=Door()) as server:
         yield User(home, server)

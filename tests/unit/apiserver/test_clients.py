@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any, cast
 
 import pytest
 from kubernetes_asyncio import client as generated
 from kubernetes_asyncio import watch as generated_watch
 from kubernetes_asyncio.client.rest import ApiException
+from kubernetes_asyncio.config import load_kube_config_from_dict
 
+from dra_kit.apiserver.door import Door
 from dra_kit.apiserver.server import ApiServer, run_in_thread
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.resources import CONFIG_MAPS
@@ -53,11 +55,11 @@ async def test_handlers_of_kopf_follow_an_object_through_its_life() -> None:
 
         return registry, quiet_settings()
 
-    with run_in_thread() as server:
-        operator = OperatorThread(Credentials(Connection(server.url)), build)
+    with run_in_thread(tls=True, door=Door()) as server:
+        operator = OperatorThread(Credentials(server.connection()), build)
         operator.start()
         try:
-            async with Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+            async with Client(Credentials(server.connection()), user_agent="tests/1") as client:
                 await client.create(CONFIG_MAPS, config_map(data={"a": "1"}))
                 await eventually(lambda: "create settings" in calls)
                 handled = await eventually(lambda: _finalized(client))
@@ -85,9 +87,12 @@ async def _gone(client: Client) -> bool:
     return True
 
 
-async def test_kubernetes_asyncio_reads_writes_and_watches(server: ApiServer) -> None:
-    configuration = generated.Configuration(host=server.url)
-    async with generated.ApiClient(configuration) as connection:
+async def test_kubernetes_asyncio_reads_writes_and_watches() -> None:
+    configuration = generated.Configuration()
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(ApiServer(tls=True, door=Door()))
+        await load_kube_config_from_dict(server.kubeconfig(), client_configuration=configuration)
+        connection = await stack.enter_async_context(generated.ApiClient(configuration))
         core = generated.CoreV1Api(connection)
         created = await core.create_namespaced_pod("default", cast("Any", pod()))
         assert created.status.phase == "Pending"

@@ -77,6 +77,8 @@ spec:
 
 TESTS = '''\
 import time
+import urllib.error
+import urllib.request
 import pytest
 from dra_kit.testing import Harness, Invalid, NotFound
 
@@ -100,6 +102,12 @@ def test_a_container_gets_its_bread(dra: Harness):
 def test_no_bread_matches(dra):
     dra.apply(ORDER)
     assert dra.wait("guest", message="cannot allocate all claims").phase == "Pending"
+
+
+def test_others_are_not_let_in(dra):
+    server = dra.cluster.control_plane.server
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        urllib.request.urlopen(f"{{server.url}}/api", context=server.connection().ssl_context())
 
 
 def test_a_file_of_a_setting(dra):
@@ -214,7 +222,7 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
     write(tmp_path, files)
     output = report(tmp_path)
 
-    assert f"{len(FAILURES)} failed, 6 passed" in output
+    assert f"{len(FAILURES)} failed, 7 passed" in output
     assert "container eater ended with 0: mine" in output
     assert "kopf." not in output
     assert (tmp_path / "recipe").read_text() == "salt\n"

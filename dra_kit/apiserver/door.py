@@ -1,0 +1,82 @@
+"""The door of an API server that listens where others can reach it: who is let in, before anything else is looked at.
+
+A kube-apiserver stands in a network of its own. This one listens on the loopback interface, where every user of the
+machine, and every page in a browser, can send requests; and whoever may make a Pod runs commands as the owner.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections import Counter
+from typing import Final
+
+from aiohttp import web
+
+from dra_kit.apiserver.answers import Refusal, forbidden_path, unauthorized, unsupported_media_type
+from dra_kit.apiserver.verbs.bodies import MEDIA_TYPES
+
+NAMES: Final = ("127.0.0.1", "localhost", "::1")
+"""What the server may be called: in its certificate, and in the header ``Host`` of a request."""
+
+# the paths that kube-apiserver serves to anonymous users where its configuration leaves them only these
+_OPEN: Final = re.compile(r"/(livez|readyz|healthz)(/.*)?")
+
+
+class Door:
+    """Lets in who knows its token and means this server.
+
+    - ``Host`` must be one of :data:`NAMES` with the port, no name that an attacker's DNS server points here.
+    - A request with an ``Origin`` is that of a web page, and refused whatever else it brings.
+    - Without the token only ``/livez``, ``/readyz`` and ``/healthz`` are served; with a wrong one not even those.
+    - A body must say what it is. kube-apiserver takes one without a ``Content-Type`` for JSON (1.37.1 does so), and it
+      is the only form of JSON that a web page may send to a foreign server without asking it before.
+
+    Attributes:
+        token: the bearer token, a new random one for each door.
+        refused: how many requests were turned away, by reason: ``host``, ``origin``, ``token``, ``content type``.
+    """
+
+    def __init__(self) -> None:
+        self.token: Final = secrets.token_urlsafe(32)
+        self.refused: Final[Counter[str]] = Counter()
+
+    def check(self, request: web.BaseRequest) -> None:
+        """Let a request in.
+
+        Raises:
+            Refusal: 401, 403 or 415; it is not let in.
+        """
+        if not _means_this_server(request):
+            raise self._refusal("host", forbidden_path("this server has another name: use the one in its kubeconfig"))
+        if "Origin" in request.headers:
+            raise self._refusal("origin", forbidden_path("web pages are not served here"))
+        given = request.headers.get("Authorization")
+        if given is None:
+            known = request.method in {"GET", "HEAD"} and _OPEN.fullmatch(request.rel_url.raw_path) is not None
+        else:
+            known = self._is_token(given)
+        if not known:
+            raise self._refusal("token", unauthorized())
+        if request.body_exists and not request.headers.get("Content-Type", "").strip():
+            raise self._refusal("content type", unsupported_media_type(MEDIA_TYPES))
+
+    def _is_token(self, authorization: str) -> bool:
+        scheme, _, token = authorization.partition(" ")
+        # its time must not tell how much of a guess was right
+        same = hmac.compare_digest(token.strip().encode(errors="surrogateescape"), self.token.encode())
+        return scheme.lower() == "bearer" and same
+
+    def _refusal(self, reason: str, refusal: Refusal) -> Refusal:
+        self.refused[reason] += 1
+        return refusal
+
+
+def _means_this_server(request: web.BaseRequest) -> bool:
+    if request.transport is None:
+        return False  # the client is gone
+    port = request.transport.get_extra_info("sockname")[1]
+    own = {f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in NAMES}
+    hosts = request.headers.getall("Host", [])
+    return len(hosts) == 1 and hosts[0].lower() in own

@@ -1,0 +1,197 @@
+"""The door of a server that listens where others can reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gc
+import json
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dra_kit.apiserver.door import Door
+from dra_kit.apiserver.server import ApiServer, run_in_thread
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES
+from tests.unit.apiserver.conftest import config_map
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+BODY = json.dumps(config_map()).encode()
+
+
+class Visitor:
+    """Somebody who sends requests to a server with a door."""
+
+    def __init__(self, server: ApiServer, door: Door, session: aiohttp.ClientSession) -> None:
+        self.server, self.door, self.session = server, door, session
+        self.ssl = server.connection().ssl_context() or True
+
+    async def ask(
+        self, method: str, path: str, *, token: str | None = None, data: bytes | None = None, **headers: str
+    ) -> tuple[int, Any]:
+        """Status and Status object; ``token`` is the right one unless another is given, empty for none."""
+        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        token = self.door.token if token is None else token
+        if token:
+            given["Authorization"] = f"Bearer {token}"
+        async with self.session.request(
+            method, self.server.url + path, data=data, headers=given, ssl=self.ssl, skip_auto_headers=["Content-Type"]
+        ) as answer:
+            text = await answer.text()
+            return answer.status, json.loads(text) if text.startswith("{") else text
+
+    async def maps(self) -> set[str]:
+        """The names of the ConfigMaps that there are."""
+        async with Client(Credentials(self.server.connection()), user_agent="tests/1") as client:
+            return {item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS, "default")).items}
+
+
+@pytest.fixture
+async def visitor() -> AsyncIterator[Visitor]:
+    door = Door()
+    async with ApiServer(tls=True, door=door) as server, aiohttp.ClientSession() as session:
+        yield Visitor(server, door, session)
+
+
+async def test_its_token_opens_it(visitor: Visitor) -> None:
+    assert (await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json"))[0] == 201
+    assert await visitor.maps() >= {"settings"}
+    assert not visitor.door.refused
+
+
+@pytest.mark.parametrize("token", ["", "admin", "any"])
+@pytest.mark.parametrize("path", ["/api", "/apis", "/version", "/openapi/v3", "/", "/nothing", "/api/v1/pods", MAPS])
+async def test_without_its_token_nothing_is_told(visitor: Visitor, path: str, token: str) -> None:
+    status, answer = await visitor.ask("GET", path, token=token)
+
+    assert (status, answer["kind"], answer["reason"]) == (401, "Status", "Unauthorized")
+    assert visitor.door.refused == {"token": 1}
+
+
+async def test_without_its_token_nothing_is_made(visitor: Visitor) -> None:
+    for token in ("", "wrong"):
+        status, _ = await visitor.ask("POST", MAPS, token=token, data=BODY, Content_Type="application/json")
+        assert status == 401
+    assert "settings" not in await visitor.maps()
+
+
+@pytest.mark.parametrize("scheme", ["Basic", "Token", ""])
+async def test_a_token_counts_as_a_bearer_token_only(visitor: Visitor, scheme: str) -> None:
+    header = f"{scheme} {visitor.door.token}".strip()
+    assert (await visitor.ask("GET", "/api", token="", Authorization=header))[0] == 401
+
+
+async def test_only_health_is_told_to_everybody_and_not_with_a_wrong_token(visitor: Visitor) -> None:
+    for path in ("/livez", "/readyz", "/healthz"):
+        assert await visitor.ask("GET", path, token="") == (200, "ok")
+        assert (await visitor.ask("GET", path, token="wrong"))[0] == 401
+        assert (await visitor.ask("POST", path, token=""))[0] == 401
+
+
+async def test_each_door_has_a_token_of_its_own() -> None:
+    tokens = {Door().token for _ in range(100)}
+    assert len(tokens) == 100
+    assert min(map(len, tokens)) >= 43  # 32 bytes
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "0.0.0.0:{port}", ""]
+)
+async def test_another_name_is_refused_with_the_right_token(visitor: Visitor, host: str) -> None:
+    status, answer = await visitor.ask("GET", "/api", Host=host.format(port=visitor.server.port))
+
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert visitor.door.refused == {"host": 1}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost", "[::1]"])
+async def test_its_own_names_are_answered(visitor: Visitor, host: str) -> None:
+    assert (await visitor.ask("GET", "/api", Host=f"{host}:{visitor.server.port}"))[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:{port}"])
+@pytest.mark.parametrize("path", ["/api", "/livez"])
+async def test_web_pages_are_refused_with_the_right_token(visitor: Visitor, path: str, origin: str) -> None:
+    status, answer = await visitor.ask("GET", path, Origin=origin.format(port=visitor.server.port))
+
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert visitor.door.refused == {"origin": 1}
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [None, "", " ", "text/plain", "text/plain;application/json", "multipart/form-data; boundary=x",
+     "application/x-www-form-urlencoded", "text/json"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", MAPS),
+        ("PUT", f"{MAPS}/settings"),
+        ("PATCH", f"{MAPS}/settings"),
+        ("DELETE", f"{MAPS}/settings"),
+        ("DELETE", MAPS),
+        ("POST", "/api/v1/namespaces/default/pods/pod-1/eviction"),
+        ("POST", "/api/v1/namespaces/default/pods/pod-1/binding"),
+        ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+    ],
+)
+async def test_a_body_must_say_what_it_is(visitor: Visitor, method: str, path: str, content_type: str | None) -> None:
+    await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json")
+    pod = {"metadata": {"name": "pod-1"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    await visitor.ask(
+        "POST", "/api/v1/namespaces/default/pods", data=json.dumps(pod).encode(), Content_Type="application/json"
+    )
+    headers = {} if content_type is None else {"Content_Type": content_type}
+
+    status, answer = await visitor.ask(method, path, data=b"{}", **headers)
+
+    assert (status, answer["reason"]) == (415, "UnsupportedMediaType")
+    assert "settings" in await visitor.maps()
+
+
+async def test_a_request_without_a_body_needs_no_type(visitor: Visitor) -> None:
+    await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json")
+
+    assert (await visitor.ask("DELETE", f"{MAPS}/settings"))[0] == 200
+
+
+async def test_its_certificate_is_good_for_each_of_its_names(visitor: Visitor) -> None:
+    cluster = visitor.server.kubeconfig()["clusters"][0]["cluster"]
+    ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
+    for name in ("127.0.0.1", "localhost", "::1"):
+        async with visitor.session.get(
+            f"{visitor.server.url}/livez", ssl=ssl.create_default_context(cadata=ca), server_hostname=name
+        ) as answer:
+            assert answer.status == 200
+
+
+async def test_a_client_in_the_process_needs_its_connection_only(visitor: Visitor) -> None:
+    async with Client(Credentials(visitor.server.connection()), user_agent="tests/1") as client:
+        assert (await client.list(NAMESPACES)).items
+
+
+def test_a_watch_that_is_left_leaves_no_connection_behind() -> None:
+    """Also where its loop ends at once: what is not closed then is told when it is collected."""
+
+    async def look(server: ApiServer) -> None:
+        async with Client(Credentials(server.connection()), user_agent="tests/1") as client:
+            found = await client.list(NAMESPACES)
+            watching = client.watch(NAMESPACES, resource_version=found.resource_version)
+            reading = asyncio.ensure_future(anext(watching))
+            while not server.requests["tests/1", "watch", "namespaces"]:  # noqa: ASYNC110 - a counter sets no event
+                await asyncio.sleep(0.01)
+            reading.cancel()
+            await asyncio.wait([reading])
+            await watching.aclose()
+
+    with run_in_thread(tls=True, door=Door()) as server:
+        for _ in range(5):
+            asyncio.run(look(server))
+            server.requests.clear()
+        gc.collect()
