@@ -63,7 +63,9 @@ class NewFile(click.Path):
         file: Path = super().convert(value, param, ctx)  # type: ignore[assignment]  # it is told path_type
         if not file.parent.is_dir():
             self.fail(f"there is no directory {file.parent}; make it, or name another.", param, ctx)
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
+        if file.is_symlink() or (file.exists() and not file.is_file()):
+            self.fail(f"{file} is no regular file; name one, or a path where nothing is.", param, ctx)
+        if not os.access(file.parent, os.W_OK):  # it is written under another name, then renamed
             self.fail(f"{file} may not be written.", param, ctx)
         return file
 

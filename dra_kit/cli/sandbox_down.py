@@ -36,9 +36,12 @@ def down(kubeconfig: Path | None, *, everything: bool) -> None:
       dra-kit sandbox down --all
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.sandbox.detached import end, running
+    from dra_kit.sandbox.directory import remove_abandoned
 
     if kubeconfig is not None and everything:
         raise click.UsageError("--kubeconfig and --all do not go together.")
+    if orphans := remove_abandoned():
+        click.echo(f"ended what killed sandboxes had left: {orphans} process{'' if orphans == 1 else 'es'}")
     found = [item for item in running() if kubeconfig is None or item.has_kubeconfig(kubeconfig)]
     if not found:
         which = f" with kubeconfig {kubeconfig}" if kubeconfig else ""
@@ -51,4 +54,5 @@ def down(kubeconfig: Path | None, *, everything: bool) -> None:
         )
     for sandbox in found:
         end(sandbox)
+        remove_abandoned()  # it may have been killed, since it did not end by itself
         click.echo(f"the sandbox of {sandbox.driver} has ended")

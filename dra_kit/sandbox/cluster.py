@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
@@ -21,8 +20,9 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES, VALIDATING_WEBHOOK_CONFIGURATIONS
 from dra_kit.kubelet.activity import Activity
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.sandbox import kubeconfig
 from dra_kit.sandbox.control_plane import ControlPlane, first_of
-from dra_kit.sandbox.directory import sandbox_directory
+from dra_kit.sandbox.directory import mark_of, sandbox_directory
 from dra_kit.sandbox.drivers import SandboxDriver, file_of, redirected
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.journal import DriverLog
@@ -218,20 +218,14 @@ class Sandbox:
 
     def _write_kubeconfig(self) -> None:
         self.kubeconfig = self._settings.kubeconfig or self.directory / "kubeconfig"
-        # JSON is YAML
-        text = json.dumps(self.control_plane.server.kubeconfig(), indent=2)
-        try:
-            self.kubeconfig.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"kubeconfig {self.kubeconfig} cannot be written: {error.strerror}") from None
-        if self._settings.kubeconfig is not None:
-            self._stack.callback(self.kubeconfig.unlink, missing_ok=True)
+        self._stack.enter_context(kubeconfig.written(self.kubeconfig, self.control_plane.server.kubeconfig()))
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(
             name,
             directory,
             await self.control_plane.connect(f"kubelet {name}"),
+            mark=mark_of(self.directory),
             time_scale=self._settings.time_scale,
             observer=lambda activity: self._acted(name, activity),
             intake=self._intake,

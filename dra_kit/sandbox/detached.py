@@ -11,13 +11,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import SandboxError
+from dra_kit.sandbox import private
 from dra_kit.sandbox.bounded_file import bounded
+from dra_kit.sandbox.workload.handle import ProcessHandle
 
 STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
 """Environment of a sandbox in the background: the file that it writes once it is up."""
@@ -37,14 +39,19 @@ class DetachedSandbox:
         began: when the process began, in clock ticks since the machine did; tells it from a later one of that pid.
         driver: the driver's name.
         kubeconfig: where it is.
-        log: what it prints.
+        state: the file that tells all this.
     """
 
     pid: int
     began: str
     driver: str
     kubeconfig: str
-    log: str
+    state: Path
+
+    @property
+    def log(self) -> Path:
+        """What it prints."""
+        return self.state.with_suffix(".log")
 
     @property
     def runs(self) -> bool:
@@ -57,13 +64,24 @@ class DetachedSandbox:
 
 
 def state_directory() -> Path:
-    """Where sandboxes in the background leave word of themselves, for this user alone."""
+    """Where sandboxes in the background leave word of themselves, for this user alone.
+
+    Raises:
+        SandboxError: there is no such place.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    base = Path(runtime) if runtime else Path(tempfile.gettempdir())
-    directory = base / (f"dra-kit-sandbox-{os.getuid()}")
-    directory.mkdir(mode=0o700, exist_ok=True)
-    if directory.stat().st_uid != os.getuid():
-        raise SandboxError(f"{directory} belongs to somebody else; set XDG_RUNTIME_DIR to a directory of your own")
+    directory = Path(runtime or tempfile.gettempdir()) / f"dra-kit-sandbox-{os.getuid()}"
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise SandboxError(
+            f"{directory} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a directory of your own"
+        ) from None
+    if not private.is_own_directory(directory):
+        raise SandboxError(
+            f"{directory} is not yours alone (mode 0700, no link); remove it, or set XDG_RUNTIME_DIR to a directory of "
+            "your own"
+        )
     return directory
 
 
@@ -82,9 +100,10 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
         SandboxError: it did not come up; the text and the code are those of its error, or what it printed last.
     """
     name = f"{time.time_ns():x}"
-    state, log = state_directory() / f"{name}.json", state_directory() / f"{name}.log"
+    directory = state_directory()
+    state, log = directory / f"{name}.json", directory / f"{name}.log"
     command = [sys.executable, "-c", "from dra_kit.cli import main; main()", "sandbox", *arguments]
-    with log.open("ab") as output:  # so that it can be made shorter meanwhile
+    with os.fdopen(private.create(log), "ab") as output:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -94,8 +113,7 @@ def detach(arguments: Sequence[str]) -> DetachedSandbox:
             env={**os.environ, STATE_VARIABLE: str(state)},
         )
     try:
-        _await(state, process, log)
-        return _read(state)
+        return _up(state, process, log)
     except BaseException:
         _take_down(process)
         for path in (log, state):
@@ -109,12 +127,14 @@ def bounded_log() -> AbstractContextManager[None]:
     return bounded(Path(path).with_suffix(".log")) if path else nullcontext()
 
 
-def _await(state: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+def _up(state: Path, process: subprocess.Popen[bytes], log: Path) -> DetachedSandbox:
+    """Wait until a sandbox has left word that it is up."""
     end = time.monotonic() + _START_SECONDS
-    while not state.exists():
+    while (sandbox := _read(state)) is None:
         if process.poll() is not None or time.monotonic() > end:
             raise _reason(log)
         time.sleep(_POLL)
+    return sandbox
 
 
 def _reason(log: Path) -> SandboxError:
@@ -140,49 +160,48 @@ def announce(driver: str, kubeconfig: Path) -> None:
     path = os.environ.get(STATE_VARIABLE)
     if not path:
         return
-    state = Path(path)
     pid = os.getpid()
-    found = DetachedSandbox(pid, _began(pid), driver, str(kubeconfig.absolute()), str(state.with_suffix(".log")))
-    new = state.with_suffix(".new")
-    new.write_text(json.dumps(asdict(found)), encoding="utf-8")
-    new.replace(state)
+    told = {"pid": pid, "began": _began(pid), "driver": driver, "kubeconfig": str(kubeconfig.absolute())}
+    private.replace(Path(path), json.dumps(told).encode())
 
 
 def running() -> list[DetachedSandbox]:
-    """The sandboxes of this user that run in the background, oldest first; word of others is removed."""
-    found = []
-    for path in sorted(state_directory().glob("*.json")):
-        try:
-            sandbox = _read(path)
-        except (ValueError, TypeError, OSError):
-            path.unlink(missing_ok=True)
-            continue
-        if sandbox.runs:
-            found.append(sandbox)
-        else:
+    """The sandboxes of this user that run in the background, oldest first; word of those that ended is removed.
+
+    Raises:
+        SandboxError: the place where they leave word is not this user's alone.
+    """
+    known = [sandbox for path in sorted(state_directory().glob("*.json")) if (sandbox := _read(path))]
+    for sandbox in known:
+        if not sandbox.runs:
             _forget(sandbox)
-    return found
+    return [sandbox for sandbox in known if sandbox.runs]
 
 
 def end(sandbox: DetachedSandbox) -> None:
     """End a sandbox in the background and wait until it is gone."""
-    os.kill(sandbox.pid, signal.SIGTERM)
-    deadline = time.monotonic() + _STOP_SECONDS
-    while sandbox.runs:
-        if time.monotonic() > deadline:
-            os.kill(sandbox.pid, signal.SIGKILL)
-        time.sleep(_POLL)
+    with suppress(ProcessLookupError), ProcessHandle(sandbox.pid) as process:
+        if sandbox.runs and not process.end(signal.SIGTERM, _STOP_SECONDS):
+            process.end(signal.SIGKILL, _STOP_SECONDS)
     _forget(sandbox)
 
 
 def _forget(sandbox: DetachedSandbox) -> None:
-    log = Path(sandbox.log)
-    for path in (log, log.with_suffix(".json")):
+    for path in (sandbox.log, sandbox.state):
         path.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> DetachedSandbox:
-    return DetachedSandbox(**json.loads(path.read_text(encoding="utf-8")))
+def _read(path: Path) -> DetachedSandbox | None:
+    """What a sandbox left; None when no sandbox has left this."""
+    try:
+        told = json.loads(private.read(path) or b"")
+        pid, began, driver, kubeconfig = (told[name] for name in ("pid", "began", "driver", "kubeconfig"))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    texts = all(isinstance(item, str) for item in (began, driver, kubeconfig))
+    if not texts or not began or type(pid) is not int or pid <= 1:
+        return None
+    return DetachedSandbox(pid, began, driver, kubeconfig, path)
 
 
 def _began(pid: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,49 +13,96 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from dra_kit.sandbox import private
+from dra_kit.sandbox.workload.orphans import end_orphans
+
 _PREFIX: Final = "dra-"
-_LOCK: Final = "lock"
+_GONE: Final = ".gone"
+_SIGNATURE: Final = ".dra-kit-sandbox"
 _LONGEST_BASE: Final = 24  # bytes of TMPDIR: names of nodes, drivers and sockets come behind, 107 in all
 
 
 @contextmanager
 def sandbox_directory() -> Iterator[Path]:
-    """A new directory with a short path, removed in the end.
+    """A new directory with a short path, for this user alone; removed in the end.
 
-    A process that is killed removes nothing. So a directory is locked as long as its process runs, and the
-    directories of this user that nobody locks any more are removed before a new one is made.
+    It is signed: a file in it tells the directory's own name and a random mark, and is locked as long as the sandbox
+    runs. A process that is killed removes nothing, so whatever others left is cleaned up before.
     """
-    base = Path(tempfile.gettempdir())
-    if len(str(base)) > _LONGEST_BASE:
-        base = Path("/tmp")  # noqa: S108 - mkdtemp makes a directory of our own in it
-    _remove_abandoned(base)
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-    lock = directory / f".{_LOCK}"
-    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    remove_abandoned()
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
+    new = directory / f"{_SIGNATURE}.new"
+    descriptor = private.create(new)
+    mark = secrets.token_hex(16)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        lock.rename(directory / _LOCK)  # only now others may look whether it is locked
+        os.write(descriptor, json.dumps({"sandbox": directory.name, "mark": mark}).encode())
+        new.rename(directory / _SIGNATURE)  # only now others may look whether it is locked
         yield directory
     finally:
+        end_orphans([mark])  # there are none, unless somebody has killed a reaper
         # all of it is gone at once: code of the driver that still runs makes nothing below it while it is removed
-        gone = directory.with_suffix(".gone")
+        gone = directory.with_suffix(_GONE)
         with suppress(FileNotFoundError):
             directory.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        _remove(gone)
         os.close(descriptor)
 
 
-def _remove_abandoned(base: Path) -> None:
-    for lock in base.glob(f"{_PREFIX}*/{_LOCK}"):
+def mark_of(directory: Path) -> str:
+    """The mark that the processes of a sandbox carry; empty when the directory is not signed."""
+    try:
+        signature = json.loads(private.read(directory / _SIGNATURE) or b"")
+        # a copy under another name is somebody's own
+        signed = directory.name.removesuffix(_GONE) == signature["sandbox"]
+        mark = signature["mark"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return mark if signed and isinstance(mark, str) else ""
+
+
+def remove_abandoned() -> int:
+    """Clean up after sandboxes that were killed: end their processes, remove their directories.
+
+    Only what a sandbox of this user has signed is touched, and only when nobody holds its lock any more.
+
+    Returns:
+        How many processes were ended.
+    """
+    ended = 0
+    for directory in _base().glob(f"{_PREFIX}*"):
+        if not private.is_own_directory(directory) or not (mark := mark_of(directory)):
+            continue
         try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = os.open(directory / _SIGNATURE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError:
-            continue  # somebody else's, or just removed
+            continue  # just removed
         try:
-            if os.fstat(descriptor).st_uid == os.geteuid():
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ended += end_orphans([mark])
+            _remove(directory)
         except BlockingIOError:
             pass  # its sandbox runs
         finally:
             os.close(descriptor)
+    return ended
+
+
+def _base() -> Path:
+    base = Path(tempfile.gettempdir())
+    # mkdtemp makes a directory of our own in it
+    return base if len(str(base)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, its signature last: whoever is killed meanwhile leaves it to the next one."""
+    with suppress(OSError):
+        for path in directory.iterdir():
+            if path.name == _SIGNATURE:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        (directory / _SIGNATURE).unlink(missing_ok=True)
+        directory.rmdir()

@@ -36,6 +36,7 @@ class SandboxNode:
         name: of the node.
         directory: everything of the node lies below it; a short path, for sockets.
         client: of the API server, for the kubelet.
+        mark: of the sandbox, for the processes of containers.
         time_scale: waits of kubelet and driver are divided by this.
         observer: told what the kubelet does.
         intake: reads the output of containers.
@@ -47,6 +48,7 @@ class SandboxNode:
         directory: Path,
         client: Client,
         *,
+        mark: str,
         time_scale: float = 1.0,
         observer: Observer,
         intake: Intake,
@@ -54,7 +56,7 @@ class SandboxNode:
         self.name = name
         self.directory = directory
         self.cdi_dir = directory / "cdi"
-        self.runtime = ProcessRuntime(directory=directory / "containers", intake=intake)
+        self.runtime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
         self._time_scale = time_scale
         self.kubelet = NodeKubelet(
             client,

@@ -15,6 +15,7 @@ from typing import Any, Final
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.sandbox import private
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.facts import Facts
@@ -308,7 +309,7 @@ class Session:
         if path is None:
             return
         try:
-            path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+            private.replace(path, (json.dumps(report, indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
 

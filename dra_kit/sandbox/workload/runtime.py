@@ -20,6 +20,7 @@ from typing import Final, Self
 from dra_kit.kubelet.runtime import ContainerConfig, ContainerExit, ContainerStatus, PodReference
 from dra_kit.sandbox.workload.container_log import LIMIT, ContainerLog
 from dra_kit.sandbox.workload.intake import Intake, OutputPipe
+from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.workload.processes import Processes
 from dra_kit.sandbox.workload.program import find_program, image_environment, start_error
 from dra_kit.sandbox.workload.report import ContainerReport
@@ -64,6 +65,8 @@ class ProcessRuntime:
 
     Args:
         directory: containers work in directories below it, which is made and removed; None for one of its own.
+        mark: stands in the environment of every process, though not in reports, so that orphans are known by it; empty
+            for none.
         output_limit: bytes that are kept of the output of each container, and of the attempt before it.
         intake: reads the output; runtimes of one event loop share one.
     """
@@ -71,8 +74,14 @@ class ProcessRuntime:
     version = "local-process://1"
 
     def __init__(
-        self, *, directory: Path | None = None, output_limit: int = LIMIT, intake: Intake | None = None
+        self,
+        *,
+        directory: Path | None = None,
+        mark: str = "",
+        output_limit: int = LIMIT,
+        intake: Intake | None = None,
     ) -> None:
+        self._mark = {MARK_VARIABLE: mark} if mark else {}
         self._output_limit = output_limit
         self._intake = intake or Intake()
         self._containers: dict[str, _Container] = {}
@@ -208,7 +217,7 @@ class ProcessRuntime:
                 identity,
                 command,
                 executable=program,
-                environment=container.environment,
+                environment={**container.environment, **self._mark},
                 directory=container.directory,
                 output=output,
             )

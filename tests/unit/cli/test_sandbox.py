@@ -36,6 +36,7 @@ def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> N
         assert line in rest, text
         rest = rest.partition(line)[2]
     assert 'DeviceClass pizza selects\n           device.driver == "dra.pizza"' in text
+    assert (kitchen.directory / "r.json").stat().st_mode & 0o777 == 0o600
     report = json.loads((kitchen.directory / "r.json").read_text())
     assert report["passed"] is True
     assert report["leftovers"] == []

@@ -30,6 +30,9 @@ def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
     kubeconfig = kitchen.directory / "kubeconfig"
 
     text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--detach", "--kubeconfig", "kubeconfig")
+    written = [kitchen.directory / "kubeconfig", *(kitchen.directory / "run").glob("*/*")]
+    assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
+    assert len(written) == 3
 
     assert "dra.pizza runs in a cluster in the background" in text
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"

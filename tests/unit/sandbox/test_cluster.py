@@ -18,7 +18,9 @@ import dra_kit as dra
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver, SandboxSettings
+from dra_kit.sandbox.directory import mark_of
 from dra_kit.sandbox.drivers import SandboxDriver
+from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
 from tests.unit.kubelet.polling import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -137,9 +139,39 @@ async def test_the_api_server_knows_what_a_container_wrote(sandbox: Sandbox) -> 
 
     import aiohttp
 
-    url = f"{sandbox.control_plane.server.url}/api/v1/namespaces/default/pods/singer/log?container=eater"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+    connection = sandbox.control_plane.server.connection()
+    url = f"{connection.server}/api/v1/namespaces/default/pods/singer/log?container=eater"
+    headers = {"Authorization": connection.authorization or ""}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(url, ssl=connection.ssl_context() or True) as answer,
+    ):
         assert await answer.text() == "la la\n"
+
+
+async def test_its_api_is_for_its_owner_alone(sandbox: Sandbox) -> None:
+    import aiohttp
+
+    connection = sandbox.control_plane.server.connection()
+    trusting = connection.ssl_context()
+    assert trusting is not None
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{connection.server}/api/v1/pods", ssl=trusting) as answer:
+            assert answer.status == 401
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(f"http://127.0.0.1:{sandbox.control_plane.server.port}/livez")
+    assert sandbox.directory.stat().st_mode & 0o777 == 0o700
+    assert sandbox.kubeconfig.stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_mark_of_its_processes_is_no_part_of_what_a_container_gets(sandbox: Sandbox) -> None:
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("marked"))
+    await sandbox.client.create(PODS, pod("marked", "marked", "env"))
+    await until(lambda: phase(sandbox, "marked") == "Succeeded")
+
+    [mark] = [line for line in (await sandbox.output("default", "marked", "eater")).splitlines() if "_MARK=" in line]
+    assert mark == f"{MARK_VARIABLE}={mark_of(sandbox.directory)}"
+    assert MARK_VARIABLE not in await sandbox.environment("default", "marked", "eater")
 
 
 async def test_bad_configuration_is_refused_when_it_is_applied(sandbox: Sandbox) -> None:

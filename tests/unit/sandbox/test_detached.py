@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
+
+from dra_kit.errors import SandboxError
+from dra_kit.sandbox.detached import STATE_VARIABLE, announce, running, state_directory
 
 DRIVER = """
     import threading
@@ -56,6 +60,127 @@ def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signal
             "pizzeria.py"
         ]
         assert list(place.glob("dra-kit-sandbox-*/*")) == []
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where sandboxes leave word of themselves."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return state_directory()
+
+
+def announced(place: Path, monkeypatch: pytest.MonkeyPatch, name: str = "1") -> Path:
+    """What a sandbox in the background leaves that is this very process."""
+    state = place / f"{name}.json"
+    with monkeypatch.context() as patch:
+        patch.setenv(STATE_VARIABLE, str(state))
+        announce("dra.pizza", Path("kubeconfig"))
+    return state
+
+
+def test_what_a_sandbox_leaves_is_for_its_owner_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = announced(place, monkeypatch)
+
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert state.stat().st_mode & 0o777 == 0o600
+    [sandbox] = running()
+    assert (sandbox.pid, sandbox.driver, sandbox.log) == (os.getpid(), "dra.pizza", state.with_suffix(".log"))
+
+
+def test_word_of_one_that_has_ended_is_removed_with_its_log(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = announced(place, monkeypatch)
+    state.write_text(state.read_text().replace('"began": "', '"began": "1'))
+    state.with_suffix(".log").touch()
+
+    assert running() == []
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        "notes",
+        "[" * 50_000,
+        '{"pid": 1, "began": "2", "driver": "a", "kubeconfig": "b"}',
+        '{"pid": true, "began": "2", "driver": "a", "kubeconfig": "b"}',
+        '{"pid": "7", "began": "2", "driver": "a", "kubeconfig": "b"}',
+        '{"pid": 7, "began": 2, "driver": "a", "kubeconfig": "b"}',
+        '{"pid": 7, "began": "", "driver": "a", "kubeconfig": "b"}',
+    ],
+)
+def test_what_no_sandbox_wrote_stays(place: Path, text: str) -> None:
+    (place / "notes.json").write_text(text)
+    (place / "notes.json").chmod(0o600)
+    (place / "notes.log").touch()
+
+    assert running() == []
+    assert (place / "notes.json").read_text() == text
+    assert (place / "notes.log").exists()
+
+
+def test_nothing_is_removed_that_a_file_names(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "thesis"
+    victim.touch()
+    state = announced(place, monkeypatch)
+    told = json.loads(state.read_text()) | {"began": "1", "log": str(victim), "state": str(victim)}
+    state.write_text(json.dumps(told))
+
+    assert running() == []
+    assert victim.exists()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
+def test_word_that_others_could_have_left_is_not_believed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    state = announced(place, monkeypatch)
+    state.chmod(mode)
+
+    assert running() == []
+    assert state.exists()
+
+
+def test_word_behind_a_link_is_not_believed(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = announced(place, monkeypatch)
+    moved = tmp_path / "elsewhere.json"
+    state.rename(moved)
+    state.symlink_to(moved)
+
+    assert running() == []
+    assert moved.exists()
+    assert state.is_symlink()
+
+
+@pytest.mark.parametrize("plant", ["link", "open", "file"])
+def test_a_place_that_somebody_else_has_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    directory = tmp_path / f"dra-kit-sandbox-{os.getuid()}"
+    (tmp_path / "mine").mkdir(0o700)
+    (tmp_path / "mine" / "notes.json").touch()
+    if plant == "link":
+        directory.symlink_to("mine")
+    elif plant == "open":
+        directory.mkdir()
+        directory.chmod(0o777)
+    else:
+        directory.touch()
+
+    with pytest.raises(SandboxError, match="set XDG_RUNTIME_DIR to a directory of your own"):
+        running()
+
+    assert (tmp_path / "mine" / "notes.json").exists()
+
+
+def test_a_place_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nowhere"))
+
+    with pytest.raises(SandboxError, match="cannot be made: No such file or directory"):
+        running()
 
 
 def wait_for(place: Path, pattern: str) -> None:
