@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.values.printable import printable
 
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
@@ -51,7 +52,7 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except DraKitError as error:
             text = " ".join(str(error).split())  # an author's exception may have many lines
-            click.echo(f"error: {text} [{error.code}]", err=True)
+            click.echo(f"error: {printable(text)} [{error.code}]", err=True)
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)

@@ -17,6 +17,7 @@ import click
 from dra_kit.cli.options import path
 from dra_kit.cli.source_options import source_options
 from dra_kit.errors import NotFound
+from dra_kit.values.printable import printable_json
 
 if TYPE_CHECKING:
     from dra_kit.explain.cluster import Cluster, Document
@@ -188,7 +189,7 @@ def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, every
     if as_json:
         gaps = gap_documents(cluster.gaps)
         whole = {"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps}
-        click.echo(json.dumps(whole, indent=2, ensure_ascii=False))
+        click.echo(printable_json(json.dumps(whole, indent=2, ensure_ascii=False)))
     else:
         tell_gaps(page, cluster.gaps)
         click.echo(str(page))

@@ -17,6 +17,7 @@ from dra_kit.explain.summary import counted, summarize
 from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, Miss, NodeOutcome, Request, Way
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
+from dra_kit.values.printable import printable
 
 _PLACES: Final = 8
 """Nodes whose devices are told one by one."""
@@ -56,7 +57,7 @@ class Page:
                 self._lines.append("")
             return
         for part in textwrap.wrap(
-            text,
+            printable(text, keep="\n\t"),
             self._width,
             initial_indent=" " * indent,
             subsequent_indent=" " * (indent + hang),

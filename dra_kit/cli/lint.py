@@ -17,6 +17,7 @@ from dra_kit.cli.driver_settings import author_settings, settings_options
 from dra_kit.cli.options import RoleCommand, path
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver
+from dra_kit.values.printable import printable
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
@@ -184,7 +185,7 @@ def _surroundings(
         except ConfigurationError as error:
             why = str(error)
         if not found_here:
-            click.echo(f"warning: nothing is checked against devices of {driver.name}: {why}", err=True)
+            click.echo(f"warning: nothing is checked against devices of {driver.name}: {printable(why)}", err=True)
         devices += found_here
     try:
         advertised = Advertised(devices, complete=saved is not None) if devices else None

@@ -9,6 +9,7 @@ import click
 
 from dra_kit.cli.options import path
 from dra_kit.cli.source_options import source_options
+from dra_kit.values.printable import printable
 
 
 @click.command
@@ -38,4 +39,4 @@ def command(
     count = save(objects, destination)
     click.echo(f"{count} objects saved in {destination}")
     for gap in objects.gaps:
-        click.echo(f"{gap.text}: {gap.consequence}", err=True)
+        click.echo(printable(f"{gap.text}: {gap.consequence}"), err=True)

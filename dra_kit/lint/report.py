@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dra_kit.lint.finding import Finding
+from dra_kit.values.printable import printable
 
 _RED: Final = "\x1b[1;31m"
 _YELLOW: Final = "\x1b[1;33m"
@@ -38,8 +39,8 @@ def as_text(findings: Sequence[Finding], *, files: int, objects: int, colour: bo
 
 def _lines(found: Finding, *, colour: bool) -> Iterator[str]:
     level = _painted(found.level, _RED if found.level == "error" else _YELLOW, colour)
-    where = _painted(f"{found.file}:{found.line}:{found.column}:", _BOLD, colour)
-    yield f"{where} {level}: {found.message} [{found.rule}]"
+    where = _painted(f"{printable(found.file)}:{found.line}:{found.column}:", _BOLD, colour)
+    yield f"{where} {level}: {printable(found.message)} [{found.rule}]"
     number = str(found.line)
     gutter = " " * len(number)
     source, column = _window(found)
@@ -51,7 +52,7 @@ def _lines(found: Finding, *, colour: bool) -> Iterator[str]:
         yield f"  {_painted(number, _BLUE, colour)} {bar} {source}"
         yield f"  {gutter} {bar} {indent}{_painted(mark, _RED if found.level == 'error' else _YELLOW, colour)}"
     if found.help:
-        yield f"  {gutter} {_painted('help:', _BLUE, colour)} {found.help}"
+        yield f"  {gutter} {_painted('help:', _BLUE, colour)} {printable(found.help)}"
     yield ""
 
 
@@ -86,7 +87,7 @@ def as_github(findings: Sequence[Finding]) -> str:
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return printable(text, keep="\r\n").replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
+from dra_kit.values.printable import printable
+
 Plain: TypeAlias = "str | int | float | bool | list[Plain] | dict[str, Plain] | None"
 
 _DEEPEST: Final = 4  # deeper values are cut: a log line is no dump
@@ -46,14 +48,7 @@ def quoted(value: object) -> str:
     shown = plain(value)
     if isinstance(shown, str) and shown and shown.isprintable() and not any(mark in shown for mark in ' "=\\'):
         return shown
-    return escape(json.dumps(shown, ensure_ascii=False))
-
-
-def escape(text: str) -> str:
-    """Returns ``text`` on one line: line ends, controls, lone surrogates and the like as Python's escapes."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+    return printable(json.dumps(shown, ensure_ascii=False))
 
 
 def _key(key: object) -> str:

@@ -26,7 +26,8 @@ from types import MappingProxyType
 from typing import Final, Literal, TextIO, get_args
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.process.fields import escape, plain, quoted
+from dra_kit.process.fields import plain, quoted
+from dra_kit.values.printable import printable
 
 LogFormat = Literal["text", "json"]
 
@@ -119,10 +120,10 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Returns one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
         time = self.formatTime(record, "%H:%M:%S")
-        line = f"{time} {record.levelname} {_logger_name(record)}: {escape(_message(record))}"
-        line += "".join(f" {escape(key)}={quoted(value)}" for key, value in _fields(record).items())
+        line = f"{time} {record.levelname} {_logger_name(record)}: {printable(_message(record))}"
+        line += "".join(f" {printable(key)}={quoted(value)}" for key, value in _fields(record).items())
         traceback = _traceback(self, record)
-        return line + "".join(f"\n    | {escape(row)}" for row in traceback.splitlines())
+        return line + "".join(f"\n    | {printable(row)}" for row in traceback.splitlines())
 
 
 class JsonFormatter(logging.Formatter):
@@ -145,7 +146,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _logger_name(record: logging.LogRecord) -> str:
-    return escape(record.name.removeprefix(_PACKAGE))
+    return printable(record.name.removeprefix(_PACKAGE))
 
 
 def _message(record: logging.LogRecord) -> str:

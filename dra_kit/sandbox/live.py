@@ -34,6 +34,7 @@ from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE, SlowCalls
 from dra_kit.sandbox.tables import device_table
 from dra_kit.sandbox.told_output import ToldOutputs
+from dra_kit.values.printable import printable
 
 _INDENT = " " * 9
 _FULL_SPECS = 2  # CDI specs that are printed as a whole; the later ones look alike
@@ -202,7 +203,7 @@ class LiveView(SandboxObserver):
         claims = self._names(call.claims)
         self.entry(f"kubelet of {node} calls {call.driver}: NodePrepareResources for {claims}", fg="cyan")
         if call.error:
-            self.detail(click.style(call.error, fg="red") if self._coloured else call.error)
+            self.detail(call.error, fg="red")
             return
         self.detail(f"answered in {_milliseconds(call.seconds)}")
         for device in call.devices:
@@ -249,7 +250,7 @@ class LiveView(SandboxObserver):
         )
         self.entry(f"Pod {self.name(str(config.pod))}, container {config.name} has started and {gets}", fg="cyan")
         for variable in edits.env:
-            self.detail(click.style(variable, fg="green") if self._coloured else variable)
+            self.detail(variable, fg="green")
         for mount in edits.mounts:
             self.detail(f"mount {mount.host_path} on {mount.container_path} (told here, not done)")
         for node in edits.device_nodes:
@@ -287,20 +288,23 @@ class LiveView(SandboxObserver):
         if self._detailed:
             self._line("")
         self._detailed = False
-        style = {name: value for name, value in style.items() if value}
-        seconds = f"{time.monotonic() - self._begin:6.2f} s "
-        self._line(seconds + (click.style(text, **style) if self._coloured and style else text))
+        self._line(f"{time.monotonic() - self._begin:6.2f} s {self._shown(text, style)}")
 
-    def detail(self, text: str) -> None:
-        """A line that belongs to the entry before."""
+    def detail(self, text: str, **style: Any) -> None:
+        """What belongs to the entry before: a line, or several."""
         self._detailed = True
-        self._line(f"{_INDENT}  {text}")
+        self._line("\n".join(f"{_INDENT}  {self._shown(line, style)}" for line in text.split("\n")))
 
     def details(self, lines: Iterable[str]) -> None:
         """Several of them."""
-        if text := "\n".join(f"{_INDENT}  {line}" for line in lines):
-            self._detailed = True
-            self._line(text)
+        if told := list(lines):
+            self.detail("\n".join(told))
+
+    def _shown(self, text: str, style: Mapping[str, Any]) -> str:
+        """Names, messages and output are what others wrote: a terminal gets nothing but their letters."""
+        text = printable(text, keep="\t")
+        style = {name: value for name, value in style.items() if value}
+        return click.style(text, **style) if self._coloured and style else text
 
     def _line(self, text: str) -> None:
         if self._closed:

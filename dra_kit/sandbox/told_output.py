@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dra_kit.process.fields import escape
 from dra_kit.sandbox.workload.log_segment import Arrival, Cursor
+from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.workload.report import ContainerReport
+from dra_kit.values.printable import printable
 
-_OF_THE_SHELL: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_"})  # which sets these variables itself
+# variables that the shell sets itself, and the one that is the sandbox's own
+_NOT_OF_THE_POD: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", MARK_VARIABLE})
 _LINES: Final = (100, 1_000)  # of one container, in a second, and at once after silence
 _LINES_OF_ALL: Final = (1_000, 5_000)
 _LAST_LINES: Final = 10  # of one that has ended, however loud it was
@@ -99,8 +101,8 @@ class ToldOutput:
 
     def _shown(self, line: bytes, cut: bool) -> Iterator[str]:
         text = line.decode(errors="replace")
-        if text not in self._known and text.partition("=")[0] not in _OF_THE_SHELL:
-            yield escape(line[:_WIDTH].decode(errors="replace").expandtabs()) + (" …" if cut else "")
+        if text not in self._known and text.partition("=")[0] not in _NOT_OF_THE_POD:
+            yield printable(line[:_WIDTH].decode(errors="replace").expandtabs()) + (" …" if cut else "")
 
 
 class ToldOutputs:

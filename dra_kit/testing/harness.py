@@ -14,9 +14,11 @@ from dra_kit.sandbox.manifests import Manifest, load_manifests, parse_manifests
 from dra_kit.sandbox.stage import Stage, namespace_for
 from dra_kit.testing.background import Background
 from dra_kit.testing.named import named
+from dra_kit.values.printable import printable
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 _ENDED = {"Succeeded", "Failed"}
+_LAID_OUT = "\n\t"
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
 
@@ -136,7 +138,7 @@ class Harness:
         wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
         if pod is None:
             raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
-        told = "".join(f"\n  {text}" for text in _told(pod))
+        told = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in _told(pod))
         raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{told}")
 
 

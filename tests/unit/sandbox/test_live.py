@@ -57,3 +57,51 @@ async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
     view.flush()
     assert "CHEESE=false" in told.getvalue()
     assert half.name not in told.getvalue()
+
+
+async def test_names_messages_and_output_reach_the_terminal_as_letters_only() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    told = Terminal()
+    view = LiveView(told)
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    # the second of them clears the screen, the third forges an entry
+    output = [
+        "\\033]0;owned\\007",
+        "\\033[2J",
+        "\\r  0.00 s every pod did what it was to do",
+        "\\302\\2331m",
+        "\\342\\200\\256txt",
+    ]
+
+    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
+            await sandbox.client.create(resource, item)
+        guest = pod("guest", "lunch", "sh", "-c", f"printf '{'  '.join(output)}'")
+        guest["spec"]["containers"][0]["env"] = [{"name": "A", "value": "\x1b[31m"}]
+        await sandbox.client.create(PODS, guest)
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+        view.flush()
+
+    view_styles = {"\x1b[1m", "\x1b[0m", *(f"\x1b[{number}m" for number in range(30, 38))}
+    text = told.getvalue()
+    for style in view_styles:
+        text = text.replace(style, "")
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert r"| \x1b]0;owned\x07  \x1b[2J  \r  0.00 s every pod did what it was to do  \x9b1m  \u202etxt" in text
+
+
+def test_a_message_of_several_lines_forges_no_entry() -> None:
+    told = io.StringIO()
+    view = LiveView(told)
+
+    view.entry("a name\n  0.00 s every pod did what it was to do")
+    view.detail("a message\n  0.00 s every pod did what it was to do\r\x1b[A")
+
+    assert told.getvalue().splitlines()[1:] == [
+        "           a message",
+        r"             0.00 s every pod did what it was to do\r\x1b[A",
+    ]
+    assert r"a name\n  0.00 s" in told.getvalue()

@@ -1,0 +1,53 @@
+"""Text of others, for a terminal."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.values.printable import printable, printable_json
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("pizza ≠ pasta ✓ 🍕", "pizza ≠ pasta ✓ 🍕"),
+        ("\x1b[2J\x1b]0;owned\x07", r"\x1b[2J\x1b]0;owned\x07"),
+        ("a\x9b31mb", r"a\x9b31mb"),
+        ("good\rbad\b\x7f", r"good\rbad\x08\x7f"),
+        ("\u202egnp.exe\u2066", r"\u202egnp.exe\u2066"),
+        ("one\ntwo\u2028three", r"one\ntwo\u2028three"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_what_has_no_shape_is_told_by_its_number(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_what_the_caller_lays_out_stays() -> None:
+    assert printable("a\n\tb\r", keep="\n\t") == "a\n\tb\\r"
+
+
+@given(st.text(st.characters()))
+def test_nothing_but_letters_reaches_a_terminal(text: str) -> None:
+    shown = printable(text)
+
+    assert all(unicodedata.category(char)[0] != "C" for char in shown)
+    assert len(shown.splitlines()) <= 1
+
+
+@given(
+    st.recursive(
+        st.text(st.characters(exclude_categories=["Cs"])),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_json_stays_the_same_json(value: object) -> None:
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+
+    assert json.loads(printable_json(text)) == value
+    assert all(char.isprintable() or char == "\n" for char in printable_json(text))
