@@ -54,9 +54,10 @@ class Player:
     async def _request(self, request: Object, place: tuple[int, int]) -> int:
         body = request.get("body")
         patch = "application/merge-patch+json" if request["method"] == "PATCH" else "application/json"
+        query = f"?{request['query']}" if "query" in request else ""
         async with self._session.request(
             request["method"],
-            self._url + self._resolved(request["path"]),
+            self._url + self._resolved(request["path"]) + query,
             # compact, as recorded: white space in opaque parameters counts
             data=None if body is None else self._resolved(json.dumps(body, separators=(",", ":"))),
             headers={"Content-Type": request.get("contentType", patch)},

@@ -22,6 +22,8 @@ _SHARE = re.compile(r'(?<="shareID": ")[0-9a-f-]{36}')
 _GENERATED = re.compile(
     r"\bclaim [a-z0-9-]+/([a-z0-9-]+-[bcdfghjklmnpqrstvwxz2456789]{5})\b"
 )  # the API server's letters
+GONE = "<gone>"
+"""The name of a generated claim that is there no more."""
 _OLD = "2024-01-02"  # times that the scenarios themselves set are kept
 # written by kube-controller-manager as core/v1 Events, which have no action
 _WITHOUT_ACTION = {"resource_claim", "device-taint-eviction-controller"}
@@ -131,7 +133,7 @@ def _names_of_gone(objects: Objects) -> dict[str, str]:
         told |= {item["resourceClaimName"] for item in made if item.get("resourceClaimName")}
     for event in objects[EVENTS].values():
         told |= set(_GENERATED.findall(event.get("note") or ""))
-    return dict.fromkeys(told - {name for _, name in objects[RESOURCE_CLAIMS]}, "<gone>")
+    return dict.fromkeys(told - {name for _, name in objects[RESOURCE_CLAIMS]}, GONE)
 
 
 def _renamed(text: str, names: Mapping[str, str]) -> str:
@@ -240,7 +242,7 @@ def _claim_state(item: Object) -> str:
     text = f"allocation={devices or '-'} reservedFor={users or '-'}"
     if finalizers := item["metadata"].get("finalizers"):
         text += f" finalizers={','.join(finalizers)}"
-    return text
+    return f"{text} deleting" if "deletionTimestamp" in item["metadata"] else text
 
 
 def _rule_state(item: Object) -> str:

@@ -14,7 +14,7 @@ from tests.golden.kind import Line
 from tests.golden.report import Agreement
 
 DATA = Path(__file__).parents[1] / "data" / "golden" / "api"
-FILES = [path for name in ("scenarios", "worlds") for path in DATA.glob(f"{name}.jsonl*")]
+FILES = [path for name in ("scenarios", "scenarios-2", "worlds") for path in DATA.glob(f"{name}.jsonl*")]
 
 
 @cache
