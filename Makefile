@@ -33,8 +33,8 @@ test-crash: install ## kill -9 at every durable step, and a thousand random runs
 	CRASH_SEEDS=1000 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
 .PHONY: test-hostile
-test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/security.md)
-	$(BIN)/python -m pytest -rs tests/hostile
+test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/security.md); 50 bursts of pods
+	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs tests/hostile tests/unit/sandbox/scheduler/test_bursts.py
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)

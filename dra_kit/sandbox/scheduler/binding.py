@@ -13,7 +13,7 @@ from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.controllers.release import DELETE_PROTECTION, consumer
 from dra_kit.sandbox.pods import Object, is_reserved_for, key_of, seconds_since, shown, timestamp
-from dra_kit.sandbox.scheduler.assumed import Assumed
+from dra_kit.sandbox.scheduler.claim_tracker import ClaimTracker
 from dra_kit.sandbox.scheduler.cycle import Placement, Unschedulable
 from dra_kit.sandbox.scheduler.extended import ExtendedClaim, made_for
 from dra_kit.sandbox.scheduler.readiness import BindingFailed, awaited, is_ready
@@ -30,14 +30,14 @@ class Binder:
 
     Args:
         client: to write with.
-        assumed: is told of every claim that was written.
+        claims: is told of every claim that was made or written.
         events: of the scheduler.
         time_scale: waits are divided by this.
     """
 
-    def __init__(self, client: Client, assumed: Assumed, events: EventRecorder, *, time_scale: float = 1.0) -> None:
+    def __init__(self, client: Client, claims: ClaimTracker, events: EventRecorder, *, time_scale: float = 1.0) -> None:
         self._client = client
-        self._assumed = assumed
+        self._claims = claims
         self._events = events
         self._timeout = _CONDITIONS_TIMEOUT / time_scale
         self._releaser = Releaser(client)
@@ -69,6 +69,7 @@ class Binder:
                 written.append(await self._reserve(claim, pod, allocation))
                 continue
             written.append(await self._client.create(RESOURCE_CLAIMS, claim))
+            self._claims.made(pod, written[-1])
             written[-1] = await self._reserve(written[-1], pod, allocation)
             await self._tell_pod(pod, extended, written[-1])
         for claim in placement.reserve:
@@ -97,7 +98,7 @@ class Binder:
                 if made_for(claim) is not None:
                     await self._releaser.delete(claim)
                 else:
-                    self._assumed.written(await self._releaser.unreserve(claim, pod))
+                    self._claims.written(pod, await self._releaser.unreserve(claim, pod))
             except KubeError as error:
                 logger.debug("claim not given back", extra={"claim": shown(claim), "error": str(error)})
 
@@ -138,7 +139,7 @@ class Binder:
         if not is_reserved_for(new, pod):
             status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod)]
         new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")
-        self._assumed.written(new)
+        self._claims.written(pod, new)
         return new
 
     def _check(self, current: Object, claim: Object, allocation: Mapping[str, Any] | None) -> None:
@@ -175,13 +176,13 @@ class Binder:
             async with asyncio.timeout(self._timeout):
                 for claim in claims:
                     while not self._is_ready(claim):
-                        await self._assumed.change()
+                        await self._claims.change()
         except TimeoutError:
             waiting = next(claim for claim in claims if not self._is_ready(claim))
             raise _binding_failed(f"device binding timeout: claim={shown(waiting)}") from None
 
     def _is_ready(self, claim: Object) -> bool:
-        current = self._assumed.claim(key_of(claim))
+        current = self._claims.claim(key_of(claim))
         if current is None:
             raise _binding_failed(f"claim {claim['metadata']['name']} got deleted in the meantime")
         try:

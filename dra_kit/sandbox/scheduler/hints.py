@@ -59,6 +59,14 @@ def pod_end_helps(plugins: Iterable[str]) -> bool:
     return NODE_RESOURCES_FIT in plugins
 
 
+def failed_binding_helps(plugins: Collection[str]) -> bool:
+    """Whether a placement that failed may help others, which could not have what it was to have.
+
+    Kubernetes lets those that waited for its devices wait until something else happens, five minutes at most.
+    """
+    return NODE_RESOURCES_FIT in plugins or DYNAMIC_RESOURCES in plugins
+
+
 def class_helps(pod: Object, plugins: Iterable[str], change: Change) -> bool:
     """Whether a change of a DeviceClass may help."""
     if change.type == "DELETED":

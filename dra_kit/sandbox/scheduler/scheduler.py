@@ -22,14 +22,14 @@ from dra_kit.kube.resources import (
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.pods import Key, Object, is_terminal, key_of, timestamp
 from dra_kit.sandbox.scheduler import hints
-from dra_kit.sandbox.scheduler.assumed import Assumed
+from dra_kit.sandbox.scheduler.assumed_pods import AssumedPods
 from dra_kit.sandbox.scheduler.binding import Binder
 from dra_kit.sandbox.scheduler.choice import DeviceChoice
+from dra_kit.sandbox.scheduler.claim_tracker import ClaimTracker
 from dra_kit.sandbox.scheduler.claims import NotReady
 from dra_kit.sandbox.scheduler.cycle import Placement, Unschedulable, place
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.scheduler.devices import Devices
-from dra_kit.sandbox.scheduler.extended import made_for
 from dra_kit.sandbox.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
 from dra_kit.sandbox.scheduler.remedies import Releaser
 
@@ -73,9 +73,10 @@ class Scheduler:
         self._nodes = informers.objects(NODES)
         self._pods = informers.objects(PODS)
         self._classes = informers.objects(DEVICE_CLASSES)
-        self._assumed = Assumed(self._pods, informers.objects(RESOURCE_CLAIMS))
+        self._assumed = AssumedPods(self._pods)
+        self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
         self._releaser = Releaser(client)
-        self._binder = Binder(client, self._assumed, self._events, time_scale=time_scale)
+        self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
         self._active: dict[Key, None] = {}
         self._waiting: dict[Key, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
@@ -120,7 +121,7 @@ class Scheduler:
             self._failures.pop(pod["metadata"]["uid"], None)
             self._told.pop(pod["metadata"]["uid"], None)
             self._backed_off.discard(pod["metadata"]["uid"])
-            self._assumed.pod_known(pod)
+            self._assumed.forget(pod)
             if change.type == "DELETED" or is_terminal(pod):
                 self._retry(lambda _, plugins: hints.pod_end_helps(plugins))
         elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
@@ -128,10 +129,7 @@ class Scheduler:
 
     def _claim_changed(self, change: Change) -> None:
         claim = change.object
-        self._assumed.claim_known(claim, deleted=change.type == "DELETED")
-        if (pod := made_for(claim)) is not None:
-            self._devices.hold(pod, None)
-        self._hold(key_of(claim), claim["metadata"]["uid"])
+        self._claims.seen(claim, deleted=change.type == "DELETED")
         self._retry(lambda pod, plugins: hints.claim_helps(pod, plugins, change))
         self._activate_users(claim, [key for key, plugins in self._waiting.items() if plugins is None])
 
@@ -163,12 +161,6 @@ class Scheduler:
         self._waiting.pop(key, None)
         self._active.setdefault(key)
         self._wake.set()
-
-    def _hold(self, key: Key, uid: str) -> None:
-        """Let the claim hold what it is assumed to have."""
-        claim = self._assumed.claim(key)
-        known = claim is not None and claim["metadata"]["uid"] == uid
-        self._devices.hold(uid, claim.get("status", {}).get("allocation") if claim and known else None)
 
     def _activate_users(self, claim: Object, keys: Iterable[Key]) -> None:
         for key in list(keys):
@@ -213,16 +205,15 @@ class Scheduler:
         if self._is_gone(pod):
             return
         self._waiting.pop(key, None)
-        self._assumed.assume(placement)
-        for claim, allocation in placement.allocations:
-            self._devices.hold(_holder(claim, pod), allocation)
+        self._assumed.assume(pod, placement.node)
+        self._claims.begin(placement)
         self._observe(Decision(pod, placement, choices))
         group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
 
     async def _decide(self, pod: Object) -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
         """Find a node, in a thread, since the search for devices may take its time; what it reads does not change."""
         loads = node_loads(self._nodes.values(), self._assumed.placed())
-        claims = self._assumed.claims_for(pod)
+        claims = self._claims.needed_by(pod)
         classes = dict(self._classes)
 
         def decide() -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
@@ -269,26 +260,27 @@ class Scheduler:
         try:
             await self._binder.bind(placement)
         except (KubeError, Unschedulable) as error:
-            self._assumed.forget(placement)
-            for claim, _ in placement.allocations:
-                self._devices.hold(_holder(claim, placement.pod), None)
-                if "uid" in claim["metadata"]:
-                    self._hold(key_of(claim), claim["metadata"]["uid"])
-            pod = self._pods.get(key_of(placement.pod))
-            if pod is None or isinstance(error, NotFound) or self._is_gone(placement.pod):
-                return
-            refusal = (
-                error
-                if isinstance(error, Unschedulable)
-                else Unschedulable(
-                    f'running PreBind plugin "DynamicResources": {error.message}', reason="SchedulerError"
-                )
-            )
-            self._observe(Decision(pod, refusal=refusal))
-            await self._refuse(pod, refusal)
+            self._claims.end(placement)
+            self._assumed.forget(placement.pod)
+            self._retry(lambda _, plugins: hints.failed_binding_helps(plugins))
+            await self._binding_failed(placement.pod, error)
+        else:
+            self._claims.end(placement)
         finally:
             for claim, _ in placement.allocations:
                 self._activate_users(claim, self._waiting)  # they waited until it was written
+
+    async def _binding_failed(self, pod: Object, error: KubeError | Unschedulable) -> None:
+        now = self._pods.get(key_of(pod))
+        if now is None or isinstance(error, NotFound) or self._is_gone(pod):
+            return
+        refusal = (
+            error
+            if isinstance(error, Unschedulable)
+            else Unschedulable(f'running PreBind plugin "DynamicResources": {error.message}', reason="SchedulerError")
+        )
+        self._observe(Decision(now, refusal=refusal))
+        await self._refuse(now, refusal)
 
     async def _refuse(self, pod: Object, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
         """Tell that a pod has no node; look again later, soon where the attempt itself failed.
@@ -334,11 +326,6 @@ class Scheduler:
         if pod is not None and pod["metadata"]["uid"] == uid and self._waiting.get(key) == _NO_CHANGE_HELPS:
             self._backed_off.add(uid)
             self._activate(key)
-
-
-def _holder(claim: Object, pod: Object) -> str:
-    """Who holds the devices of an allocation: the claim, or the pod for whose extended resources it will be made."""
-    return str(claim["metadata"].get("uid") or pod["metadata"]["uid"])
 
 
 def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
