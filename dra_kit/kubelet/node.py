@@ -55,7 +55,8 @@ class NodeKubelet:
         address: of the node and its pods, which have no network of their own.
         call_timeout: seconds for a prepare or unprepare.
         wiping_delay: seconds that a driver may be without a connection before its slices are deleted; scaled, too.
-        optional_operations: the feature gate DRAOptionalNodeOperations, alpha in Kubernetes 1.37.
+        declared_features: alpha features of Kubernetes 1.37 that are on, for the Node's ``status.declaredFeatures``.
+            ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
         observer: is told what the kubelet does, while it does it.
     """
 
@@ -73,7 +74,7 @@ class NodeKubelet:
         address: str = "127.0.0.1",
         call_timeout: float = CALL_TIMEOUT,
         wiping_delay: float = WIPING_DELAY,
-        optional_operations: bool = False,
+        declared_features: Sequence[str] = (),
         observer: Observer = lambda _: None,
     ) -> None:
         self._client = client
@@ -81,7 +82,7 @@ class NodeKubelet:
         self._runtime = runtime
         self._time_scale = time_scale
         self._observe = observer
-        self._optional_operations = optional_operations
+        self._declared_features = tuple(declared_features)
         self._resources = dict(host_capacity() if capacity is None else capacity)
         self._node = NodeFacts(node_name, address, self._resources)
         self._labels = dict(labels or {})
@@ -167,7 +168,7 @@ class NodeKubelet:
             self._plugins,
             self._kubelet_dir,
             self._observe,
-            optional_operations=self._optional_operations,
+            optional_operations="DRAOptionalNodeOperations" in self._declared_features,
         )
         services = PodServices(
             client=self._client,
@@ -205,7 +206,7 @@ class NodeKubelet:
             labels=self._labels,
             capacity=self._resources,
             runtime_version=self._runtime.version,
-            declared_features=["DRAOptionalNodeOperations"] if self._optional_operations else [],
+            declared_features=self._declared_features,
         )
 
     async def _follow(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:

@@ -1,4 +1,4 @@
-"""Feature gates of the API server, as far as resource.k8s.io is concerned.
+"""Feature gates of a control plane and its nodes, as far as resource.k8s.io is concerned and something here heeds them.
 
 Source: Kubernetes 1.37.1, ``pkg/features/kube_features.go``.
 """
@@ -11,14 +11,28 @@ from typing import Final, Self
 _ON: Final = frozenset({
     "DRAAdminAccess", "DRAConsumableCapacity", "DRADeviceBindingConditions", "DRADeviceTaintRules", "DRADeviceTaints",
     "DRAExtendedResource", "DRAPartitionableDevices", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus",
-    "DRAResourceClaimGranularStatusAuthorization", "DynamicResourceAllocation", "NodeDeclaredFeatures",
+    "DynamicResourceAllocation", "NodeDeclaredFeatures",
 })  # fmt: skip
 _ALPHA: Final = frozenset({
     "DRADerivedAttributes", "DRADeviceCompatibilityGroups", "DRAListTypeAttributes", "DRANodeAllocatableResources",
-    "DRAOptionalNodeOperations", "DRAPartitionableDevicesType", "DRAResourcePoolStatus", "DRAWorkloadResourceClaims",
-    "GenericWorkload",
+    "DRAOptionalNodeOperations", "DRAPartitionableDevicesType",
 })  # fmt: skip
 _OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
+_IMPLEMENTED: Final = _ON | _ALPHA | _OTHERS
+_INERT: Final = {
+    "DeclarativeValidationBeta": "validation here has one form",
+    "DRAResourceClaimGranularStatusAuthorization": "everybody may do everything here",
+    "DRAResourcePoolStatus": "no controller here fills the status of a ResourcePoolStatusRequest",
+    "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
+    "DRAWorkloadResourceClaims": "there are no PodGroups here",
+    "GenericWorkload": "there are no PodGroups here",
+    "KubeletPodResourcesDynamicResources": "the kubelet here does not serve pod resources",
+    "PodsAPI": "the kubelet here does not serve pods",
+    "ResourceHealthStatus": "the health of devices does not come into the status of pods here",
+    "ResourceHealthStatusMessage": "the health of devices does not come into the status of pods here",
+    "SchedulerPreQueueingHints": "it makes a scheduler faster and changes no decision",
+}
+"""Gates of Kubernetes' DRA that change nothing here, and why."""
 _LOCKED: Final = frozenset({
     "DRAAdminAccess", "DRAExtendedResource", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus",
     "DynamicResourceAllocation", "NodeDeclaredFeatures",
@@ -27,9 +41,9 @@ _NEEDS: Final = {
     "DRADeviceTaintRules": ("DRADeviceTaints",),
     "DRADeviceCompatibilityGroups": ("DRAPartitionableDevices",),
     "DRAFractionalCapacityRange": ("DRAConsumableCapacity",),
-    "DRAPartitionableDevicesType": ("DRAPartitionableDevices", "DRAResourcePoolStatus"),
-    "DRAWorkloadResourceClaims": ("GenericWorkload",),
+    "DRAPartitionableDevicesType": ("DRAPartitionableDevices",),
 }
+_DECLARED: Final = ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
 _SWITCH: Final = {"true": True, "false": False}
 
 
@@ -50,7 +64,7 @@ class FeatureGates:
 
     @classmethod
     def alpha(cls) -> Self:
-        """The default and every alpha gate of resource.k8s.io."""
+        """The default and every alpha gate that something here implements."""
         return cls(_ON | _ALPHA)
 
     def without(self, *names: str) -> FeatureGates:
@@ -64,15 +78,14 @@ class FeatureGates:
             flags: ``Name=true,Name=false``, as kube-apiserver's ``--feature-gates``.
 
         Raises:
-            ValueError: a gate is unknown, locked by Kubernetes 1.37 or needs another one that is off, or the text has
-                another form.
+            ValueError: a gate is unknown, implemented by nothing here, locked by Kubernetes 1.37 or needs another one
+                that is off, or the text has another form.
         """
         enabled = set(self.enabled)
         for flag in filter(None, (part.strip() for part in flags.split(","))):
             name, _, value = flag.partition("=")
-            if name not in _ON | _ALPHA | _OTHERS:
-                known = ", ".join(sorted(_ON | _ALPHA | _OTHERS))
-                raise ValueError(f"{name} is no feature gate of resource.k8s.io; there are {known}")
+            if name not in _IMPLEMENTED:
+                raise ValueError(f"{_unknown(name)}; there are {', '.join(sorted(_IMPLEMENTED))}")
             if value.lower() not in _SWITCH:
                 raise ValueError(f"{flag!r} is no feature gate with its value; write {name}=true or {name}=false")
             if not _SWITCH[value.lower()] and name in _LOCKED:
@@ -84,5 +97,16 @@ class FeatureGates:
                     raise ValueError(f"{name} is on but needs {needed}, which is off; add {needed}=true")
         return FeatureGates(frozenset(enabled))
 
+    @property
+    def declared_by_nodes(self) -> tuple[str, ...]:
+        """Those of them that kubelets declare in ``status.declaredFeatures``."""
+        return tuple(name for name in _DECLARED if name in self.enabled)
+
     def __contains__(self, name: str) -> bool:
         return name in self.enabled
+
+
+def _unknown(name: str) -> str:
+    if name in _INERT:
+        return f"{name} is a feature gate of Kubernetes that nothing implements here ({_INERT[name]}): leave it out"
+    return f"{name} is no feature gate of resource.k8s.io"

@@ -47,7 +47,7 @@ class SandboxSettings:
 
     Attributes:
         nodes: how many there are: ``node-1``, ``node-2`` ...
-        gates: feature gates of API server and scheduler.
+        gates: feature gates of API server, scheduler and kubelets.
         time_scale: waits of scheduler, controllers, kubelets and driver are divided by this.
         port: of the API server; 0 for a free one.
         kubeconfig: where to write it; None for the sandbox's own directory.
@@ -227,6 +227,7 @@ class Sandbox:
             await self.control_plane.connect(f"kubelet {name}"),
             mark=mark_of(self.directory),
             time_scale=self._settings.time_scale,
+            declared_features=self._settings.gates.declared_by_nodes,
             observer=lambda activity: self._acted(name, activity),
             intake=self._intake,
         )

@@ -38,6 +38,7 @@ class SandboxNode:
         client: of the API server, for the kubelet.
         mark: of the sandbox, for the processes of containers.
         time_scale: waits of kubelet and driver are divided by this.
+        declared_features: alpha features that are on for the kubelet.
         observer: told what the kubelet does.
         intake: reads the output of containers.
     """
@@ -50,6 +51,7 @@ class SandboxNode:
         *,
         mark: str,
         time_scale: float = 1.0,
+        declared_features: Sequence[str] = (),
         observer: Observer,
         intake: Intake,
     ) -> None:
@@ -65,6 +67,7 @@ class SandboxNode:
             runtime=self.runtime,
             cdi_dirs=(self.cdi_dir,),
             time_scale=time_scale,
+            declared_features=declared_features,
             observer=observer,
         )
         self._stack = AsyncExitStack()

@@ -167,6 +167,12 @@ def test_a_feature_gate_that_does_not_exist(kitchen: Kitchen) -> None:
     assert "--feature-gates: DRAPizza is no feature gate of resource.k8s.io; there are DRAAdminAccess," in output
 
 
+def test_a_feature_gate_that_nothing_implements(kitchen: Kitchen) -> None:
+    output = kitchen.run("./pizzeria.py", "--alpha", "--feature-gates", "GenericWorkload=true", code=2)
+    assert "--feature-gates: GenericWorkload is a feature gate of Kubernetes that nothing implements here" in output
+    assert "; there are DRAAdminAccess," in output
+
+
 def test_a_manifest_of_an_unknown_kind(kitchen: Kitchen) -> None:
     (kitchen.directory / "order.yaml").write_text("{apiVersion: v1, kind: Pizza, metadata: {name: a}}")
 

@@ -32,7 +32,7 @@ def test_no_flags_change_nothing() -> None:
         ("DRADeviceTaints=yes", "write DRADeviceTaints=true"),
         ("DRAAdminAccess=false", "cannot be switched off"),
         ("DRADeviceTaints=false", "DRADeviceTaintRules is on but needs DRADeviceTaints"),
-        ("DRAPartitionableDevicesType=true", "needs DRAResourcePoolStatus"),
+        ("DRADeviceCompatibilityGroups=true,DRAPartitionableDevices=false", "needs DRAPartitionableDevices"),
     ],
 )
 def test_flags_that_kubernetes_would_refuse_are_refused(flags: str, problem: str) -> None:
@@ -44,3 +44,25 @@ def test_gates_that_need_each_other_are_switched_together() -> None:
     gates = FeatureGates.default().switched("DRADeviceTaints=false,DRADeviceTaintRules=false")
 
     assert gates == FeatureGates.default().without("DRADeviceTaints", "DRADeviceTaintRules")
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+@pytest.mark.parametrize("gate", ["DRAWorkloadResourceClaims", "GenericWorkload", "DRAResourcePoolStatus", "PodsAPI"])
+def test_a_gate_of_kubernetes_that_nothing_implements_is_refused_with_those_that_there_are(
+    gate: str, value: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{gate} is a feature gate of Kubernetes that nothing implements") as refusal:
+        FeatureGates.alpha().switched(f"{gate}={value}")
+
+    known = str(refusal.value).split("; there are ")[1].split(", ")
+    assert gate not in known
+    for name in set(known) - {"DRAFractionalCapacityRange"}:
+        assert name in FeatureGates.alpha()
+
+
+def test_alpha_is_what_something_implements() -> None:
+    gates = FeatureGates.alpha()
+
+    assert not {"GenericWorkload", "DRAWorkloadResourceClaims", "DRAResourcePoolStatus"} & gates.enabled
+    assert gates.declared_by_nodes == ("DRANodeAllocatableResources", "DRAOptionalNodeOperations")
+    assert FeatureGates.default().declared_by_nodes == ()

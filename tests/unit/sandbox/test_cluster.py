@@ -17,6 +17,7 @@ from typing_extensions import override
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver, SandboxSettings
 from dra_kit.sandbox.directory import mark_of
 from dra_kit.sandbox.drivers import SandboxDriver
@@ -291,3 +292,22 @@ async def test_a_kubeconfig_that_cannot_be_written_is_told() -> None:
     with pytest.raises(ConfigurationError, match="kubeconfig /proc/no-such-place/kubeconfig cannot be written"):
         async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), settings):
             pass
+
+
+async def test_devices_that_count_against_a_node_are_accepted_where_the_alpha_features_are_on() -> None:
+    class Counting(dra.DeviceProvider):
+        @override
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            each = dra.NodeAllocatableResource(mapping=dra.NodeAllocatableResourceMapping(device_multiplier="1"))
+            yield [dra.Device(name="pizza", node_allocatable_resources={"cpu": each})]
+
+    driver = dra.Driver("dra.pizza", provider=Counting(), preparer=Waiter())
+    async with Sandbox(SandboxDriver((driver,)), SandboxSettings(gates=FeatureGates.alpha())) as sandbox:
+        await sandbox.client.create(DEVICE_CLASSES, CLASS)
+        (published,) = sandbox.informers.objects(RESOURCE_SLICES).values()
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("lunch"))
+        await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+
+    (device,) = published["spec"]["devices"]
+    assert device["nodeAllocatableResources"] == {"cpu": {"mapping": {"deviceMultiplier": "1"}}}
