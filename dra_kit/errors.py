@@ -118,14 +118,18 @@ class KubeError(DraKitError):
         message: one line: verb, object, cause and remedy.
         status: HTTP status, 0 when there was no answer.
         reason: ``reason`` of the Kubernetes Status object, empty when there was none.
+        text: what the API server said; without an answer that is the message.
     """
 
     default_code = "kube"
 
-    def __init__(self, message: str, *, status: int = 0, reason: str = "", code: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 0, reason: str = "", text: str = "", code: str | None = None
+    ) -> None:
         super().__init__(message, code=code)
         self.status = status
         self.reason = reason
+        self.text = text or message
 
 
 class Unavailable(KubeError):
@@ -165,6 +169,7 @@ class Invalid(KubeError):
         message: as for every :class:`KubeError`.
         status: HTTP status.
         reason: ``reason`` of the Kubernetes Status object.
+        text: what the API server said.
         causes: (field path, text) for each field the server names; the path is empty where it names none.
     """
 
@@ -176,10 +181,11 @@ class Invalid(KubeError):
         *,
         status: int = 0,
         reason: str = "",
+        text: str = "",
         causes: Sequence[tuple[str, str]] = (),
         code: str | None = None,
     ) -> None:
-        super().__init__(message, status=status, reason=reason, code=code)
+        super().__init__(message, status=status, reason=reason, text=text, code=code)
         self.causes: tuple[tuple[str, str], ...] = tuple(causes)
 
 

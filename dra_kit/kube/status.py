@@ -86,23 +86,25 @@ def error_from_status(call: Call, code: int, status: Mapping[str, Any]) -> KubeE
         status: the Status object.
     """
     reason = str(status.get("reason") or "")
-    message = f"{call}: {_one_line(str(status.get('message') or reason or 'no message'))} (HTTP {code})"
+    text = _one_line(str(status.get("message") or reason or "no message"))
+    message = f"{call}: {text} (HTTP {code})"
     if code == 401:
-        return Forbidden(f"{message}; the credentials are not valid (any more)", status=code, reason=reason)
+        return Forbidden(f"{message}; the credentials are not valid (any more)", status=code, reason=reason, text=text)
     if code == 403:
-        return Forbidden(message + _rbac_remedy(call, message), status=code, reason=reason)
+        return Forbidden(message + _rbac_remedy(call, message), status=code, reason=reason, text=text)
     if code in _INVALID:
-        return Invalid(message, status=code, reason=reason, causes=_causes(status))
+        return Invalid(message, status=code, reason=reason, text=text, causes=_causes(status))
     if code == 404 and call.name and not _about_object(call, status):
         # an API that is switched off, a proxy, a wrong path: nothing is known of the object
         return Unavailable(
             f"{message}; that is no answer about the object: is this the right server, and does it serve the API?",
             status=code,
             reason=reason,
+            text=text,
         )
     if code in _COME_BACK or code >= 500:
-        return Unavailable(message, status=code, reason=reason)
-    return _PLAIN.get(code, KubeError)(message, status=code, reason=reason)
+        return Unavailable(message, status=code, reason=reason, text=text)
+    return _PLAIN.get(code, KubeError)(message, status=code, reason=reason, text=text)
 
 
 def warning_text(header: str) -> str | None:

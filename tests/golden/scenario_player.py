@@ -41,10 +41,13 @@ class Player:
 
         Args:
             number: of the phase.
-            phase: with its requests.
+            phase: with its requests; ``at_once`` says that none waits for another one.
             pause: seconds before each request but the first, so that others see what the one before did.
         """
         self._watcher.begin_phase()
+        if phase.get("at_once"):
+            requests = [self._request(request, (number, step)) for step, request in enumerate(phase["do"])]
+            return list(await asyncio.gather(*requests))
         statuses = []
         for step, request in enumerate(phase["do"]):
             await asyncio.sleep(pause if step else 0)

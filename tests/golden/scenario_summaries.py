@@ -20,7 +20,7 @@ Objects: TypeAlias = Mapping[Resource, Mapping[tuple[str, str], Object]]
 _TIME = re.compile(r"20[23]\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 _SHARE = re.compile(r'(?<="shareID": ")[0-9a-f-]{36}')
 _GENERATED = re.compile(
-    r"\bclaim [a-z0-9-]+/([a-z0-9-]+-[bcdfghjklmnpqrstvwxz2456789]{5})\b"
+    r"\bclaim(?: [a-z0-9-]+/|=)([a-z0-9-]+-[bcdfghjklmnpqrstvwxz2456789]{5})\b"
 )  # the API server's letters
 GONE = "<gone>"
 """The name of a generated claim that is there no more."""

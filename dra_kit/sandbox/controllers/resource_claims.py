@@ -102,7 +102,7 @@ class ResourceClaimController:
                     "Warning",
                     reason="FailedResourceClaimCreation",
                     action="CreateResourceClaim",
-                    note=f"PodResourceClaim {entry.name}: {error.message}",
+                    note=f"PodResourceClaim {entry.name}: {error.text}",
                 )
         if named:
             await self._name_claims(pod, named)
@@ -128,9 +128,8 @@ class ResourceClaimController:
         try:
             created = await self._client.create(RESOURCE_CLAIMS, claim_from_template(pod, entry, template))
         except KubeError as error:
-            raise type(error)(
-                f"create ResourceClaim : {error.message}", status=error.status, reason=error.reason
-            ) from None
+            error.text = f"create ResourceClaim : {error.text}"
+            raise
         self._created[memory] = created["metadata"]["name"]
         return self._created[memory]
 

@@ -88,11 +88,20 @@ def selects(rule: Object, device_id: tuple[str, str, str]) -> bool:
     return all(want in {None, got} for want, got in zip(wanted, device_id, strict=True))
 
 
-def evictions(tainted: TaintedDevices, claims: Iterable[Object], pods: Mapping[Key, Object]) -> dict[Key, Eviction]:
-    """Every pod that has to go, now or later, by namespace and name."""
+def evictions(
+    tainted: TaintedDevices, claims: Iterable[Object], pods: Mapping[Key, Object], *, time_scale: float = 1.0
+) -> dict[Key, Eviction]:
+    """Every pod that has to go, now or later, by namespace and name; with those that are going already.
+
+    Args:
+        tainted: all taints.
+        claims: all ResourceClaims.
+        pods: all pods.
+        time_scale: ``tolerationSeconds`` are divided by this.
+    """
     found: dict[Key, Eviction] = {}
     for claim in claims:
-        due = _claim_eviction(tainted, claim)
+        due = _claim_eviction(tainted, claim, time_scale)
         if due is None:
             continue
         for key in _users(claim, pods):
@@ -101,33 +110,35 @@ def evictions(tainted: TaintedDevices, claims: Iterable[Object], pods: Mapping[K
     return found
 
 
-def _claim_eviction(tainted: TaintedDevices, claim: Object) -> Eviction | None:
+def _claim_eviction(tainted: TaintedDevices, claim: Object, time_scale: float) -> Eviction | None:
     due: Eviction | None = None
     for result in _results(claim):
         for rule, taint in tainted.of_device(_device_id(result)):
-            at = _eviction_time(taint, result.get("tolerations", []))
+            at = _eviction_time(taint, result.get("tolerations", []), time_scale)
             if at is not None:
                 rules = frozenset({rule} if rule else ())
                 due = Eviction(at, rules) if due is None else Eviction(min(due.at, at), due.rules | rules)
     return due
 
 
-def _eviction_time(taint: Object, tolerations: Iterable[Object]) -> dt.datetime | None:
+def _eviction_time(taint: Object, tolerations: Iterable[Object], time_scale: float) -> dt.datetime | None:
     """When the taint drives out who has these tolerations; None: never."""
     if taint.get("effect") != NO_EXECUTE:
         return None
     added = dt.datetime.fromisoformat(taint.get("timeAdded", "1970-01-01T00:00:00Z"))
     # one without effect lets the scheduler choose the device, but protects nobody from eviction
     accepted = DeviceTaint.model_validate(taint)
-    matching = [
-        item
+    patience = [
+        item.toleration_seconds
         for item in map(DeviceToleration.model_validate, tolerations)
         if item.effect == NO_EXECUTE and tolerates(item, accepted)
     ]
-    if not matching:
+    if not patience:
         return added
-    seconds = [item.toleration_seconds for item in matching if item.toleration_seconds is not None]
-    return added + dt.timedelta(seconds=max(min(seconds), 0)) if seconds else None
+    seconds = [item for item in patience if item is not None]
+    if len(seconds) < len(patience):
+        return None  # one that tolerates for ever wins over those that do so for a while
+    return added + dt.timedelta(seconds=max(min(seconds), 0) / time_scale)
 
 
 def rule_condition(
@@ -149,19 +160,19 @@ def rule_condition(
         claims: likewise.
         pods: likewise.
     """
-    effect = rule["spec"]["taint"].get("effect")
-    if effect == "None":
-        return _condition("False", "NoEffect", _what_if(rule, slices, claims, pods or {}))
-    if effect != NO_EXECUTE:
-        return _condition("False", "OtherEffect", "Eviction only happens for the NoExecute effect.")
-    name = rule["metadata"]["name"]
+    effect, name = rule["spec"]["taint"].get("effect"), rule["metadata"]["name"]
     pending = [key for key, eviction in due.items() if name in eviction.rules]
-    done = f"{_count(evicted, 'pod')} evicted since starting the controller." if evicted else ""
-    if pending:
+    status, reason, text = "False", "Completed" if evicted else "NotStarted", ""
+    if effect == "None":
+        reason, text = "NoEffect", _what_if(rule, slices, claims, pods or {})
+    elif effect != NO_EXECUTE:
+        reason, text = "OtherEffect", "Eviction only happens for the NoExecute effect."
+    elif pending:
         needs = "needs" if len(pending) == 1 else "need"
+        status, reason = "True", "PodsPendingEviction"
         text = f"{_count(len(pending), 'pod')} {needs} to be evicted in {_namespaces(pending)}."
-        return _condition("True", "PodsPendingEviction", f"{text} {done}".rstrip())
-    return _condition("False", "Completed" if evicted else "NotStarted", done)
+    done = f"{_count(evicted, 'pod')} evicted since starting the controller." if evicted else ""
+    return {"type": "EvictionInProgress", "status": status, "reason": reason, "message": f"{text} {done}".strip()}
 
 
 def _what_if(rule: Object, slices: Iterable[Object], claims: Iterable[Object], pods: Mapping[Key, Object]) -> str:
@@ -171,16 +182,12 @@ def _what_if(rule: Object, slices: Iterable[Object], claims: Iterable[Object], p
         hits = sum(selects(rule, _device_id(result)) for result in _results(claim))
         allocated += hits
         if hits:
-            users.update(_users(claim, pods))
+            users.update(key for key in _users(claim, pods) if "deletionTimestamp" not in pods[key]["metadata"])
     return (
         f"{_count(published, 'published device')} selected. {_count(allocated, 'allocated device')} selected. "
         f"{_count(len(users), 'pod')} would be evicted in {_namespaces(users)} if the effect was NoExecute. "
         "This information will not be updated again. Recreate the DeviceTaintRule to trigger an update."
     )
-
-
-def _condition(status: str, reason: str, message: str) -> dict[str, Any]:
-    return {"type": "EvictionInProgress", "status": status, "reason": reason, "message": message}
 
 
 def _count(number: int, noun: str) -> str:
@@ -193,7 +200,7 @@ def _namespaces(keys: Iterable[Key]) -> str:
 
 
 def _users(claim: Object, pods: Mapping[Key, Object]) -> Iterator[Key]:
-    """The pods with a node that use a claim and are to stay; extended resources do not count (Kubernetes 1.37)."""
+    """The pods with a node that use a claim; extended resources do not count (Kubernetes 1.37)."""
     namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     for item in claim.get("status", {}).get("reservedFor", []):
         pod = pods.get((namespace, item["name"]))
@@ -202,7 +209,6 @@ def _users(claim: Object, pods: Mapping[Key, Object]) -> Iterator[Key]:
             and pod is not None
             and pod["metadata"]["uid"] == item["uid"]
             and pod["spec"].get("nodeName")
-            and "deletionTimestamp" not in pod["metadata"]
             and not is_terminal(pod)
             and any(entry.name and entry.claim == name for entry in pod_claims(pod))
         ):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from dra_kit.errors import Conflict, KubeError
@@ -46,13 +47,14 @@ class Binder:
         """Write everything, or take back what was written.
 
         Raises:
-            Unschedulable: something changed in the meantime, or a device was not made ready for the node.
-            KubeError: the API server refuses.
+            Unschedulable: something changed in the meantime, a device was not made ready for the node, or the API
+                server refuses.
         """
         written: list[Object] = []
         try:
-            await self._bind(placement, written)
-        except (KubeError, Unschedulable):
+            await self._prepare(placement, written)
+            await self._bind(placement)
+        except Unschedulable:
             await self._take_back(placement.pod, written)
             raise
 
@@ -61,21 +63,32 @@ class Binder:
         since = claim["status"]["allocation"].get("allocationTimestamp")
         return since is not None and seconds_since(since) > self._timeout
 
-    async def _bind(self, placement: Placement, written: list[Object]) -> None:
+    async def _prepare(self, placement: Placement, written: list[Object]) -> None:
+        """Write the claims, and wait until their devices are ready; ``written`` is what was written so far."""
+        try:
+            await self._write_claims(placement, written)
+            await self._binding_conditions(placement, written)
+        except KubeError as error:
+            raise _binding_failed(error.text) from None
+
+    async def _write_claims(self, placement: Placement, written: list[Object]) -> None:
         pod = placement.pod
         extended = placement.extended
         for claim, allocation in placement.allocations:
             if extended is None or claim is not extended.document:
                 written.append(await self._reserve(claim, pod, allocation))
                 continue
-            written.append(await self._client.create(RESOURCE_CLAIMS, claim))
+            with _telling(f"create claim for extended resources {pod['metadata']['namespace']}/"):
+                written.append(await self._client.create(RESOURCE_CLAIMS, claim))
             self._claims.made(pod, written[-1])
             written[-1] = await self._reserve(written[-1], pod, allocation)
             await self._tell_pod(pod, extended, written[-1])
         for claim in placement.reserve:
-            reserved = await self._reserve(claim, pod, None)
-            written.append(reserved)
-        await self._binding_conditions(placement, written)
+            written.append(await self._reserve(claim, pod, None))
+
+    async def _bind(self, placement: Placement) -> None:
+        """Write the pod's node."""
+        pod = placement.pod
         namespace, name = key_of(pod)
         binding = {
             "apiVersion": "v1",
@@ -83,7 +96,11 @@ class Binder:
             "metadata": {"name": name, "namespace": namespace, "uid": pod["metadata"]["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": placement.node},
         }
-        await self._client.create(PODS, binding, subresource="binding")
+        try:
+            await self._client.create(PODS, binding, subresource="binding")
+        except KubeError as error:
+            text = f'running Bind plugin "DefaultBinder": {error.text}'
+            raise Unschedulable(text, reason="SchedulerError") from None
         self._events.record(
             ObjectReference.to(pod),
             "Normal",
@@ -111,7 +128,8 @@ class Binder:
             raise _binding_failed(text)
         status = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": list(extended.mappings)}
         body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"extendedResourceClaimStatus": status}}
-        await self._client.patch(PODS, name, body, namespace, subresource="status")
+        with _telling(f"update pod {shown(pod)} ExtendedResourceClaimStatus"):
+            await self._client.patch(PODS, name, body, namespace, subresource="status")
 
     async def _reserve(self, claim: Object, pod: Object, allocation: Mapping[str, Any] | None) -> dict[str, Any]:
         """Give the claim its allocation, unless that is None, and the pod as a consumer."""
@@ -123,7 +141,8 @@ class Binder:
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
-            current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
+            with _telling(f"get updated claim {shown(claim)} after conflict"):
+                current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
             self._check(current, claim, allocation)
         raise AssertionError
 
@@ -132,18 +151,20 @@ class Binder:
         finalizers = claim["metadata"].get("finalizers", [])
         if allocation is not None and DELETE_PROTECTION not in finalizers:
             metadata = {**claim["metadata"], "finalizers": [*finalizers, DELETE_PROTECTION]}
-            new = await self._client.update(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
+            with _telling(f"add finalizer to claim {shown(claim)}"):
+                new = await self._client.update(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
         status = dict(new.get("status", {}))
-        if allocation is not None:
-            status["allocation"] = {**allocation, "allocationTimestamp": timestamp()}
+        # so it is in 1.37: one that somebody else allocated without a time gets it, and the API server refuses that
+        status["allocation"] = {"allocationTimestamp": timestamp(), **(allocation or status["allocation"])}
         if not is_reserved_for(new, pod):
             status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod)]
-        new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")
+        what = "reservation" if allocation is None else "allocation and reservation"
+        with _telling(f"add {what} to claim {shown(claim)}"):
+            new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")
         self._claims.written(pod, new)
         return new
 
     def _check(self, current: Object, claim: Object, allocation: Mapping[str, Any] | None) -> None:
-        name = claim["metadata"]["name"]
         has = bool(current.get("status", {}).get("allocation"))
         if current["metadata"]["uid"] != claim["metadata"]["uid"] or "deletionTimestamp" in current["metadata"]:
             what = "deleted"
@@ -153,8 +174,7 @@ class Binder:
             what = "deallocated elsewhere"
         else:
             return
-        text = f'running PreBind plugin "DynamicResources": claim {name} got {what} in the meantime'
-        raise Unschedulable(text, reason="SchedulerError")
+        raise _binding_failed(f"claim {shown(claim)} got {what} in the meantime")
 
     # --- binding conditions (KEP-5007)
 
@@ -179,12 +199,12 @@ class Binder:
                         await self._claims.change()
         except TimeoutError:
             waiting = next(claim for claim in claims if not self._is_ready(claim))
-            raise _binding_failed(f"device binding timeout: claim={shown(waiting)}") from None
+            raise _binding_failed(f"device binding timeout: claim={waiting['metadata']['name']}") from None
 
     def _is_ready(self, claim: Object) -> bool:
         current = self._claims.claim(key_of(claim))
         if current is None:
-            raise _binding_failed(f"claim {claim['metadata']['name']} got deleted in the meantime")
+            raise _binding_failed(f'could not find ResourceClaim "{shown(claim)}"')
         try:
             return is_ready(current)
         except BindingFailed as error:
@@ -193,3 +213,13 @@ class Binder:
 
 def _binding_failed(text: str) -> Unschedulable:
     return Unschedulable(f'running PreBind plugin "DynamicResources": {text}', reason="SchedulerError")
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Have an error say what was being done, in kube-scheduler's words."""
+    try:
+        yield
+    except KubeError as error:
+        error.text = f"{what}: {error.text}"
+        raise

@@ -122,21 +122,22 @@ class ClaimTracker:
         """The newest state of a claim that is known."""
         return self._written.get(key) or self._claims.get(key)
 
+    def named_by(self, pod: Object) -> dict[Key, Object]:
+        """Those of the claims that a pod names which exist."""
+        namespace = pod["metadata"]["namespace"]
+        keys = [(namespace, entry.claim or "") for entry in pod_claims(pod)]
+        return {key: claim for key in keys if (claim := self.claim(key)) is not None}
+
     def needed_by(self, pod: Object) -> dict[Key, Object]:
         """The pod's claims, with one that was made for its extended resources in an earlier attempt.
 
         Raises:
             NotReady: one of them is being written for another pod right now.
         """
-        namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
-        found = {}
-        for entry in pod_claims(pod):
-            key = (namespace, entry.claim or "")
-            if (claim := self.claim(key)) is None:
-                continue
+        uid, found = pod["metadata"]["uid"], self.named_by(pod)
+        for key, claim in found.items():
             if claim["metadata"]["uid"] in self._in_flight:
                 raise NotReady(f"resource claim {'/'.join(key)} is in the process of being allocated")
-            found[key] = claim
         return found | {key: claim for key, claim in self._all() if made_for(claim) == uid}
 
     def _all(self) -> Iterator[tuple[Key, Object]]:

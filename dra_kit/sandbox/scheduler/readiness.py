@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.sandbox.pods import Object, shown
+from dra_kit.sandbox.pods import Object
 
 
 class BindingFailed(Exception):
@@ -29,9 +29,8 @@ def is_ready(claim: Object) -> bool:
         for kind in result.get("bindingFailureConditions", []):
             if conditions.get(kind, {}).get("status") == "True":
                 reason, message = conditions[kind].get("reason", ""), conditions[kind].get("message", "")
-                raise BindingFailed(
-                    f'device binding failed: claim={shown(claim)}, reason={reason}, message="{message}"'
-                )
+                name = claim["metadata"]["name"]
+                raise BindingFailed(f'device binding failed: claim={name}, reason={reason}, message="{message}"')
         ready &= all(conditions.get(kind, {}).get("status") == "True" for kind in result["bindingConditions"])
     return ready
 

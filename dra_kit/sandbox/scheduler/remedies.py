@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dra_kit.errors import Conflict, NotFound
+from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.sandbox.controllers.release import DELETE_PROTECTION
-from dra_kit.sandbox.pods import Object, key_of
+from dra_kit.sandbox.pods import Object, key_of, shown
 
 _ATTEMPTS = 5
 _RELEASED = frozenset({"allocation", "reservedFor", "devices"})
@@ -107,6 +107,9 @@ class Releaser:
                 except Conflict:
                     if attempt == _ATTEMPTS - 1:
                         raise
+                except KubeError as error:
+                    error.text = f"update resourceclaim {shown(claim)}: {error.text}"
+                    raise
                 current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
             await self._client.delete(RESOURCE_CLAIMS, name, namespace)
         except NotFound:

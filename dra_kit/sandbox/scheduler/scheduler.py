@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from dra_kit.errors import KubeError, NotFound
+from dra_kit.errors import KubeError
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.informer import Change
@@ -26,7 +26,7 @@ from dra_kit.sandbox.scheduler.assumed_pods import AssumedPods
 from dra_kit.sandbox.scheduler.binding import Binder
 from dra_kit.sandbox.scheduler.choice import DeviceChoice
 from dra_kit.sandbox.scheduler.claim_tracker import ClaimTracker
-from dra_kit.sandbox.scheduler.claims import NotReady
+from dra_kit.sandbox.scheduler.claims import Hopeless, NotReady, pod_needs
 from dra_kit.sandbox.scheduler.cycle import Placement, Unschedulable, place
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.scheduler.devices import Devices
@@ -131,7 +131,7 @@ class Scheduler:
         claim = change.object
         self._claims.seen(claim, deleted=change.type == "DELETED")
         self._retry(lambda pod, plugins: hints.claim_helps(pod, plugins, change))
-        self._activate_users(claim, [key for key, plugins in self._waiting.items() if plugins is None])
+        self._activate_users(claim, self._untried())
 
     def _node_changed(self, change: Change) -> None:
         self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, change, self._classes.values()))
@@ -162,8 +162,12 @@ class Scheduler:
         self._active.setdefault(key)
         self._wake.set()
 
+    def _untried(self) -> list[Key]:
+        """The pods that wait for somebody to write their claims."""
+        return [key for key, plugins in self._waiting.items() if plugins is None]
+
     def _activate_users(self, claim: Object, keys: Iterable[Key]) -> None:
-        for key in list(keys):
+        for key in keys:
             pod = self._pods.get(key)
             if pod and hints.uses(pod, claim):
                 self._activate(key)
@@ -249,7 +253,7 @@ class Scheduler:
         try:
             await self._releaser.apply(refusal.remedy)
         except KubeError as error:
-            return refusal.after_remedy(error.message)
+            return refusal.after_remedy(error.text)
         return refusal.after_remedy(refusal.remedy.text)
 
     def _is_gone(self, pod: Object) -> bool:
@@ -259,26 +263,21 @@ class Scheduler:
     async def _bind(self, placement: Placement) -> None:
         try:
             await self._binder.bind(placement)
-        except (KubeError, Unschedulable) as error:
+        except Unschedulable as refusal:
             self._claims.end(placement)
             self._assumed.forget(placement.pod)
             self._retry(lambda _, plugins: hints.failed_binding_helps(plugins))
-            await self._binding_failed(placement.pod, error)
+            await self._binding_failed(placement.pod, refusal)
         else:
             self._claims.end(placement)
         finally:
             for claim, _ in placement.allocations:
-                self._activate_users(claim, self._waiting)  # they waited until it was written
+                self._activate_users(claim, self._untried())  # they waited until it was written
 
-    async def _binding_failed(self, pod: Object, error: KubeError | Unschedulable) -> None:
+    async def _binding_failed(self, pod: Object, refusal: Unschedulable) -> None:
         now = self._pods.get(key_of(pod))
-        if now is None or isinstance(error, NotFound) or self._is_gone(pod):
+        if now is None or self._is_gone(pod):
             return
-        refusal = (
-            error
-            if isinstance(error, Unschedulable)
-            else Unschedulable(f'running PreBind plugin "DynamicResources": {error.message}', reason="SchedulerError")
-        )
         self._observe(Decision(now, refusal=refusal))
         await self._refuse(now, refusal)
 
@@ -290,29 +289,50 @@ class Scheduler:
             refusal: why.
             missed: what changed meanwhile.
         """
-        plugins = _NO_CHANGE_HELPS if refusal.reason == "SchedulerError" else refusal.plugins
-        self._waiting[key_of(pod)] = plugins
-        if any(not plugins or helps(pod, plugins) for helps in missed):
-            self._activate(key_of(pod))
-        uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
-        # client-go takes a second event about the same state of a pod for the first one again, whatever it says
-        repeated, self._told[uid] = self._told.get(uid) == version, version
+        key, uid = key_of(pod), pod["metadata"]["uid"]
         if refusal.reason == "SchedulerError":
-            failures = self._failures[uid] = self._failures.get(uid, 0) + 1
-            delay = min(_FIRST_BACKOFF * 2 ** (failures - 1), _LAST_BACKOFF) / self._time_scale
-            asyncio.get_running_loop().call_later(delay, self._retry_one, key_of(pod), uid)
+            self._failures[uid] = self._failures.get(uid, 0) + 1
+            self._waiting[key] = None if self._is_gated(pod) else _NO_CHANGE_HELPS
+            delay = min(_FIRST_BACKOFF * 2 ** (self._failures[uid] - 1), _LAST_BACKOFF) / self._time_scale
+            asyncio.get_running_loop().call_later(delay, self._retry_one, key, uid)
+        else:
+            self._waiting[key] = refusal.plugins
+            if any(not refusal.plugins or helps(pod, refusal.plugins) for helps in missed):
+                self._activate(key)
+        # client-go takes a second event about the same state of a pod for the first one again, whatever it says
+        version = pod["metadata"]["resourceVersion"]
+        repeated, self._told[uid] = self._told.get(uid) == version, version
         if not repeated:
             self._events.record(
                 ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
             )
+        await self._write_condition(pod, refusal)
+
+    def _is_gated(self, pod: Object) -> bool:
+        """Whether a pod has to wait for its claims, however its attempt ended."""
+        try:
+            pod_needs(pod, self._claims.named_by(pod), self._classes)
+        except NotReady:
+            return True
+        except Hopeless:
+            pass
+        return False
+
+    async def _write_condition(self, pod: Object, refusal: Unschedulable) -> None:
+        status: dict[str, Any] = {}
+        known_status = pod.get("status", {})
         condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
-        conditions = pod.get("status", {}).get("conditions", [])
+        conditions = known_status.get("conditions", [])
         known: dict[str, Any] = next((item for item in conditions if item["type"] == "PodScheduled"), {})
-        if all(known.get(name) == value for name, value in condition.items()):
+        if any(known.get(name) != value for name, value in condition.items()):
+            condition["lastTransitionTime"] = known.get("lastTransitionTime") or timestamp()
+            status["conditions"] = [condition]
+        if "nominatedNodeName" in known_status:
+            status["nominatedNodeName"] = None
+        if not status:
             return
-        condition["lastTransitionTime"] = known.get("lastTransitionTime") or timestamp()
         namespace, name = key_of(pod)
-        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
         try:
             await self._client.patch(
                 PODS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.cluster.worlds.outcome import BY_OUTCOME, outcome
 from tests.golden.kind import Line
 
 
@@ -17,7 +18,11 @@ def describe(real: list[Line], ours: list[Line]) -> str:
         ]
         if theirs["answers"] != mine["answers"]:
             return "\n".join([*lines, f"  answers: real {theirs['answers']}, ours {mine['answers']}"])
-        if theirs["settled"] != mine["settled"]:
+        if theirs.get("compare") == BY_OUTCOME:
+            outcomes = outcome(theirs["settled"]), outcome(mine["settled"])
+            if outcomes[0] != outcomes[1]:
+                return "\n".join([*lines, f"  real {_short(outcomes[0])}", f"  ours {_short(outcomes[1])}"])
+        elif theirs["settled"] != mine["settled"]:
             return "\n".join([*lines, *_parted(theirs["settled"], mine["settled"])])
     return "\n".join([*lines, "  no difference"])
 

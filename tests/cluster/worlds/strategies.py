@@ -50,12 +50,7 @@ class _World:
         self._count = 0
 
     def scenario(self) -> World:
-        setup = [
-            *self._hardware.requests(),
-            create("deviceclasses", _class("gpu")),
-            create("deviceclasses", _class("large", selector=_SELECTORS[0])),
-            create("deviceclasses", _class("whole", extendedResourceName="example.com/gpu")),
-        ]
+        setup = [*self._hardware.requests(), *classes()]
         phases = [setup, self._claim_and_pod()]
         phases += [self._edit() for _ in range(self._draw(st.integers(0, _EDITS_MAX)))]
         return {"gates": "default", "phases": [{"do": phase, "until": "quiet 2"} for phase in phases]}
@@ -89,20 +84,10 @@ class _World:
             case "claim":
                 name = f"claim-{self._count}"
                 self._claims.append(name)
-                claim = {
-                    "apiVersion": RESOURCE,
-                    "kind": "ResourceClaim",
-                    "metadata": _named(name),
-                    "spec": self._spec(),
-                }
-                return [create("resourceclaims", claim), self._pod({"resourceClaimName": name})]
+                return [claim(name, self._spec()), self._pod({"resourceClaimName": name})]
             case "template":
                 name = f"template-{self._count}"
-                template = {
-                    "apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": _named(name),
-                    "spec": {"spec": self._spec()},
-                }  # fmt: skip
-                return [create("resourceclaimtemplates", template), self._pod({"resourceClaimTemplateName": name})]
+                return [template(name, self._spec()), self._pod({"resourceClaimTemplateName": name})]
         amount = {"example.com/gpu": str(self._draw(st.integers(1, 2)))}
         return [self._pod(None, {"requests": amount, "limits": amount})]
 
@@ -113,18 +98,8 @@ class _World:
     def _pod(self, source: World | None, resources: World | None = None) -> Request:
         name = f"pod-{self._count}"
         self._pods.append(name)
-        container: World = {"name": "main", "image": "example.com/app:1"}
-        spec: World = {
-            "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 30, "containers": [container]
-        }  # fmt: skip
-        if source is not None:
-            container["resources"] = {"claims": [{"name": "gpu"}]}
-            spec["resourceClaims"] = [{"name": "gpu", **source}]
-        if resources is not None:
-            container["resources"] = resources
-        if len(self._hardware.nodes) > 1:
-            spec["nodeSelector"] = {"kubernetes.io/hostname": self._one_of(self._hardware.nodes)}
-        return create("pods", {"apiVersion": CORE, "kind": "Pod", "metadata": _named(name), "spec": spec})
+        nodes = self._hardware.nodes
+        return pod(name, source, resources, node=self._one_of(nodes) if len(nodes) > 1 else "")
 
     def _spec(self) -> World:
         requests = [self._request(f"r{number}") for number in range(self._draw(st.integers(1, 2)))]
@@ -203,6 +178,50 @@ class _World:
         name = self._one_of(self._hardware.slices)
         self._hardware.slices.remove(name)
         return [delete("resourceslices", name)]
+
+
+def classes() -> list[Request]:
+    """The DeviceClasses of every world."""
+    return [
+        create("deviceclasses", _class("gpu")),
+        create("deviceclasses", _class("large", selector=_SELECTORS[0])),
+        create("deviceclasses", _class("whole", extendedResourceName="example.com/gpu")),
+    ]
+
+
+def claim(name: str, spec: World) -> Request:
+    """A new ResourceClaim."""
+    body = {"apiVersion": RESOURCE, "kind": "ResourceClaim", "metadata": _named(name), "spec": spec}
+    return create("resourceclaims", body)
+
+
+def template(name: str, spec: World) -> Request:
+    """A new ResourceClaimTemplate for claims of this spec."""
+    body = {"apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": _named(name), "spec": {"spec": spec}}
+    return create("resourceclaimtemplates", body)
+
+
+def pod(name: str, source: World | None, resources: World | None = None, *, node: str = "") -> Request:
+    """A new Pod.
+
+    Args:
+        name: of the pod.
+        source: of its claim; None for none.
+        resources: of its container, where it has no claim.
+        node: that it wants; empty where the scheduler is to choose.
+    """
+    container: World = {"name": "main", "image": "example.com/app:1"}
+    spec: World = {
+        "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 30, "containers": [container]
+    }  # fmt: skip
+    if source is not None:
+        container["resources"] = {"claims": [{"name": "gpu"}]}
+        spec["resourceClaims"] = [{"name": "gpu", **source}]
+    if resources is not None:
+        container["resources"] = resources
+    if node:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return create("pods", {"apiVersion": CORE, "kind": "Pod", "metadata": _named(name), "spec": spec})
 
 
 def _class(name: str, *, selector: str = "", **spec: Any) -> World:

@@ -17,11 +17,12 @@ SEED = int(os.environ.get("WORLDS_SEED", "0"))
 
 @pytest.mark.long
 @pytest.mark.timeout(60 + 60 * WORLDS)
-async def test_the_same_becomes_of_worlds(empty_plane: Plane) -> None:
+@pytest.mark.parametrize("burst", [pytest.param(False, id="one-after-the-other"), pytest.param(True, id="at-once")])
+async def test_the_same_becomes_of_worlds(empty_plane: Plane, burst: bool) -> None:
     differences = []
     async with real_plane(empty_plane.binaries / "kubectl", empty_plane.kubeconfig) as real:
         for number in range(WORLDS):
-            theirs, ours = await play(real, generated(SEED, number))
+            theirs, ours = await play(real, generated(SEED, number, burst=burst))
             if not same(theirs, ours):
                 differences.append(f"world {number} of seed {SEED}:\n{describe(theirs, ours)}")
 
