@@ -84,7 +84,8 @@ class Binder:
             written[-1] = await self._reserve(written[-1], pod, allocation)
             await self._tell_pod(pod, extended, written[-1])
         for claim in placement.reserve:
-            written.append(await self._reserve(claim, pod, None))
+            reserved = await self._reserve(claim, pod, None)
+            written.append(reserved)
 
     async def _bind(self, placement: Placement) -> None:
         """Write the pod's node."""

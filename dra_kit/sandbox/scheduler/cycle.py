@@ -24,6 +24,7 @@ from dra_kit.sandbox.scheduler.readiness import BindingFailed, is_ready
 from dra_kit.sandbox.scheduler.remedies import Remedy, remedy_for
 from dra_kit.sandbox.scheduler.resources import pod_requests
 
+_FEASIBLE_NODES: Final = 100  # minFeasibleNodesToFind
 _FILTER: Final = 'running "DynamicResources" filter plugin: {}'
 
 _Allocations: TypeAlias = "tuple[tuple[Object, dict[str, Any]], ...]"
@@ -113,8 +114,9 @@ def place(
 ) -> Placement:
     """Choose a node and devices for a pod.
 
-    Nodes with fewer pods come first, then those first by name. Where a claim leaves a choice (``firstAvailable``) all
-    nodes are tried, and the one wins whose devices stand earlier in the claim's order of preference.
+    Nodes with fewer pods come first, then those first by name. Where a claim leaves a choice (``firstAvailable``) the
+    one wins whose devices stand earlier in the claim's order of preference. The other nodes are tried all the same, up
+    to a hundred that would do: an error on any of them ends the attempt, as in kube-scheduler (``schedule_one.go``).
 
     Args:
         pod: without a node.
@@ -137,6 +139,7 @@ def place(
         cycle.stale = next((claim for claim in claims.values() if made_for(claim) == pod["metadata"]["uid"]), None)
     rejections: dict[str, Rejection] = {}
     best: tuple[int, Placement] | None = None
+    feasible = 0
     for name, load in sorted(loads.items(), key=lambda item: (item[1].pods, item[0])):
         found = cycle.on(load)
         if isinstance(found, Rejection):
@@ -145,10 +148,11 @@ def place(
         allocations, extended = found
         placement = Placement(pod, name, allocations, needs.to_reserve(pod), extended, dict(rejections))
         rank = sum(_rank(claim, allocation) for claim, allocation in allocations)
-        if rank == 0:
-            return placement
         if best is None or rank < best[0]:
             best = rank, placement
+        feasible += 1
+        if feasible == _FEASIBLE_NODES:
+            break
     if best is not None:
         return best[1]
     remedy = remedy_for(pod, cycle.unavailable, cycle.stale)

@@ -2,8 +2,8 @@
 
 ``python -m tests.cluster.worlds --kubeconfig FILE --kubectl FILE [--worlds N] [--seed N] [--record FILE]``: each world
 that differs is printed, and added to the file as a scenario with what the real control plane made of it. ``--only N …``
-plays these worlds of a seed alone, and adds them whether they differ or not. In worlds of ``--bursts`` pods come at once
-and the scheduler chooses their nodes; only the outcome is compared, and nothing is recorded.
+plays these worlds of a seed alone, and adds them whether they differ or not. In worlds of ``--bursts`` pods come at
+once and the scheduler chooses their nodes; only the outcome is compared, and nothing is recorded.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, nargs="+", default=[], metavar="N", help="numbers of worlds")
     parser.add_argument("--record", type=Path, help="adds worlds that differ to this file, as recorded scenarios")
-    parser.add_argument("--bursts", action="store_true", help="pods that come at once, to nodes of the scheduler's choice")
+    parser.add_argument("--bursts", action="store_true", help="pods come at once, to nodes of the scheduler's choice")
     options = parser.parse_args()
     if options.bursts and options.record:
         parser.error("what becomes of bursts is left to chance: --record has no use for it")

@@ -1,7 +1,7 @@
 """Worlds in which several equal pods come at once, and the scheduler chooses their nodes.
 
-Kubernetes takes the pods in any order and any of the nodes that are equally good; as the pods want the same, how many of
-them get it is certain all the same.
+Kubernetes takes the pods in any order and any of the nodes that are equally good; as the pods want the same, how many
+of them get it is certain all the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must be the same where Kubernetes leaves something to chance: which pod comes first, and to which node it goes."""
+"""What must be the same where Kubernetes leaves to chance which pod comes first, and to which node it goes."""
 
 from __future__ import annotations
 

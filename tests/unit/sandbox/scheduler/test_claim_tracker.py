@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ def allocation(device: str) -> Object:
     return {"devices": {"results": [{"device": device}]}}
 
 
-def devices_of(document: Object | None) -> list[str]:
+def devices_of(document: Mapping[str, Any] | None) -> list[str]:
     return [item["device"] for item in document["devices"]["results"]] if document else []
 
 
@@ -72,7 +73,7 @@ class Attempt:
 
     placement: Placement
     device: str
-    claim: Object | None
+    claim: Mapping[str, Any] | None
     answer: Object | None = None
     state: Literal["decided", "made", "written"] = "decided"
 
@@ -84,12 +85,12 @@ class Interleavings(RuleBasedStateMachine):
         super().__init__()
         self.server = Server()
         self.informer: dict[tuple[str, str], Object] = {}
-        self.held: dict[str, Object] = {}
+        self.held: dict[str, Mapping[str, Any]] = {}
         self.tracker = ClaimTracker(self.informer, self._hold)
         self.running: list[Attempt] = []
         self.pods = 0
 
-    def _hold(self, holder: str, document: Object | None) -> None:
+    def _hold(self, holder: str, document: Mapping[str, Any] | None) -> None:
         self.held.pop(holder, None)
         if document is not None:
             self.held[holder] = document
@@ -158,7 +159,7 @@ class Interleavings(RuleBasedStateMachine):
         else:
             self._write(attempt, attempt.claim)
 
-    def _write(self, attempt: Attempt, claim: Object) -> None:
+    def _write(self, attempt: Attempt, claim: Mapping[str, Any]) -> None:
         stored = self.server.claims.get(key_of(claim))
         allocates = bool(attempt.placement.allocations)
         if (

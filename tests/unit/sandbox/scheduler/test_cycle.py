@@ -101,6 +101,18 @@ def test_pods_spread_over_nodes() -> None:
     assert placements == ["node-1", "node-2", "node-1", "node-2"]
 
 
+def test_an_error_on_any_node_ends_the_attempt() -> None:
+    cluster = Cluster({"node-1": devices(1, gold={"bool": True}), "node-2": devices(1)})
+
+    asked = exactly()
+    asked["exactly"]["selectors"] = [{"cel": {"expression": 'device.attributes["dra.pizza"].gold'}}]
+
+    with pytest.raises(Unschedulable, match="no such key: gold") as refusal:
+        cluster.place(cluster.ask("a", asked))
+
+    assert refusal.value.reason == "SchedulerError"
+
+
 def test_the_first_choice_of_a_claim_is_worth_a_fuller_node() -> None:
     cluster = Cluster({"node-1": devices(2), "node-2": devices(2, gold={"bool": True})})
     defaults = {"allocationMode": "ExactCount", "count": 1}
