@@ -46,22 +46,29 @@ def _tell_crashes(terminalreporter: pytest.TerminalReporter) -> None:
     """How often processes were started, called and killed, and where; see tests/crash."""
     totals: Counter[str] = Counter()
     crashes: Counter[str] = Counter()
+    damage: Counter[str] = Counter()
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
             for name, value in report.user_properties:
                 if name == "crash":
                     crashes[str(value)] += 1
+                elif name == "damage":
+                    damage[str(value)] += 1
                 elif name in {"starts", "calls", "seeds"}:
                     totals[name] += int(str(value))
-    if not totals:
-        return
-    terminalreporter.section("crash tests")
-    terminalreporter.line(
-        f"{totals['seeds']} seeds, {totals['starts']} processes, {totals['calls']} calls of the kubelet, "
-        f"{crashes.total()} crashes in {len(crashes)} places"
-    )
-    for where, count in sorted(crashes.items()):
-        terminalreporter.line(f"{count:6} {where}")
+    if totals:
+        terminalreporter.section("crash tests")
+        terminalreporter.line(
+            f"{totals['seeds']} seeds, {totals['starts']} processes, {totals['calls']} calls of the kubelet, "
+            f"{crashes.total()} crashes in {len(crashes)} places"
+        )
+        for where, count in sorted(crashes.items()):
+            terminalreporter.line(f"{count:6} {where}")
+    if damage:
+        terminalreporter.section("damaged state")
+        terminalreporter.line(f"{damage.total()} bytes changed, nothing lost silently; what was told:")
+        for told, count in damage.most_common():
+            terminalreporter.line(f"{count:6} {told}")
 
 
 def _tell_attacks(terminalreporter: pytest.TerminalReporter) -> None:

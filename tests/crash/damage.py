@@ -1,0 +1,173 @@
+"""A byte of the state is another one than was written: what the next process makes of it.
+
+A node with claims prepared is photographed twice: as kill -9 leaves it, with the log, and as an end in order leaves it.
+Each seed puts one of the two pictures back, changes one byte and starts the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from dra_kit.errors import ConfigurationError, KubeletError, StoreError
+from dra_kit.kubelet.plugin import Device
+from dra_kit.resource.reference import ClaimReference
+from tests.unit.node.drivers import Oven, driver
+from tests.unit.node.hardware import Baker, Hardware, Heat
+from tests.unit.node.role import DRIVER, Node
+
+CLAIMS = 6
+_TOLD = {
+    "state has lost transactions": "lost transactions",
+    "state was damaged, it is set aside and what could be read is carried over": "set aside",
+    "damaged record left alone": "record damaged",
+    "form of the state is damaged, it is written again": "form damaged",
+}
+
+
+class Log(logging.Handler):
+    """What is told of damage, by the words of the outcome."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if (what := _TOLD.get(record.getMessage())) is not None:
+            self.told.add(what)
+
+
+@contextmanager
+def listening() -> Iterator[Log]:
+    log = Log()
+    logger = logging.getLogger("dra_kit")
+    logger.addHandler(log)
+    try:
+        yield log
+    finally:
+        logger.removeHandler(log)
+
+
+@dataclass
+class Picture:
+    """The files of a node that are more than derived."""
+
+    state: dict[str, bytes]
+    specs: dict[str, bytes]
+
+    @classmethod
+    def of(cls, node: Node) -> Self:
+        state = {path.name: path.read_bytes() for path in _state(node).iterdir() if path.is_file()}
+        return cls(state, node.contents())
+
+    def restore(self, node: Node) -> None:
+        for path in (*_state(node).iterdir(), *node.specs()):
+            if path.is_file():
+                path.unlink()
+        for directory, files in ((_state(node), self.state), (node.cdi, self.specs)):
+            for name, content in files.items():
+                (directory / name).write_bytes(content)
+
+
+class Damage:
+    """The lives of one node.
+
+    Args:
+        node: a fresh one.
+        effects: whether its driver changes hardware.
+    """
+
+    def __init__(self, node: Node, *, effects: bool) -> None:
+        self._node = node
+        self._effects = effects
+        self._claims = [node.claim(f"lunch-{index}", [f"pizza-{index}"]) for index in range(CLAIMS)]
+        self._more = node.claim("more", [f"pizza-{CLAIMS}"])
+        self._answers: dict[str, list[Device]] = {}
+        self._records: dict[str, Any] = {}
+        self._on: dict[str, int] = {}
+        self._pictures: dict[str, Picture] = {}
+
+    async def prepare(self) -> None:
+        """Claims are prepared, and the pictures taken."""
+        Heat.hardware = Hardware()
+        async with self._node.running(self._driver()):
+            for claim in self._claims:
+                self._answers[claim.uid] = await self._node.prepare(claim)
+            self._pictures["killed"] = Picture.of(self._node)
+            self._records = {item["uid"]: item for item in self._node.state()["claims"]}
+        self._pictures["ended"] = Picture.of(self._node)
+        self._on = dict(Heat.hardware.on)
+
+    async def live(self, seed: int) -> str:
+        """One byte changes, the driver starts, claims are asked for and released; what it was told as.
+
+        Raises:
+            AssertionError: something was lost without a word, or a pod cannot end.
+        """
+        chance = random.Random(seed)  # noqa: S311 - to be repeated
+        before = self._pictures[chance.choice(("killed", "ended"))]
+        before.restore(self._node)
+        files = [name for name in before.state if name.endswith((".sqlite", ".sqlite-wal")) and before.state[name]]
+        path = _state(self._node) / chance.choice(files)
+        data = bytearray(path.read_bytes())
+        places: Sequence[int] = range(len(data))
+        if chance.random() < 0.5:  # much of a page is empty
+            places = [place for place in places if data[place]]
+        data[chance.choice(places)] ^= chance.randrange(1, 256)
+        path.write_bytes(data)
+        Heat.hardware = Hardware()
+        Heat.hardware.on = dict(self._on)
+        with listening() as log:
+            try:
+                async with self._node.running(self._driver()):
+                    await self._served(chance, before, log)
+            except (ConfigurationError, StoreError) as error:
+                if str(self._node.settings().database(DRIVER)) not in str(error):
+                    raise
+                return "refused by name"
+        return ", ".join(sorted(log.told)) or "nothing was damaged"
+
+    async def _served(self, chance: random.Random, before: Picture, log: Log) -> None:
+        node, hardware = self._node, Heat.hardware
+        state = node.state()
+        found = {item["uid"]: item for item in state["claims"]}
+        if found != self._records or state["incomplete"] or state["damaged"]:
+            assert log.told, f"records {sorted(found)} without a word"
+        assert node.contents().keys() >= before.specs.keys(), "files of containers that may start again"
+        assert "revert" not in [entry[0] for entry in hardware.log], "an effect that somebody needs is undone"
+        assert hardware.on.items() >= self._on.items()
+        for claim in chance.sample(self._claims, 3):
+            assert await node.prepare(claim) == self._answers[claim.uid]
+        await node.prepare(self._more)
+        for claim in (*self._claims, self._more):
+            await _released(node, claim)
+        assert node.specs() == []
+        state = node.state()
+        assert state["claims"] == []
+        assert not state["effects"] or state["damaged"], "an effect that nobody needs is kept without a word"
+        if hardware.on:
+            assert log.told, f"{hardware.on} is in force and nobody is told"
+
+    def _driver(self) -> Any:
+        provider = Oven(*(f"pizza-{index}" for index in range(CLAIMS + 1)))
+        if not self._effects:
+            return driver(provider=provider)
+        baker = Baker()
+        baker.ovens = {name: f"oven-of-{name}" for name in ("more", *(claim.name for claim in self._claims))}
+        return driver(baker, provider, effects=[Heat])
+
+
+async def _released(node: Node, claim: ClaimReference) -> None:
+    try:
+        await node.unprepare(claim)
+    except KubeletError as error:
+        raise AssertionError(f"the pod of {claim} cannot end: {error}") from error
+
+
+def _state(node: Node) -> Path:
+    return node.settings().database(DRIVER).parent

@@ -1,0 +1,214 @@
+"""The durable state of a node is damaged: it serves or refuses by name, and every pod can end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.errors import StoreError
+from tests.hostile.ledger import Ledger
+from tests.unit.node.drivers import Oven
+from tests.unit.node.hardware import Baker, Hardware, Heat, kitchen
+from tests.unit.node.role import DRIVER, Node, node
+
+PART = "state"
+CLAIMS = 20
+
+
+class Victim:
+    """A node with 20 claims prepared, each with an effect of its own; its state as kill -9 leaves it."""
+
+    def __init__(self, made: Node) -> None:
+        self.node = made
+        self.path = made.settings().database(DRIVER)
+        self.claims = [made.claim(f"lunch-{index:02}", [f"pizza-{index}"]) for index in range(CLAIMS)]
+        self._baker = Baker()
+        self._baker.ovens |= {claim.name: f"oven-of-{claim.name}" for claim in self.claims}
+
+    def driver(self) -> dra.Driver[Any, Any]:
+        hardware = getattr(Heat, "hardware", Hardware())
+        made = kitchen(self._baker, provider=Oven(*(f"pizza-{index}" for index in range(CLAIMS + 1))))
+        Heat.hardware = hardware
+        return made
+
+    async def prepare(self, *, killed: bool) -> None:
+        Heat.hardware = Hardware()
+        async with self.node.running(self.driver()):
+            for claim in self.claims:
+                await self.node.prepare(claim)
+            left = {path: path.read_bytes() for path in self.path.parent.iterdir() if path.is_file()}
+        if killed:
+            for path in self.path.parent.iterdir():
+                if path.is_file():
+                    path.unlink()
+            for path, content in left.items():
+                path.write_bytes(content)
+
+    async def holds(self, caplog: pytest.LogCaptureFixture, told: str) -> None:
+        """The driver starts and tells, keeps what containers need, serves, and releases."""
+        before = self.node.contents()
+        async with self.node.running(self.driver()):
+            assert told in [item.getMessage() for item in caplog.records]
+            assert self.node.contents().keys() == before.keys()
+            assert len(Heat.hardware.on) == CLAIMS
+            assert "revert" not in [entry[0] for entry in Heat.hardware.log]
+            await self.node.prepare(self.claims[0], self.claims[-1])
+            await self.node.prepare(self.node.claim("more", [f"pizza-{CLAIMS}"]))
+            await self.node.unprepare(*self.claims)
+            assert [path.name.rpartition("_")[2] for path in self.node.specs()] == ["uid-more.json"]
+            assert self.node.records() == ["more"]
+
+
+@asynccontextmanager
+async def victim(*, killed: bool = False) -> AsyncIterator[Victim]:
+    async with node() as made:
+        found = Victim(made)
+        await found.prepare(killed=killed)
+        yield found
+
+
+def misspell(path: Path, text: bytes, wrong: bytes) -> None:
+    """Other bytes in a page, of which sqlite does not know."""
+    data = path.read_bytes()
+    assert text in data
+    path.write_bytes(data.replace(text, wrong, 1))
+
+
+def schema_page(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    place = data.index(b"CREATE TABLE claims")
+    data[place : place + 6] = b"\xff\x00\x80CRE"
+    path.write_bytes(data)
+
+
+def name_of_a_table(path: Path) -> None:
+    misspell(path, b"CREATE TABLE claims (", b"CREATE TABLE clbims (")
+
+
+def name_of_a_column(path: Path) -> None:
+    misspell(path, b"record TEXT NOT NULL", b"recerd TEXT NOT NULL")
+
+
+def effect_row(path: Path) -> None:
+    misspell(path, b'heat{"oven"', b'haet{"oven"')
+
+
+def json_of_an_effect(path: Path) -> None:
+    misspell(path, b'heat{"oven"', b'heat["oven"')
+
+
+def claim_row(path: Path) -> None:
+    misspell(path, b'"allocation":"', b'"allocatiom":"')
+
+
+def uid_of_a_claim_row(path: Path) -> None:
+    data = path.read_bytes()
+    place = data.index(b"uid-lunch-07defaultlunch-07prepared")
+    path.write_bytes(data[:place] + b"uid-lunch-0x" + data[place + 12 :])
+
+
+def log_byte(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    data = bytearray(log.read_bytes())
+    data[len(data) // 2] ^= 1
+    log.write_bytes(data)
+
+
+def log_header(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    data = bytearray(log.read_bytes())
+    data[0] ^= 1
+    log.write_bytes(data)
+
+
+def log_cut_off(path: Path) -> None:
+    log = path.with_name(f"{path.name}-wal")
+    os.truncate(log, log.stat().st_size // 3)
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def emptied(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def zero_bytes(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def foreign_file(path: Path) -> None:
+    path.write_text("a shopping list\n" * 1000)
+
+
+def foreign_database(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE shopping (what TEXT)")
+        database.execute("INSERT INTO shopping VALUES ('flour')")
+
+
+SET_ASIDE = "state was damaged, it is set aside and what could be read is carried over"
+LOST = "state has lost transactions"
+DAMAGED = "damaged record left alone"
+ATTACKS: list[tuple[Callable[[Path], None], bool, str]] = [
+    (schema_page, False, SET_ASIDE),
+    (name_of_a_table, False, SET_ASIDE),
+    (name_of_a_column, False, SET_ASIDE),
+    (effect_row, False, DAMAGED),
+    (json_of_an_effect, False, DAMAGED),
+    (claim_row, False, DAMAGED),
+    (uid_of_a_claim_row, False, DAMAGED),
+    (log_byte, True, LOST),
+    (log_header, True, LOST),
+    (log_cut_off, True, LOST),
+    (cut_off, False, SET_ASIDE),
+    (emptied, False, LOST),
+    (zero_bytes, False, SET_ASIDE),
+    (foreign_file, False, SET_ASIDE),
+    (foreign_database, False, SET_ASIDE),
+]
+
+
+@pytest.mark.parametrize(("attack", "killed", "told"), ATTACKS, ids=[attack.__name__ for attack, _, _ in ATTACKS])
+async def test_damage_is_told_and_loses_nothing_else(
+    attack: Callable[[Path], None], killed: bool, told: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with victim(killed=killed) as found:
+        attack(found.path)
+        with ledger.attack(f"{attack.__name__.replace('_', ' ')}, {CLAIMS} claims"):
+            await found.holds(caplog, told)
+
+
+async def test_a_directory_in_place_of_the_database_is_refused_by_name(ledger: Ledger) -> None:
+    async with victim() as found:
+        aside = shutil.move(found.path, found.path.with_name("elsewhere"))
+        found.path.mkdir()
+        before = found.node.contents()
+        with ledger.attack("a directory in place of the database"):
+            with pytest.raises(StoreError, match="it is a directory; move it away"):
+                await found.node.agent(found.driver())
+            assert found.node.contents() == before
+            found.path.rmdir()
+            shutil.move(aside, found.path)
+            async with found.node.running(found.driver()):
+                assert len(found.node.records()) == CLAIMS
+
+
+@pytest.mark.parametrize("uid", ["u" * 241, "u" * 65_536, "a b", "../../etc", "a\0b", "\u00fc"], ids=ascii)
+async def test_a_uid_that_cannot_be_a_name_is_refused_at_the_door(uid: str, ledger: Ledger) -> None:
+    async with node() as made, made.running(kitchen()):
+        claim = made.claim("lunch", ["pizza-0"], uid=uid)
+        with ledger.attack(f"a UID of {len(uid)} characters, {uid[:12]!a}"):
+            assert "claim UID" in await made.error(claim)
+            await made.unprepare(claim)  # its pod can end
+            assert made.is_clean()
