@@ -64,7 +64,7 @@ from dra_kit.process import logging as process_logging
     show_envvar=True,
     help="seconds after which a call of the driver's code that has not returned makes /healthz fail",
 )
-@click.option("--dump-state", is_flag=True, help="print records, effects and epochs as JSON, and end")
+@click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
 @common
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name

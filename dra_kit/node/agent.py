@@ -12,7 +12,7 @@ from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.cdi.store import SpecStore
-from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
@@ -38,6 +38,7 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.status import StatusWriter
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.store import Store
+from dra_kit.node.strays import StrayFiles
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
@@ -132,6 +133,7 @@ class Agent:
             settings.kubelet_dir,
             self._processes,
             self._service,
+            StrayFiles(self._store, files, claims),
             process_ended=self._process_ended,
         )
         facts = ServerFacts(self._client, node, context.node_known)
@@ -180,6 +182,7 @@ class Agent:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
         try:
             with self._processes.present():
+                self._tell_damage()
                 await self._leftovers.sweep()
                 reached(Step.FILES_SWEPT)
                 code = await self.supervisor.run()
@@ -210,12 +213,24 @@ class Agent:
         self._replugging.prepared(record)
 
     def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
+        self._warn(claim, "FailedPrepareDevices", "Prepare", str(error))
+
+    def _tell_damage(self) -> None:
+        """Whose record is damaged is told to whoever has the claim."""
+        try:
+            for item in self._store.damage():
+                if item.claim is not None:
+                    self._warn(item.claim, "DamagedRecord", "Keep", str(item.error()))
+        except StoreError:  # told where it is needed
+            return
+
+    def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
         self._events.record(
             ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace),
             "Warning",
-            reason="FailedPrepareDevices",
-            action="Prepare",
-            note=f"on node {self._settings.node_name}: {error}",
+            reason=reason,
+            action=action,
+            note=f"on node {self._settings.node_name}: {note}",
         )
 
     def _process_ended(self) -> None:

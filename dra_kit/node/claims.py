@@ -189,6 +189,17 @@ def _fingerprint(
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
+def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool:
+    """Whether a claim object is another claim than ``reference``, or has no device of the driver any more."""
+    try:
+        allocated(raw, reference, driver)
+    except PrepareError:
+        return True
+    except InternalError:  # nobody knows
+        return False
+    return False
+
+
 def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, device: str) -> bool:
     """Whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device."""
     if raw is None:

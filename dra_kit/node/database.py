@@ -10,44 +10,20 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.errors import StoreError
 from dra_kit.node.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
 from dra_kit.node.salvage import as_text, needs_salvage, salvage
+from dra_kit.node.schema import migrate
+from dra_kit.node.transactions import Transactions
 from dra_kit.node.waiting import Unstoppable, to_the_end
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 Write = Callable[[sqlite3.Connection], T]
-
-# Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
-# columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone.
-MAJOR, MINOR = 1, 1
-SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS claims (
-  uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS claim_devices (
-  uid TEXT NOT NULL, pool TEXT NOT NULL, device TEXT NOT NULL, share_id TEXT NOT NULL, exclusive INTEGER NOT NULL,
-  PRIMARY KEY (uid, pool, device, share_id, exclusive)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS claim_devices_by_device ON claim_devices (pool, device);
-CREATE TABLE IF NOT EXISTS epochs (epoch INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS effects (
-  number INTEGER PRIMARY KEY AUTOINCREMENT, effect TEXT NOT NULL, spec TEXT NOT NULL, keys TEXT NOT NULL,
-  phase TEXT NOT NULL, outcome TEXT, boot_id TEXT NOT NULL, error TEXT NOT NULL DEFAULT '', UNIQUE (effect, spec)
-);
-CREATE TABLE IF NOT EXISTS effect_claims (
-  effect INTEGER NOT NULL, uid TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (effect, uid)
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS effect_claims_by_claim ON effect_claims (uid);
-CREATE TABLE IF NOT EXISTS incomplete (what TEXT PRIMARY KEY) WITHOUT ROWID;
-"""
-# A new database may stand for one that was lost, with claims whose containers still run. It says so from its first
-# transaction on, to every process that has it, until somebody has found that no claim is missing.
-_NEW: Final = "INSERT OR IGNORE INTO incomplete (what) VALUES ('claims');"
 
 # EACCES and EPERM as sqlite tells them; for all else it says that it cannot open the file, or that it is read-only
 _NOT_PERMITTED: Final = (sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY_DIRECTORY)
@@ -66,8 +42,9 @@ class Database:
     Writes come from one event loop, reads from any thread.
 
     WAL with ``synchronous=FULL``: a write that was answered survives kill -9 and power loss. Two processes may share
-    the file. A damaged file is set aside, told, and what can be read of it is carried over. A file that is removed
-    while it is open is made again, with all that is in it, before anything else is answered.
+    the file. A damaged file is set aside, told, and what can be read of it is carried over; one that has lost
+    transactions is told. A file that is removed while it is open is made again, with all that is in it, before anything
+    else is answered.
 
     Args:
         path: of the database file; its directory is made when missing.
@@ -83,10 +60,15 @@ class Database:
         self._reading = threading.Lock()
         self._place: Place | None = None  # of the files that are open
         self._guard = Guard(path)
+        self._transactions = Transactions(path)
         with ExitStack() as guarded:
             guarded.enter_context(closing(self._guard))
             try:
                 path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+                if path.is_dir():
+                    raise StoreError(
+                        f"state {path} cannot be opened: it is a directory; move it away, or correct --state-dir"
+                    )
                 self._open_sound()
             except (OSError, sqlite3.Error) as error:
                 raise self._store_error("cannot be opened", error) from error
@@ -105,14 +87,16 @@ class Database:
                 self._connect()
                 return
         with self._guard.renaming():
-            salvage(self.path, self._migrate)
+            salvage(self.path, partial(migrate, path=self.path))
             self._connect()
 
     def _connect(self) -> None:
+        copied = self._transactions.copied()
         self.path.touch(mode=0o600)  # the records hold what containers get in their environment
         with ExitStack() as opened:
             self._writer = opened.enter_context(closing(self._open()))
-            self._migrate(self._writer)
+            migrate(self._writer, self.path)
+            self._transactions.compare(self._writer, copied)
             self._reader = opened.enter_context(closing(self._open()))
             self._place = Place.of(self.path)
             self._connections = opened.pop_all()
@@ -128,18 +112,6 @@ class Database:
             connection.close()
             raise
         return connection
-
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        major, minor = divmod(connection.execute("PRAGMA user_version").fetchone()[0], 1000)
-        if major > MAJOR:
-            raise ConfigurationError(
-                f"state {self.path} was written in form {major}, this release knows up to {MAJOR}; "
-                "run the release that wrote it"
-            )
-        if (major, minor) < (MAJOR, MINOR):
-            version = MAJOR * 1000 + MINOR
-            new = "" if major else _NEW
-            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {new} PRAGMA user_version={version}; COMMIT;")
 
     def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
         """All rows of a query; sees every write that was answered. From any thread.
@@ -195,6 +167,7 @@ class Database:
         self._jobs.put(None)
         self._thread.join()
         self._connections.close()
+        self._transactions.close()
         self._guard.close()
 
     def _work(self) -> None:
@@ -212,20 +185,24 @@ class Database:
 
     def _transaction(self, batch: list[_Job]) -> None:
         results: list[Any] = []
-        writing = False
+        number, writing = 0, False
         try:
             if self._place is None:
                 self._open_sound()  # a salvage may have been cut off meanwhile
             with self._guard.staying():
                 self._writer.execute("BEGIN IMMEDIATE")
-                writing = True
+                writing, before = True, self._writer.total_changes
                 results = [job.write(self._writer) for job in batch]
                 writing = False
+                if self._writer.total_changes != before:
+                    number = self._transactions.count(self._writer)
                 self._writer.execute("COMMIT")
                 in_place = self._place is not None and self._place.is_at(self.path)
             if not in_place:
                 with self._guard.renaming():
                     self._make_again()
+            if number:
+                self._transactions.committed(number)
         except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread goes on
             self._give_up()
             if writing and len(batch) > 1:  # one of them is not to be written; a savepoint for each costs all of them

@@ -11,7 +11,7 @@ from dra_kit.node.store import Store
 
 
 def dump_state(database: Path) -> dict[str, Any]:
-    """Records, effects and epochs of a node as JSON.
+    """Records, effects and epochs of a node as JSON, what is damaged of them, and whether some were lost.
 
     Raises:
         ConfigurationError: when there is no state there.
@@ -29,6 +29,8 @@ def dump_state(database: Path) -> dict[str, Any]:
             "claims": [record.model_dump(mode="json") for record in store.claims()],
             "effects": [effect.model_dump(mode="json") for effect in store.effects()],
             "epochs": store.epochs(),
+            "damaged": [str(item) for item in store.damage()],
+            "incomplete": store.incomplete(),
         }
     finally:
         store.close()

@@ -127,11 +127,19 @@ class EffectEngine:
     async def release(self, claim: ClaimReference, *, keep: Collection[int] = ()) -> None:
         """Undo what only this claim needs, newest first, but for the effects whose numbers are in ``keep``.
 
+        What is damaged is not undone: nobody knows what it would undo. It is kept for people to look at, and told.
+
         Raises:
             TransientError: when something could not be undone; it is kept, and tried again with the next call.
         """
+        stored = self._store.effects_of(claim.uid)
+        for number in self._store.needs(claim.uid) - {record.number for record in stored} - set(keep):
+            await self._store.release_effect(number, claim.uid)
+            remedy = "see --dump-state, and undo it by hand where it still is in force"
+            told = {"effect": number, "code": "damaged-record", "remedy": remedy}
+            logger.error("effect not undone, its record is damaged", extra=told)
         failures: list[DraKitError] = []
-        for record in self._store.effects_of(claim.uid):
+        for record in stored:
             if record.number in keep:
                 continue
             async with self._locked(record.keys):

@@ -13,6 +13,7 @@ from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.claims import AllocatedClaim, Getter, still_holds
 from dra_kit.node.locks import Holding, Locks
 from dra_kit.node.records import ClaimRecord
+from dra_kit.node.rows import Damage
 from dra_kit.node.store import Store
 from dra_kit.resource.reference import ClaimReference
 
@@ -37,6 +38,7 @@ class ExclusiveDevices:
         claims: the locks of all claims.
         devices: the locks of all devices.
         release: releases a claim whose lock is held.
+        release_lost: likewise where its record is damaged.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ExclusiveDevices:
         claims: Locks,
         devices: Locks,
         release: Callable[[ClaimRecord], Awaitable[None]],
+        release_lost: Callable[[ClaimReference], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._api = api
@@ -55,6 +58,7 @@ class ExclusiveDevices:
         self._claims = claims
         self._devices = devices
         self._release = release
+        self._release_lost = release_lost
         self._taken: dict[Device, ClaimReference] = {}
 
     @asynccontextmanager
@@ -74,7 +78,10 @@ class ExclusiveDevices:
                     raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
                 kept.append((device, holding))
                 self._taken[device] = claim.reference
-                for holder in self._store.holders(*device):
+                holders = self._store.holders(*device)  # first: damage is found by who reads
+                for damaged in self._store.damaged_claims():
+                    await self._free_damaged(device, damaged, claim.reference)
+                for holder in holders:
                     if holder.uid != claim.reference.uid:
                         await self._free(device, holder, claim.reference)
             yield
@@ -84,8 +91,26 @@ class ExclusiveDevices:
                 holding.give_up()
 
     async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
-        if await self._is_live(holder, device, claim):
+        if await self._is_live(holder.reference, device, claim):
             raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+        async with self._released_alone(holder.reference, device, claim):
+            record = self._store.claim(holder.uid)
+            if record is not None and record.has(*device):
+                # it may have been allocated again while its lock was waited for
+                if await self._is_live(record.reference, device, claim):
+                    raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+                logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
+                await self._release(record)
+
+    @asynccontextmanager
+    async def _released_alone(
+        self, holder: ClaimReference, device: Device, claim: ClaimReference
+    ) -> AsyncIterator[None]:
+        """Holds the lock of a claim that is over.
+
+        Raises:
+            TransientError: when somebody else holds it for too long.
+        """
         lock = self._claims.hold(holder.uid)
         try:
             try:
@@ -93,27 +118,43 @@ class ExclusiveDevices:
                     await lock.take()
             except TimeoutError:
                 raise TransientError(
-                    f"device {'/'.join(device)} of claim {claim} is still being released for claim {holder.reference}, "
+                    f"device {'/'.join(device)} of claim {claim} is still being released for claim {holder}, "
                     "which does not need it any more; the kubelet tries again",
                     code="device-in-release",
                 ) from None
-            record = self._store.claim(holder.uid)
-            if record is not None and record.has(*device):
-                if await self._is_live(record, device, claim):  # allocated again while its lock was waited for
-                    raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
-                logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
-                await self._release(record)
+            yield
         finally:
             lock.give_up()
 
-    async def _is_live(self, holder: ClaimRecord, device: Device, claim: ClaimReference) -> bool:
+    async def _free_damaged(self, device: Device, damaged: Damage, claim: ClaimReference) -> None:
+        """A claim whose record is damaged has what the API server says, and what is written down beside its record."""
+        holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
+        if holder is None or claim in names:  # its own record, which is written again
+            return
+        for name in sorted(filter(None, names), key=str):
+            if await self._is_live(name, device, claim):
+                raise _double_allocation(device, claim, f"prepared for claim {name}")
+        if not self._store.held(holder.uid, *device):
+            return
+        if damaged.named is None:  # else one of the two names is right, and both claims are over
+            raise TransientError(
+                f"device {'/'.join(device)} of claim {claim} was prepared for a claim whose record is damaged, as "
+                f"far as it can be read {holder} with UID {holder.uid}; delete that claim's pod, or reboot the node",
+                code="damaged-record",
+            )
+        async with self._released_alone(holder, device, claim):
+            if self._store.claim(holder.uid) is None:  # else it was prepared anew meanwhile
+                logger.warning("stale claim released", extra={"stale": str(holder), "device": device[1]})
+                await self._release_lost(holder)
+
+    async def _is_live(self, holder: ClaimReference, device: Device, claim: ClaimReference) -> bool:
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, holder.name, holder.namespace)
         except NotFound:
             return False
         except KubeError as error:
             raise TransientError(
-                f"device {'/'.join(device)} of claim {claim} is prepared for claim {holder.reference}, and whether "
+                f"device {'/'.join(device)} of claim {claim} is prepared for claim {holder}, and whether "
                 f"that one still exists cannot be asked: {error}",
                 code=error.code,
             ) from error

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dra_kit.cdi.names import DEVICE_RULE, valid_device_name
 from dra_kit.cdi.store import SpecStore
+from dra_kit.errors import PermanentError
 from dra_kit.node.metadata import MetadataFiles
 from dra_kit.node.records import ClaimRecord
 from dra_kit.node.steps import Step, reached
@@ -56,14 +58,32 @@ class ClaimFiles:
         self._written[record.uid] = record
         return (record.spec is None or self._cdi.intact(record.uid)) and self._metadata.intact(record)
 
+    def check(self, uid: str) -> None:
+        """See to it that a claim can have files, before anything is done for it.
+
+        Raises:
+            PermanentError: its UID is no part of a file name or of a CDI name (code ``invalid-claim-uid``).
+        """
+        self._cdi.path(uid)
+        if not valid_device_name(uid):
+            raise PermanentError(
+                f"claim UID {uid!r} cannot be part of a CDI name: {DEVICE_RULE}; API servers make no such UIDs, look "
+                "at what has created or restored the claim",
+                code="invalid-claim-uid",
+            )
+
     def remove(self, uid: str) -> None:
-        """Remove the files of a claim; none is fine.
+        """Remove the files of a claim; none is fine, and one whose UID is no file name has none.
 
         Raises:
             StoreError: when a directory cannot be written.
         """
         self._written.pop(uid, None)
         self._unwritten.discard(uid)
+        try:
+            self._cdi.path(uid)
+        except PermanentError:
+            return
         self._cdi.remove(uid)
         self._metadata.remove(uid)
 

@@ -11,6 +11,7 @@ from typing import Final
 from dra_kit.errors import DraKitError
 from dra_kit.node.processes import Processes
 from dra_kit.node.service import ClaimService
+from dra_kit.node.strays import StrayFiles
 from dra_kit.plugin.sockets import remove_stale_sockets
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,8 @@ class Leftovers:
         driver: the driver's name.
         kubelet_dir: the kubelet's root directory.
         processes: those of the driver on this node.
-        service: knows the files and the epochs of claims.
+        service: knows the epochs of claims.
+        strays: files that no record stands for.
         process_ended: called when another process has ended, in order or not.
     """
 
@@ -38,6 +40,7 @@ class Leftovers:
         kubelet_dir: Path,
         processes: Processes,
         service: ClaimService,
+        strays: StrayFiles,
         *,
         process_ended: Callable[[], None],
     ) -> None:
@@ -45,6 +48,7 @@ class Leftovers:
         self._kubelet_dir = kubelet_dir
         self._processes = processes
         self._service = service
+        self._strays = strays
         self._process_ended = process_ended
         self._others = 0  # other processes at the last look
         self._killed = False  # a process was killed, and what it had begun has not been finished yet
@@ -90,7 +94,7 @@ class Leftovers:
                 logger.info("stale socket removed", extra={"path": str(path)})
         except OSError as error:
             logger.error("stale sockets not removed", extra={"error": str(error)})
-        await self._service.sweep()
+        await self._strays.sweep()
 
     def _alone(self) -> bool:
         return not self._look()

@@ -1,6 +1,7 @@
 """Claims that nobody will release any more: the kubelet forgot them, or they vanished while the driver was away.
 
-An orphan is a recorded claim that is gone, has another UID, or whose allocation no longer names our devices. The
+An orphan is a recorded claim that is gone, has another UID, or whose allocation no longer names our devices; so is one
+whose record was lost or damaged, as long as something else on this node names it. The
 kubelet releases what it knows within a minute (its own reconciliation, Kubernetes 1.37), so a claim is only released
 here when it was an orphan at two looks in a row.
 """
@@ -13,11 +14,12 @@ from typing import Final
 
 from dra_kit.errors import DraKitError, NotFound
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.node.claims import Getter, still_holds
+from dra_kit.node.claims import Getter, is_over, still_holds
 from dra_kit.node.records import ClaimRecord
 from dra_kit.node.service import ClaimService
 from dra_kit.node.store import Store
 from dra_kit.process.logging import log_context
+from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
 
@@ -51,12 +53,17 @@ class Orphans:
         while True:
             try:
                 suspects = await self._orphans(self._store.claims())
+                lost = await self._gone(self._store.lost())
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 logger.error("orphans not looked for", extra={"error": str(error), "code": error.code})
-                suspects = []
+                suspects, lost = [], []
             await asyncio.sleep(self._patience)
             for record in await self._orphans(suspects):
                 await self._release(record)
+            for claim in await self._gone(lost):
+                with log_context(claim=str(claim), claim_uid=claim.uid):
+                    logger.warning("claim whose record was lost is gone and nobody has released it")
+                    await self._service.release_lost(claim, self.is_gone)
             await asyncio.sleep((SUSPICION_ROUNDS - 1) * self._patience)
 
     async def _orphans(self, records: list[ClaimRecord]) -> list[ClaimRecord]:
@@ -71,6 +78,19 @@ class Orphans:
         except DraKitError:
             return False
         return not all(still_holds(raw, record.uid, self._driver, item.pool, item.device) for item in record.devices)
+
+    async def _gone(self, claims: list[ClaimReference]) -> list[ClaimReference]:
+        return [claim for claim in claims if await self.is_gone(claim)]
+
+    async def is_gone(self, claim: ClaimReference) -> bool:
+        """The same of a claim without a record; nobody knows which devices it had."""
+        try:
+            raw = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        except NotFound:
+            return True
+        except DraKitError:
+            return False
+        return is_over(raw, claim, self._driver)
 
     async def _release(self, record: ClaimRecord) -> None:
         with log_context(claim=str(record.reference), claim_uid=record.uid):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dra_kit.author.calling import call
 from dra_kit.author.claim import AllocatedDevice, Effects
 from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.device import Device
@@ -247,6 +248,24 @@ class Preparation:
             f"{preparer.__name__}.{method} {raised(error, preparer.__module__)}; the driver's log has the traceback",
             code="author-error",
         )
+
+    async def unprepare(self, record: ClaimRecord) -> None:
+        """Call the author's ``unprepare``.
+
+        Raises:
+            PrepareError: it failed; the claim is not released.
+        """
+        preparer = self.driver.preparer
+        try:
+            await call(preparer.unprepare, record.reference, [device.state for device in record.devices])
+        except PrepareError:
+            raise
+        except Exception as error:
+            raise TransientError(
+                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
+                "and released when the kubelet asks again",
+                code="author-error",
+            ) from error
 
     def _with_unasked_config(
         self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]

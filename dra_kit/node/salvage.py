@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,18 +13,15 @@ from typing import Any, Final
 
 from dra_kit.errors import StoreError
 from dra_kit.node.place import copy, logs, sync
+from dra_kit.node.schema import CARRIED, columns_of, has_form
 from dra_kit.node.steps import Step, reached
 
 logger = logging.getLogger(__name__)
 
-TABLES: Final = {
-    "claims": ("uid", "namespace", "name", "phase", "record"),
-    "epochs": ("epoch", "uid"),
-    "effects": ("number", "effect", "spec", "keys", "phase", "outcome", "boot_id", "error"),
-    "effect_claims": ("effect", "uid", "namespace", "name"),
-}
 _REBUILT: Final = ".rebuilt-"
 _DAMAGED: Final = ".damaged-"
+_DAMAGED_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter where sqlite quotes what it found
+_SANE: Final = 1 << 53  # numbers that are counted up one by one stay below it
 
 
 def as_text(stored: bytes) -> str:
@@ -39,16 +36,26 @@ def as_text(stored: bytes) -> str:
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether the file is there and sqlite finds it broken; one that cannot be opened now is not damaged."""
-    if not path.exists() or path.stat().st_size == 0:
+    """Whether something is there that is no sound database of ours; one that cannot be opened now is not damaged."""
+    if not path.is_file() or path.stat().st_size == 0:
         return False
     try:
         with closing(sqlite3.connect(path, timeout=30)) as database:
-            return bool(database.execute("PRAGMA quick_check(1)").fetchone() != ("ok",))
-    except sqlite3.OperationalError:  # locked, no space, no permission: told when it is opened
-        return False
-    except sqlite3.DatabaseError:
+            database.text_factory = as_text
+            # not quick_check: an index that lacks an entry hides who has a device
+            if database.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",) or not has_form(database):
+                return True
+            return not _is_writable_form(path)
+    except sqlite3.OperationalError as error:  # locked, no space, no permission: told when it is opened
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # a header or a schema of nonsense
+    except _DAMAGED_ERRORS:
         return True
+
+
+def _is_writable_form(path: Path) -> bool:
+    """Whether the header says what sqlite writes; with another number there it takes the file for read-only."""
+    with path.open("rb") as file:
+        return file.read(100)[18] in {1, 2}
 
 
 def needs_salvage(path: Path) -> bool:
@@ -122,20 +129,37 @@ def carry_over(path: Path, database: sqlite3.Connection) -> int:
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as damaged:
             damaged.text_factory = as_text
-            for table, columns in TABLES.items():
-                marks = ", ".join("?" * len(columns))
-                insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
-                for row in _readable(damaged, table, columns):
-                    database.execute(insert, row)
-                    rows += 1
+            damaged.execute("PRAGMA writable_schema = ON")  # a table whose definition is damaged costs no other
+            for table, columns in CARRIED.items():
+                for row in _readable(damaged, _found(damaged, table), columns):
+                    rows += _carried(database, table, columns, row)
             for name, last in _readable(damaged, "sqlite_sequence", ("name", "seq")):  # numbers never come again
-                database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
-                database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
+                if isinstance(last, int) and last < _SANE:
+                    database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+                    database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
             _derive_devices(database)
-    except sqlite3.DatabaseError as error:  # no database at all any more
+    except _DAMAGED_ERRORS as error:  # no database at all any more
         logger.warning("nothing can be read of it", extra={"path": str(path), "error": str(error)})
     logger.warning("rows carried over", extra={"rows": rows})
     return rows
+
+
+def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], row: Sequence[Any]) -> bool:
+    """Whether a row could be stored; one that has become nonsense cannot."""
+    marks = ", ".join("?" * len(columns))
+    insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
+    problem = ""
+    if table in {"effects", "epochs"} and not (isinstance(row[0], int) and 0 < row[0] < _SANE):
+        problem = "after its number there is no other"
+    else:
+        try:
+            if database.execute(insert, tuple(row)).rowcount or table == "facts":  # the new one has some of its own
+                return True
+            problem = "a column is empty, or another row has its key"
+        except sqlite3.Error as error:
+            problem = str(error)
+    logger.error("row left in the damaged state", extra={"table": table, "row": f"{row!r:.500}", "error": problem})
+    return False
 
 
 def _derive_devices(database: sqlite3.Connection) -> None:
@@ -143,12 +167,15 @@ def _derive_devices(database: sqlite3.Connection) -> None:
     insert = "INSERT OR IGNORE INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)"
     for uid, record in database.execute("SELECT uid, record FROM claims").fetchall():
         try:
-            database.executemany(insert, _devices(uid, record))
+            found = _devices(uid, record)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # the row's text is damaged
             logger.error(
-                "devices of a claim are not known, its record is damaged",
+                "its record is damaged: a claim has the devices that were written down beside it",
                 extra={"claim_uid": uid, "error": f"{type(error).__name__}: {error}"},
             )
+        else:
+            database.execute("DELETE FROM claim_devices WHERE uid = ?", (uid,))
+            database.executemany(insert, found)
 
 
 def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
@@ -161,16 +188,41 @@ def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
     return found
 
 
-def _readable(database: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
+def _found(database: sqlite3.Connection, table: str) -> str:
+    """The name of a table where its own is damaged: that of the one whose columns it would have."""
+    columns, wanted = columns_of(database, table), set(CARRIED[table])
+    if columns:
+        return table
+    # the name that its definition says; sqlite before 3.37 knows no such list
+    for _, name, *_ in database.execute("PRAGMA table_list").fetchall():
+        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum"}:
+            return str(name)
+    return table
+
+
+def _readable(database: sqlite3.Connection, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """The rows up to the first page that is broken, from both ends of the table."""
     seen: set[tuple[Any, ...]] = set()
+    chosen = _chosen(columns_of(database, table), columns)
     for order in ("ASC", "DESC"):
         try:
-            for row in database.execute(
-                f"SELECT {', '.join(columns)} FROM {table} ORDER BY {columns[0]} {order}"  # noqa: S608 - constants
-            ):
+            # not by an index, which may be what is damaged
+            for row in database.execute(f'SELECT {chosen} FROM "{table}" NOT INDEXED ORDER BY 1 {order}'):  # noqa: S608 - its own names
                 if row not in seen:
                     seen.add(row)
                     yield row
-        except sqlite3.DatabaseError:
-            continue
+        except _DAMAGED_ERRORS as error:
+            logger.error("table of the damaged state not read to its end", extra={"table": table, "error": str(error)})
+
+
+def _chosen(present: Sequence[str], columns: Sequence[str]) -> str:
+    """What to select for these columns: by name, else what is in the same place, else nothing.
+
+    An older release had fewer columns, a newer one has its own behind them; and a name may be damaged.
+    """
+    chosen = []
+    for place, column in enumerate(columns):
+        there = present[place] if place < len(present) else ""
+        name = column if column in present else there if there not in columns else ""
+        chosen.append(f'"{name}"' if name else "NULL")
+    return ", ".join(chosen)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.preparer import Preparer
-from dra_kit.errors import DraKitError, PrepareError, TransientError
+from dra_kit.errors import DraKitError
 from dra_kit.node.calls import Calls, to_its_end
 from dra_kit.node.claims import AllocatedClaim, ClaimReader, Getter
 from dra_kit.node.concurrency import Turns
@@ -30,7 +29,6 @@ from dra_kit.node.store import Store
 from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.process.logging import log_context
-from dra_kit.process.tracebacks import raised
 from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
@@ -97,6 +95,7 @@ class ClaimService:
             claims=claims,
             devices=Locks(locks / "devices.lock"),
             release=self._release,
+            release_lost=self._release_lost,
         )
         self._turns = Turns(driver.concurrency, Locks(locks / "calls.lock"))
         self._preparing: dict[str, int] = {}
@@ -146,6 +145,7 @@ class ClaimService:
     # -- prepare
 
     async def _prepare(self, reference: ClaimReference, *, again: bool) -> Answer:
+        self._files.check(reference.uid)
         epoch = self._store.epoch()
         self._preparing[reference.uid] = self._preparing.get(reference.uid, 0) + 1
         try:
@@ -205,6 +205,7 @@ class ClaimService:
             # from now on these may make way for others, and then the record must not be answered from any more
             outdated = before.model_copy(update={"outdated": True})
             await self._store.put_claim(outdated, epoch=epoch, then=self._write_early)
+        in_force = self._store.needs(claim.reference.uid)
         try:
             record = await self._preparation.prepare(claim, before)
             reached(Step.AUTHOR_RETURNED)
@@ -213,7 +214,7 @@ class ClaimService:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
             stored = self._store.claim(claim.reference.uid)
             if stored is None or not self._preparation.is_of_this_boot(stored):
-                await self._roll_back(claim.reference)
+                await self._roll_back(claim.reference, in_force if stored is None else ())
             raise
         if not self._files.wrote(record):
             await self._write_files(record)
@@ -224,9 +225,12 @@ class ClaimService:
         self._prepared(record)
         return record
 
-    async def _roll_back(self, reference: ClaimReference) -> None:
+    async def _roll_back(self, reference: ClaimReference, in_force: Collection[int]) -> None:
+        """Undo what a failed preparation began; ``in_force`` are numbers of what the claim needed before it."""
         try:
-            await self._effects.release(reference)
+            # of a claim whose record was lost or is damaged containers may run
+            lost = self._store.has_claim(reference.uid) or self._store.may_lack_claims(self._files.uids())
+            await self._effects.release(reference, keep=in_force if lost else ())
         except DraKitError as error:
             logger.warning("roll-back incomplete", extra={"error": str(error), "code": error.code})
 
@@ -255,6 +259,8 @@ class ClaimService:
             if record is not None:
                 await self._release(record)
                 logger.info("claim released")
+            elif self._store.has_claim(reference.uid) or self._store.misspelt(reference.uid):
+                await self._release_lost(reference)
             else:
                 await self._effects.release(reference)
                 with suppress(DraKitError):  # files that no record stands for; the next start sweeps them
@@ -269,6 +275,23 @@ class ClaimService:
                 logger.info("claim released")
 
         await self._see_to(record.reference, release, "orphan not released")
+
+    async def release_lost(self, claim: ClaimReference, still: Callable[[ClaimReference], Awaitable[bool]]) -> None:
+        """The same of a claim whose record was lost or is damaged."""
+
+        async def release(claim: ClaimReference) -> None:
+            if self._store.claim(claim.uid) is None and await still(claim):
+                await self._release_lost(claim)
+
+        await self._see_to(claim, release, "orphan not released")
+
+    async def _release_lost(self, reference: ClaimReference) -> None:
+        """Undo what is known of a claim without its record: its effects, its files, and the record if it is damaged."""
+        await self._effects.release(reference)
+        self._reader.forget(reference)
+        self._released(reference.uid)
+        await self._store.forget_claim(reference.uid, first=self._files.remove)
+        logger.warning("claim released by its UID, effects and files, without its record")
 
     async def _see_to(self, claim: ClaimReference, work: Callable[[ClaimReference], Awaitable[None]], no: str) -> None:
         """Work for a claim that the kubelet has not asked for: what fails is told, what hangs holds up nothing else."""
@@ -287,7 +310,7 @@ class ClaimService:
     async def _release(self, record: ClaimRecord) -> None:
         """Undo everything that a record stands for; the record goes last, so that a crash leaves it to be finished."""
         imperative = type(self._driver.preparer).unprepare is not Preparer.unprepare
-        if imperative or self._store.effects_of(record.uid):
+        if imperative or self._store.needs(record.uid):
             async with self._turns.taken((item.pool, item.device) for item in record.devices):
                 await self._store.begin_release(record.uid)
                 reached(Step.RELEASE_BEGUN)
@@ -300,7 +323,7 @@ class ClaimService:
         await self._forget(record)
 
     async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
-        await self._ask_author(record)
+        await self._preparation.unprepare(record)
         reached(Step.AUTHOR_UNPREPARED)
         await self._forget(record)
 
@@ -309,19 +332,6 @@ class ClaimService:
         self._released(record.uid)
         await self._store.forget_claim(record.uid, first=self._files.remove)
         reached(Step.CLAIM_FORGOTTEN)
-
-    async def _ask_author(self, record: ClaimRecord) -> None:
-        preparer = self._driver.preparer
-        try:
-            await call(preparer.unprepare, record.reference, [device.state for device in record.devices])
-        except PrepareError:
-            raise
-        except Exception as error:
-            raise TransientError(
-                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
-                "and released when the kubelet asks again",
-                code="author-error",
-            ) from error
 
     # -- facts that come later
 
@@ -351,33 +361,18 @@ class ClaimService:
 
     # -- the life of the process
 
-    async def sweep(self) -> None:
-        """Remove files that no record stands for; a leftover that stays is no reason not to serve."""
-        try:
-            uids = self._files.uids()
-            strays = [uid for uid in uids if not self._store.has_claim(uid)]
-            lacking = await self._store.may_lack_claims(uids)  # asked last: another process may salvage meanwhile
-            for uid in strays:
-                if lacking:  # running containers may need them; they go when the kubelet releases it
-                    logger.warning("files without a record are kept", extra={"claim_uid": uid})
-                else:
-                    await self._remove_stray_files(uid)
-            self._files.remove_temporary()
-        except DraKitError as error:
-            logger.error("files of released claims not removed", extra={"error": str(error), "code": error.code})
-
-    async def _remove_stray_files(self, uid: str) -> None:
-        async with self._claims.try_hold(uid) as alone:
-            # the driver's other process may be preparing it now: record first, then the files
-            if alone and not self._store.has_claim(uid):
-                self._files.remove(uid)
-
     async def resume(self) -> None:
         """Finish what the last process left half done, and make missing files again."""
         for known in self._store.claims():
             await self._see_to(known.reference, self._resume, "claim not resumed")  # done when the kubelet asks
+        if self._store.may_lack_claims(self._files.uids()):  # whoever needs them may be among what was lost
+            kept = [str(effect.number) for effect in self._store.effects() if not effect.claims]
+            kept += [claim.uid for claim in self._store.lost()]
+            if kept:
+                logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(kept)})
+            return
         await self._in_time(self._effects.undo_unneeded(), "effects not undone")
-        for reference in {claim for effect in self._store.effects() for claim in effect.claims}:
+        for reference in self._store.needing():
             await self._see_to(reference, self._undo_unrecorded, "effects not undone")
 
     async def _resume(self, reference: ClaimReference) -> None:

@@ -12,7 +12,7 @@ from dra_kit.cdi.names import spec_file_name
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from tests.crash.world import DRIVER, Claim, World
 
-_STATE = {"state.sqlite", "state.sqlite-wal", "state.sqlite-shm", "state.sqlite-lock"}
+_STATE = {f"state.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-lock", "-transactions")}
 _STATE |= {"claims.lock", "devices.lock", "calls.lock", "effects.lock"}  # made once, and without content
 PATIENCE = 30.0
 """Seconds in which all is as it must be; less than until the publisher looks again without a reason (35 s)."""

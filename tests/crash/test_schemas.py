@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from dra_kit.node.database import MAJOR, MINOR
+from dra_kit.node.schema import MAJOR, MINOR
 from tests.crash.invariants import check, check_stopped
 from tests.crash.world import World, world
 from tests.support.api import eventually
@@ -108,3 +108,104 @@ async def _end(world: World) -> None:
     for process in list(world.processes):
         await world.stop(process)
     check_stopped(world)
+
+
+# the form of the release before, as its code made it, and what that code writes into a newer one
+FORM_1_1 = """
+CREATE TABLE claims (
+  uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, phase TEXT NOT NULL, record TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE claim_devices (
+  uid TEXT NOT NULL, pool TEXT NOT NULL, device TEXT NOT NULL, share_id TEXT NOT NULL, exclusive INTEGER NOT NULL,
+  PRIMARY KEY (uid, pool, device, share_id, exclusive)
+) WITHOUT ROWID;
+CREATE INDEX claim_devices_by_device ON claim_devices (pool, device);
+CREATE TABLE epochs (epoch INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL UNIQUE);
+CREATE TABLE effects (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, effect TEXT NOT NULL, spec TEXT NOT NULL, keys TEXT NOT NULL,
+  phase TEXT NOT NULL, outcome TEXT, boot_id TEXT NOT NULL, error TEXT NOT NULL DEFAULT '', UNIQUE (effect, spec)
+);
+CREATE TABLE effect_claims (
+  effect INTEGER NOT NULL, uid TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (effect, uid)
+) WITHOUT ROWID;
+CREATE INDEX effect_claims_by_claim ON effect_claims (uid);
+CREATE TABLE incomplete (what TEXT PRIMARY KEY) WITHOUT ROWID;
+PRAGMA user_version=1001;
+"""
+COLUMNS_1_1 = {
+    "claims": "uid, namespace, name, phase, record",
+    "claim_devices": "uid, pool, device, share_id, exclusive",
+    "effects": "number, effect, spec, keys, phase, outcome, boot_id, error",
+    "effect_claims": "effect, uid, namespace, name",
+}
+PUT_1_1 = (
+    "INSERT INTO claims (uid, namespace, name, phase, record) SELECT ?1, ?2, ?3, ?4, ?5 "
+    "WHERE NOT EXISTS (SELECT 1 FROM epochs WHERE uid = ?1 AND epoch > ?6) "
+    "ON CONFLICT (uid) DO UPDATE SET phase = excluded.phase, record = excluded.record"
+)
+
+
+def written_by_the_release_before(world: World) -> None:
+    """The same records in the form of that release, which had no checksums and counted nothing."""
+    path = world.state / "state.sqlite"
+    with closing(sqlite3.connect(path)) as now, closing(sqlite3.connect(world.state / "before")) as before:
+        before.executescript(FORM_1_1)
+        for table, columns in COLUMNS_1_1.items():
+            rows = now.execute(f"SELECT {columns} FROM {table}").fetchall()  # noqa: S608 - constants
+            marks = ", ".join("?" * (columns.count(",") + 1))
+            before.executemany(f"INSERT INTO {table} ({columns}) VALUES ({marks})", rows)  # noqa: S608 - constants
+        before.commit()
+        before.execute("PRAGMA journal_mode=WAL")
+    (world.state / "before").replace(path)
+    (world.state / "state.sqlite-transactions").unlink()
+
+
+def told(world: World) -> str:
+    """What processes have said of the state."""
+    texts = [process.log() for process in (*world.past, *world.processes)]
+    return "\n".join(line for text in texts for line in text.splitlines() if "state " in line or "damaged" in line)
+
+
+async def test_claims_of_the_release_before_are_served_and_released() -> None:
+    async with world() as made:
+        first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
+        await made.prepare(first, second)
+        [process] = made.processes
+        await made.stop(process)
+        written_by_the_release_before(made)
+        await made.running()
+        await made.prepare(first, second)
+        await check(made)
+        assert column(made, "SELECT count(*) FROM claims WHERE checksum IS NULL") == [2], "nothing was written again"
+        await made.unprepare(first)
+        third = made.allocate(["pan-0"], coating="enamel")
+        await made.prepare(third)
+        await check(made)
+        assert column(made, "SELECT checksum IS NULL FROM claims ORDER BY uid") == [1, 0]
+        await _end(made)
+        assert told(made) == ""
+
+
+async def test_the_release_before_goes_on_with_the_state_and_back() -> None:
+    async with world() as made:
+        first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1"])
+        await made.prepare(first, second)
+        [process] = made.processes
+        await made.stop(process)
+        with database(made) as state:  # the statements of that release, as it would write the claims again
+            for uid, namespace, name, phase, record in state.execute(
+                f"SELECT {COLUMNS_1_1['claims']} FROM claims"  # noqa: S608 - a constant
+            ).fetchall():
+                later = json.dumps(json.loads(record) | {"metadata_generation": 7})
+                state.execute(PUT_1_1, (uid, namespace, name, phase, later, 0))
+            state.execute("UPDATE effects SET phase = 'applied', outcome = outcome, error = '' WHERE effect = 'heat'")
+            state.execute("UPDATE effects SET error = 'stuck' WHERE effect = 'coat'")
+        assert column(made, "SELECT checksum FROM claims") == [None, None], "nobody checks what it wrote"
+        assert set(column(made, "SELECT checksum IS NULL FROM effects WHERE effect = 'coat'")) == {1}
+        assert set(column(made, "SELECT checksum IS NULL FROM effects WHERE effect = 'heat'")) == {0}, "not changed"
+        await made.running()
+        await made.prepare(first, second)
+        await check(made)
+        assert [item["metadata_generation"] for item in made.dump()["claims"]] == [7, 7]
+        await _end(made)
+        assert told(made) == ""

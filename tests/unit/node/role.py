@@ -226,7 +226,7 @@ class Node:
     def is_clean(self) -> bool:
         """Whether nothing is left of any claim."""
         state = self.state()
-        return not self.specs() and state == {"claims": [], "effects": [], "epochs": {}}
+        return not self.specs() and not any(state[part] for part in ("claims", "effects", "epochs", "damaged"))
 
 
 def set_deadline(agent: Agent, seconds: float) -> None:

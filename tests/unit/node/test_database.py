@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import ConfigurationError, StoreError, TransientError
-from dra_kit.node.database import MAJOR, Database
+from dra_kit.node.checksums import checksum
+from dra_kit.node.database import Database
 from dra_kit.node.records import ClaimRecord
+from dra_kit.node.schema import MAJOR
 from dra_kit.node.store import Store
 
 
@@ -253,6 +255,8 @@ def test_a_newer_form_is_refused(tmp_path: Path) -> None:
     Database(path).close()
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version = {(MAJOR + 1) * 1000}")
+    connection.execute("UPDATE facts SET number = ? WHERE what = 'form'", ((MAJOR + 1) * 1000,))
+    connection.commit()
     connection.close()
     with pytest.raises(ConfigurationError, match=f"in form {MAJOR + 1}, .* run the release that wrote it"):
         Database(path)
@@ -331,14 +335,31 @@ async def test_an_epoch_that_came_meanwhile_is_not_forgotten(store: Store) -> No
     assert store.epochs()["uid-1"] > known
 
 
-async def test_a_record_that_is_not_understood_is_told(store: Store, tmp_path: Path) -> None:
+async def test_a_record_that_is_not_understood_is_told(
+    store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     await store.put_claim(record(), epoch=store.epoch(), then=nothing)
     connection = sqlite3.connect(tmp_path / "state.sqlite")
     connection.execute("UPDATE claims SET record = '{}'")
     connection.commit()
     connection.close()
-    with pytest.raises(StoreError, match="the record of a claim is not understood: Field required"):
+    assert store.claim("uid-1") is None
+    assert store.claims() == []
+    [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]
+    assert told["error"].startswith(
+        "row uid-1 of table claims is damaged: its record is not understood: Field required"
+    )
+    assert [str(item.error()) for item in store.damage()] == [told["error"]]
+
+
+async def test_a_sound_record_that_is_not_understood_is_another_release_s(store: Store, tmp_path: Path) -> None:
+    await store.put_claim(record(), epoch=store.epoch(), then=nothing)
+    values = ("uid-1", "default", "lunch", "prepared", "{}")
+    with closing(sqlite3.connect(tmp_path / "state.sqlite")) as db, db:
+        db.execute("UPDATE claims SET record = ?, checksum = ?", (values[-1], checksum(values)))
+    with pytest.raises(StoreError, match=r"not understood: Field required .* run the release that wrote it"):
         store.claim("uid-1")
+    assert store.damage() == []
 
 
 async def test_fields_of_a_newer_release_are_kept(store: Store) -> None:

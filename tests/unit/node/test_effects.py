@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.errors import ConfigurationError
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.hardware import Baker, Heat, hang, kitchen
@@ -522,12 +522,24 @@ async def test_what_no_claim_needed_and_is_half_undone_is_applied_again_when_it_
         ("phase", "molten", "Input should be 'intent', 'applied' or 'reverting'"),
     ],
 )
-async def test_a_damaged_row_is_named(node: Node, column: str, content: str, told: str) -> None:
-    lunch = node.claim()
+async def test_a_damaged_row_is_named_and_the_node_serves(
+    node: Node, column: str, content: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(kitchen()):
         await node.prepare(lunch)
     with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
         db.execute(f"UPDATE effects SET {column} = ?", (content,))  # noqa: S608 - of the list above
         db.commit()
-    with pytest.raises(StoreError, match=f"^row 1 of table effects is not understood: {told}.* in heat '"):
-        await node.agent(kitchen())
+    baker = Baker()
+    baker.ovens["dinner"] = "other"
+    async with node.running(kitchen(baker)):
+        [logged] = [vars(item) for item in caplog.records if item.getMessage() == "damaged record left alone"]
+        assert logged["error"].startswith(f"row 1 of table effects is damaged: it is not understood: {told}")
+        assert logged["code"] == "damaged-record"
+        await node.prepare(dinner)
+        await node.unprepare(lunch, dinner)
+        assert Heat.hardware.log == [("apply", 200, None), ("revert", 200, 1)], "of dinner alone"
+        assert node.records() == []
+        assert len(node.state()["damaged"]) == 1
+    assert "effect not undone, its record is damaged" in [item.getMessage() for item in caplog.records]

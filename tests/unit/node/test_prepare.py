@@ -372,3 +372,19 @@ async def test_admin_access_changes_nothing_also_for_the_whole_claim(node: Node)
     async with node.running(driver(Whole(), effects=[Heat])):
         assert "has admin access only, which changes nothing" in await node.error(look)
         assert Heat.hardware.log == []
+
+
+@pytest.mark.parametrize("uid", ["u" * 250, "a b", "\0"], ids=ascii)
+async def test_a_uid_that_can_be_no_file_name_is_refused_before_anything_is_stored(node: Node, uid: str) -> None:
+    preparer = Waiter()
+    lunch, dinner = node.claim("lunch", uid=uid), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(preparer)):
+        answers = await node.kubelet.plugin(DRIVER).prepare([lunch, dinner])
+        assert answers[uid].error.startswith("claim UID ")
+        assert not answers[dinner.uid].error
+        assert preparer.calls == ["dinner pizza-1"]
+        assert node.gets(lunch) == 0
+        assert node.records() == ["dinner"]
+        await node.unprepare(lunch)  # the pod can end
+        assert node.records() == ["dinner"]
+        await eventually(lambda: [item["regarding"]["name"] for item in node.events()] == ["lunch"])
