@@ -158,6 +158,7 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
         return Damage("effects", str(number), f"{_DIFFERS}; {effect} {spec!s:.200}")
     try:
         from_json(spec)  # what its fields mean is for its class to say
+        from_json(outcome or "null")
         return EffectRecord(
             number=number,
             effect=effect,

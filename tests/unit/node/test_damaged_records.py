@@ -114,6 +114,21 @@ async def test_a_prepare_that_fails_undoes_nothing_that_was_in_force(node: Node)
         assert node.is_clean()
 
 
+async def test_its_effect_is_written_anew_when_it_is_needed_again(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+        damage(node, lunch.uid)
+        with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
+            db.execute("UPDATE effects SET phase = 'molten'")
+        await node.prepare(lunch)
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+        assert node.state()["damaged"] == []
+        await node.unprepare(lunch)
+        assert [entry[0] for entry in Heat.hardware.log] == ["apply", "apply", "revert"]
+        assert node.is_clean()
+
+
 async def test_its_claim_is_told_in_an_event_and_in_the_dump(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
     async with node.running(driver()):

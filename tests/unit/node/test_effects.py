@@ -520,6 +520,7 @@ async def test_what_no_claim_needed_and_is_half_undone_is_applied_again_when_it_
         ("keys", '"oven"', "Input should be a valid tuple"),
         ("spec", '{"oven"', "EOF while parsing"),
         ("phase", "molten", "Input should be 'intent', 'applied' or 'reverting'"),
+        ("outcome", '{"flame', "EOF while parsing"),
     ],
 )
 async def test_a_damaged_row_is_named_and_the_node_serves(
