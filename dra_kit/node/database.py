@@ -59,6 +59,7 @@ class Database:
         # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
         self._reading = threading.Lock()
         self._place: Place | None = None  # of the files that are open
+        self._broken = False  # sqlite met a damaged page: it is opened again before the next transaction
         self._guard = Guard(path)
         self._transactions = Transactions(path)
         with ExitStack() as guarded:
@@ -128,7 +129,15 @@ class Database:
                     )
                 return self._reader.execute(sql, arguments).fetchall()
         except (OSError, sqlite3.Error) as error:
+            if self._note_damage(error):
+                self._jobs.put([_Job(_nothing, None, None)])
             raise self._store_error("cannot be read", error) from error
+
+    def _note_damage(self, error: Exception) -> bool:
+        """Whether sqlite has met a damaged page."""
+        damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+        self._broken = self._broken or damaged
+        return damaged
 
     async def write(self, write: Write[T], then: Callable[[], None] | None = None) -> T:
         """Run ``write`` in the next transaction and return its result once that is durable.
@@ -187,6 +196,8 @@ class Database:
         results: list[Any] = []
         number, writing = 0, False
         try:
+            if self._broken:
+                self._open_again()
             if self._place is None:
                 self._open_sound()  # a salvage may have been cut off meanwhile
             with self._guard.staying():
@@ -205,6 +216,7 @@ class Database:
                 self._transactions.committed(number)
         except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread goes on
             self._give_up()
+            self._note_damage(error)
             if writing and len(batch) > 1:  # one of them is not to be written; a savepoint for each costs all of them
                 for job in batch:
                     self._transaction([job])
@@ -213,6 +225,13 @@ class Database:
             _tell([(job, None, failure) for job in batch])
             return
         _tell([(job, result, _after(job.then)) for job, result in zip(batch, results, strict=True)])
+
+    def _open_again(self) -> None:
+        """Close what is damaged, so that it is put right when it is opened."""
+        with self._reading:
+            self._place = None
+            self._connections.close()
+            self._broken = False
 
     def _make_again(self) -> None:
         """The files were removed while they were open: what they hold is written where the next process looks for it.
@@ -252,6 +271,8 @@ class Database:
 
     def _store_error(self, what: str, error: Exception) -> StoreError:
         remedy = "check that the disk is writable and not full (--state-dir)"
+        if self._broken:
+            remedy = "it is set aside and what can be read of it is carried over, then try again"
         if isinstance(error, PermissionError) or getattr(error, "sqlite_errorcode", None) in _NOT_PERMITTED:
             remedy = "run as root, or give a --state-dir you may write to"
         return StoreError(f"state {self.path} {what}: {error}; {remedy}")

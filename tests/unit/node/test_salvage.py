@@ -274,6 +274,31 @@ async def test_whoever_has_it_open_goes_on_with_the_new_one(tmp_path: Path) -> N
     second.close()
 
 
+@pytest.mark.parametrize("first", ["read", "write"])
+async def test_one_that_is_damaged_while_it_is_open_is_put_right(tmp_path: Path, first: str) -> None:
+    path = tmp_path / "state.sqlite"
+    database = Database(path)
+    await add(database, "before")
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [page] = other.execute("SELECT rootpage FROM sqlite_master WHERE name = 'epochs'").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("INSERT INTO incomplete (what) VALUES ('something')")  # what the others remember of pages is old
+    with pytest.raises(StoreError, match="malformed; it is set aside and what can be read of it is carried over"):
+        held_by(database) if first == "read" else await add(database, "lost")
+    await add(database, "after")
+    assert "after" in held_by(database)
+    assert len(list(tmp_path.glob("*.damaged-*[0-9]"))) == 1
+    database.close()
+
+
+def held_by(database: Database) -> list[str]:
+    return [row[0] for row in database.read("SELECT uid, epoch FROM epochs ORDER BY epoch")]  # not from an index
+
+
 async def test_numbers_that_were_given_do_not_come_again(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     store = Store(path)
