@@ -1,9 +1,9 @@
 """Claims that nobody will release any more: the kubelet forgot them, or they vanished while the driver was away.
 
 An orphan is a recorded claim that is gone, has another UID, or whose allocation no longer names our devices; so is one
-whose record was lost or damaged, as long as something else on this node names it. The
-kubelet releases what it knows within a minute (its own reconciliation, Kubernetes 1.37), so a claim is only released
-here when it was an orphan at two looks in a row.
+whose record was lost or damaged, as long as something else on this node names it. The kubelet releases what it knows
+within a minute (its own reconciliation, Kubernetes 1.37), so a claim is only released here when it was an orphan at two
+looks in a row.
 """
 
 from __future__ import annotations
