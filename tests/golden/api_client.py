@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -48,7 +49,7 @@ class Replayer:
         """For each step the answer in the recorded form; templates filled in in ``body``, for comparison."""
         server = await self._server(line.get("gates", "default"))
         await self._reset(server)
-        steps = _Steps(server, await self._client())
+        steps = Steps(server.url, await self._client(), compact=server.api.storage.compact)
         return [await steps.take(step) for step in line["steps"]]
 
     async def _client(self) -> aiohttp.ClientSession:
@@ -82,16 +83,32 @@ class Replayer:
                 storage.create("namespaces", name, namespace)
 
 
-class _Steps:
-    def __init__(self, server: ApiServer, client: aiohttp.ClientSession) -> None:
-        self._server, self._client = server, client
-        self._objects: list[Any] = []  # the parsed answers so far, for templates
+class Steps:
+    """Takes the steps of one line, one after another.
+
+    Args:
+        url: of the server.
+        client: to send with.
+        compact: makes the server forget its history; None where that cannot be asked for.
+        patient: whether a watch is read until the server ends it, not only until all that should come has come.
+
+    Attributes:
+        objects: the parsed answers so far, for templates.
+    """
+
+    def __init__(
+        self, url: str, client: aiohttp.ClientSession, *, compact: Callable[[], None] | None = None,
+        patient: bool = False,
+    ) -> None:  # fmt: skip
+        self._url, self._client, self._compact, self._patient = url, client, compact, patient
+        self.objects: list[Any] = []
 
     async def take(self, step: Line) -> Line:
         if "method" not in step:
             if step.get("compact"):
-                self._server.api.storage.compact()
-            self._objects.append(None)
+                assert self._compact is not None, "this server cannot be made to forget"
+                self._compact()
+            self.objects.append(None)
             return dict(step)
         if "events" in step:
             return await self._watch(step)
@@ -117,7 +134,7 @@ class _Steps:
             headers["Content-Type"] = step.get("contentType", "application/json")
         else:
             skipped.append("Content-Type")
-        url = self._server.url + self._fill(step["path"])
+        url = self._url + self._fill(step["path"])
         if "query" in step:
             url += "?" + self._fill(step["query"])
         return self._client.request(
@@ -136,7 +153,7 @@ class _Steps:
         return [self._fill(item) for item in value] if isinstance(value, list) else value
 
     def _value(self, step: int, path: str) -> str:
-        value = self._objects[step]
+        value = self.objects[step]
         for name in path.split("."):
             if isinstance(value, list):
                 value = value[int(name)] if int(name) < len(value) else ""
@@ -157,10 +174,12 @@ class _Steps:
             if answer.status != 200 or answer.content_type != "application/json" or "watch" not in step["query"]:
                 return await self._with_during(step, self._recorded(step, answer, await answer.read()))
             reader = asyncio.create_task(collect(answer))
-            number = len(self._objects)
-            self._objects.append(None)
+            number = len(self.objects)
+            self.objects.append(None)
             during = [await self.take(inner) for inner in step.get("during", [])]
-            del self._objects[number + 1 :]
+            del self.objects[number + 1 :]
+            if self._patient:
+                await reader
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5 if "ERROR" in str(step["events"]) else None):
                     await self._settle(reader, expected=len(step["events"]), seen=events)
@@ -180,7 +199,7 @@ class _Steps:
         while len(seen) < expected and loop.time() < deadline and not reader.done():
             await asyncio.wait([reader], timeout=0.002)
         for _ in range(3):
-            async with self._client.get(f"{self._server.url}/version") as answer:
+            async with self._client.get(f"{self._url}/version") as answer:
                 await answer.read()
 
     def _recorded(self, step: Line, answer: aiohttp.ClientResponse, content: bytes) -> Line:
@@ -193,7 +212,7 @@ class _Steps:
         parsed: Any = None
         with contextlib.suppress(ValueError):
             parsed = json.loads(content)
-        self._objects.append(parsed)
+        self.objects.append(parsed)
         if step.get("keep") == "status":
             return got
         if warnings := _warnings(answer):

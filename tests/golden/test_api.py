@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
 from tests.golden import api
-from tests.golden.files import cases, read, title
+from tests.golden.files import cases, read, stem, title
+from tests.golden.pins import pinned
 from tests.golden.report import Agreement
 
-DATA = Path(__file__).parents[1] / "data" / "golden" / "api"
-FILES = {path.name.split(".")[0]: path for path in sorted(DATA.glob("[ABC]-*"))}
+FILES = {stem(path): path for path in pinned("golden/api/[ABC]-*")}
 
 RecordProperty: TypeAlias = Callable[[str, object], None]
 

@@ -11,10 +11,10 @@ import pytest
 from tests.golden import scenarios
 from tests.golden.files import cases, read, title
 from tests.golden.kind import Line
+from tests.golden.pins import pinned
 from tests.golden.report import Agreement
 
-DATA = Path(__file__).parents[1] / "data" / "golden" / "api"
-FILES = [path for name in ("scenarios", "scenarios-2", "worlds") for path in DATA.glob(f"{name}.jsonl*")]
+FILES = [path for name in ("scenarios", "scenarios-2", "worlds") for path in pinned(f"golden/api/{name}.jsonl*")]
 
 
 @cache
