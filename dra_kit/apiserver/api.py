@@ -70,6 +70,12 @@ class Answer:
     warnings: Sequence[str] = ()
 
 
+def created(warnings: Sequence[str] = ()) -> Answer:
+    """That what was posted to a subresource is done."""
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    return Answer(status, 201, warnings=warnings)
+
+
 def encode(value: object) -> bytes:
     """JSON as the API server writes it: compact, UTF-8."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

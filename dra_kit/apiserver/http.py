@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import yaml
 from aiohttp import web
 
-from dra_kit.apiserver import discovery, media, openapi, openapi_v2
-from dra_kit.apiserver.answers import Refusal, method_not_allowed, no_such_resource, not_acceptable
+from dra_kit.apiserver import media
+from dra_kit.apiserver.answers import Refusal, method_not_allowed, no_such_resource
 from dra_kit.apiserver.api import ADMIN, Answer, Api, Request, encode
+from dra_kit.apiserver.documents import document
 from dra_kit.apiserver.door import Door
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.media import Form
@@ -22,7 +23,7 @@ from dra_kit.apiserver.requests import Query, Target, verb
 from dra_kit.apiserver.reviews import review
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.subresources import SUBRESOURCES, serve_subresource
-from dra_kit.apiserver.tables import partial_metadata, table
+from dra_kit.apiserver.tables import included, not_of_form, partial_metadata, table
 from dra_kit.apiserver.verbs.delete import delete, delete_collection
 from dra_kit.apiserver.verbs.patch import patch
 from dra_kit.apiserver.verbs.read import get, list_objects
@@ -30,7 +31,6 @@ from dra_kit.apiserver.verbs.watch import Watch
 from dra_kit.apiserver.verbs.write import create, update
 
 _log = logging.getLogger(__name__)
-_HEALTH: Final = {"/healthz", "/livez", "/readyz"}
 _COLLECTION: Final = {"list", "watch", "create", "deletecollection"}
 _OBJECT: Final = {"get", "update", "patch", "delete"}
 _STATUS: Final = {"get", "update", "patch"}
@@ -70,7 +70,7 @@ class Endpoint:
     async def _serve(self, raw: web.BaseRequest) -> web.StreamResponse:
         target = Target.parse(raw.rel_url.raw_path)
         if target is None:
-            return self._document(raw)
+            return document(self.api.registry, raw)
         query = Query.parse(raw.rel_url.raw_query_string)
         action = verb(raw.method, target, query)
         agent = raw.headers.get("User-Agent", "")
@@ -83,18 +83,17 @@ class Endpoint:
         )  # fmt: skip
         reviewed = review(request)
         if reviewed is not None:
-            return _response(reviewed, media.Form())
+            return _response(reviewed, media.negotiate(request.accept))
         kind = self.api.registry.find(target.group, target.version, target.plural)
         if kind is None:
             raise no_such_resource()
         return await self._resource(raw, request, kind, action)
 
     async def _resource(self, raw: web.BaseRequest, request: Request, kind: Kind, action: str) -> web.StreamResponse:
-        target = request.target
-        warnings = [text] if (text := kind.deprecated.get(target.version)) else []
+        warnings = _deprecation(kind, request)
         try:
             _check_path(kind, request, action)
-            form = media.negotiate(request.accept)
+            form = media.negotiate(request.accept, streams=action in {"list", "watch"})
             if action == "watch":
                 return await self._watch(raw, request, kind, form)
             answer = await self._act(kind, request, action)
@@ -129,6 +128,7 @@ class Endpoint:
 
     def _shaped(self, answer: Answer, request: Request, form: Form) -> Answer:
         """An answer as a table or as metadata only, when the client asks for that."""
+        include = included(request.query) if form.kind == "Table" else ""
         if not form.kind or answer.kind is None or answer.items is None:
             return answer
         api_version, kind = request.target.api_version, answer.kind
@@ -136,8 +136,9 @@ class Endpoint:
         whole = json.loads(answer.body) if isinstance(answer.body, bytes) else answer.body
         is_list = "items" in whole
         metadata = whole["metadata"] if is_list else {"resourceVersion": whole["metadata"].get("resourceVersion", "")}
+        if form.kind != "Table" and form.list is not is_list:
+            raise not_of_form(form, answer.kind)
         if form.kind == "Table":
-            include = request.query.text("includeObject") or "Metadata"
             body = table(kind, rows, metadata, version=form.version, include=include)
         elif is_list:
             items = [partial_metadata(wire, form.version) for _, wire in rows]
@@ -148,71 +149,21 @@ class Endpoint:
         return Answer(body, answer.code, warnings=answer.warnings)
 
     async def _watch(self, raw: web.BaseRequest, request: Request, kind: Kind, form: Form) -> web.StreamResponse:
+        body = _EventBodies(self.api, kind, request, form)
         watch = Watch(self.api, kind, request)
+        warnings = _deprecation(kind, request)
         try:
-            body = _EventBodies(self.api, kind, request, form)
-            return await _streamed(raw, watch.events(body), media.JSON)
+            return await _streamed(raw, watch.events(body), media.JSON, warnings)
         finally:
             watch.close()
 
-    def _document(self, raw: web.BaseRequest) -> web.StreamResponse:
-        path = raw.rel_url.raw_path.rstrip("/") or "/"
-        if raw.method not in {"GET", "HEAD"}:
-            raise method_not_allowed()
-        if path in _HEALTH:
-            return web.Response(text="ok")
-        if path == "/openapi/v3":
-            # the API server sends the index of its documents as text
-            return web.Response(text=json.dumps(openapi.index(self.api.registry)))
-        if path == "/openapi/v2":
-            if "protobuf" in raw.headers.get("Accept", ""):
-                return web.Response(body=openapi_v2.as_protobuf(), headers={"Content-Type": openapi_v2.PROTOBUF})
-            return web.Response(body=openapi_v2.as_json(), headers={"Content-Type": media.JSON})
-        if path.startswith("/openapi/v3/"):
-            return self._openapi(path.removeprefix("/openapi/v3/"))
-        document = self._discovery(path, raw)
-        if document is None:
-            return web.Response(text="404 page not found\n", status=404)
-        content_type = media.JSON
-        if document.get("kind") == "APIGroupDiscoveryList":
-            content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-        return web.Response(body=encode(document), headers={"Content-Type": content_type})
 
-    def _openapi(self, path: str) -> web.Response:
-        document = openapi.document(self.api.registry, path)
-        if document is None:
-            return web.Response(status=404, headers={"Content-Type": ""})
-        return web.Response(body=encode(document), headers={"Content-Type": media.JSON})
-
-    def _discovery(self, path: str, raw: web.BaseRequest) -> dict[str, Any] | None:
-        registry = self.api.registry
-        match path.split("/")[1:]:
-            case [""]:
-                return {"paths": self._paths()}
-            case ["version"]:
-                return discovery.version_info()
-            case [("api" | "apis") as root]:
-                if _wants_aggregated(raw.headers.get("Accept", "")):
-                    return discovery.aggregated(registry, core=root == "api")
-                return discovery.group_list(registry) if root == "apis" else discovery.core_versions(raw.host)
-            case ["api", version]:
-                return _found(discovery.resource_list(registry, "", version))
-            case ["apis", name]:
-                return _found(discovery.group(registry, name))
-            case ["apis", name, version]:
-                return _found(discovery.resource_list(registry, name, version))
-        return None
-
-    def _paths(self) -> list[str]:
-        paths = ["/api", "/api/v1", "/apis", *sorted(_HEALTH), "/openapi/v2", "/openapi/v3", "/version"]
-        for name, versions in discovery.groups(self.api.registry).items():
-            paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]
-        return sorted(paths)
-
-
-async def _streamed(raw: web.BaseRequest, parts: AsyncIterable[bytes], content_type: str) -> web.StreamResponse:
+async def _streamed(
+    raw: web.BaseRequest, parts: AsyncIterable[bytes], content_type: str, warnings: Sequence[str] = ()
+) -> web.StreamResponse:
     """What comes little by little, until it ends or the client is gone."""
     response = web.StreamResponse(headers={"Content-Type": content_type, "Cache-Control": "no-cache, private"})
+    _warn(response, warnings)
     response.enable_chunked_encoding()
     try:
         await response.prepare(raw)
@@ -230,7 +181,7 @@ class _EventBodies:
     def __init__(self, api: Api, kind: Kind, request: Request, form: Form) -> None:
         self._api, self._kind, self._form = api, kind, form
         self._api_version = request.target.api_version
-        self._include = request.query.text("includeObject") or "Metadata"
+        self._include = included(request.query) if form.kind == "Table" else ""
         self._first = True
 
     def __call__(self, stored: Stored) -> bytes:
@@ -248,27 +199,9 @@ class _EventBodies:
         return encode(shown)
 
 
-def _found(document: dict[str, Any] | None) -> dict[str, Any]:
-    if document is None:
-        raise no_such_resource()
-    return document
-
-
-def _wants_aggregated(accept: str) -> bool:
-    """Whether the aggregated form is the first that the client asks for and we have.
-
-    Raises:
-        Refusal: 406, the client takes nothing that we have.
-    """
-    for clause in media.clauses(accept):
-        if clause.parameters.get("as") == "APIGroupDiscoveryList":
-            if (clause.media_type, clause.parameters.get("v")) == (media.JSON, "v2"):
-                return True
-        elif clause.media_type in {media.JSON, "*/*", "application/*", media.YAML}:
-            return False
-    if not accept:
-        return False
-    raise not_acceptable(media.ACCEPTED)
+def _deprecation(kind: Kind, request: Request) -> list[str]:
+    """The warning about the request's version, where there is one."""
+    return [text] if (text := kind.deprecated.get(request.target.version)) else []
 
 
 def _check_path(kind: Kind, request: Request, action: str) -> None:
@@ -276,14 +209,18 @@ def _check_path(kind: Kind, request: Request, action: str) -> None:
     if target.rest or (target.namespace and not kind.namespaced):
         raise no_such_resource()
     if target.subresource:
+        if target.watch:
+            raise no_such_resource()
         _check_subresource(kind, target, action)
         return
     if target.name:
         if kind.namespaced and not target.namespace:
             raise no_such_resource()
-        if action not in _OBJECT:
+        if action not in ({"watch"} if target.watch else _OBJECT):
             raise method_not_allowed()
         return
+    if target.watch and action != "watch":
+        raise method_not_allowed()
     everywhere = kind.namespaced and not target.namespace
     if action not in _COLLECTION or (everywhere and action in {"create", "deletecollection"}):
         raise method_not_allowed()
@@ -326,7 +263,7 @@ def _quoted(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _quoted)
 
 
-def _warn(response: web.StreamResponse, warnings: list[str]) -> None:
+def _warn(response: web.StreamResponse, warnings: Sequence[str]) -> None:
     for text in dict.fromkeys(warnings):
         escaped = text.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{escaped}"')

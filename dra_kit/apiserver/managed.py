@@ -22,6 +22,7 @@ from dra_kit.apiserver.patches.fieldsets import (
     to_fields_v1,
     without,
 )
+from dra_kit.resource.schema.decode import zero_written
 
 Object: TypeAlias = dict[str, Any]
 Operation: TypeAlias = Literal["Apply", "Update"]
@@ -80,21 +81,17 @@ class ApplyConflict(Exception):
     def __init__(self, conflicts: Sequence[tuple[Manager, Sequence[Path]]]) -> None:
         self.conflicts = conflicts
         count = sum(len(paths) for _, paths in conflicts)
-        texts = [self._text(manager, paths) for manager, paths in conflicts]
-        listed = texts[0] if len(texts) == 1 else "\n" + "\n".join(texts)
-        super().__init__(f"Apply failed with {count} conflict{'' if count == 1 else 's'}: {listed.lstrip()}")
+        text = self._who(conflicts[0][0]) + f": {shown(conflicts[0][1][0])}"
+        if count > 1:
+            listed = (f"{self._who(manager, 's')}:\n{_listed(paths)}" for manager, paths in conflicts)
+            text = "\n".join(listed)
+        super().__init__(f"Apply failed with {count} conflict{'' if count == 1 else 's'}: {text}")
 
     @staticmethod
-    def _who(manager: Manager) -> str:
+    def _who(manager: Manager, plural: str = "") -> str:
         subresource = f' with subresource "{manager.subresource}"' if manager.subresource else ""
         using = f" using {manager.api_version}" if manager.operation == "Update" else ""
-        return f'conflict with "{manager.name}"{subresource}{using}'
-
-    @classmethod
-    def _text(cls, manager: Manager, paths: Sequence[Path]) -> str:
-        if len(paths) == 1:
-            return f"{cls._who(manager)}: {shown(paths[0])}"
-        return f"{cls._who(manager)}:\n" + "\n".join(f"- {shown(path)}" for path in paths)
+        return f'conflict{plural} with "{manager.name}"{subresource}{using}'
 
     def causes(self) -> list[Object]:
         """For the details of a Status."""
@@ -103,6 +100,10 @@ class ApplyConflict(Exception):
             for manager, paths in self.conflicts
             for path in paths
         ]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return "\n".join(f"- {shown(path)}" for path in paths)
 
 
 def managers_of(obj: Mapping[str, Any]) -> list[Manager]:
@@ -170,7 +171,11 @@ def after_apply(
     others = [manager for manager in managers if not manager.same(writer)]
     before = next((manager for manager in managers if manager.same(writer)), None)
     if not managers and live:
-        everything = field_set(live, type_name) - _UNOWNED
+        everything = frozenset(
+            path
+            for path in compare(zero_written(type_name), live, type_name).changed - _UNOWNED
+            if (path[0] == "f:status") is (writer.subresource == "status")
+        )
         others = [Manager(BEFORE_FIRST_APPLY, "Update", writer.api_version, "", everything, "")]
     node = root(type_name)
     merged = merge(live, config, node)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dra_kit.apiserver.answers import not_acceptable
+from dra_kit.apiserver.answers import Refusal, not_acceptable
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
-ACCEPTED: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
+ACCEPTED: Final = (JSON, YAML, PROTOBUF)
+_STREAMS: Final = (f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 _FORMS: Final = {
     ("Table", "meta.k8s.io", "v1"),
     ("Table", "meta.k8s.io", "v1beta1"),
@@ -27,6 +29,7 @@ class Form:
     Attributes:
         media_type: JSON or YAML.
         kind: ``Table``, ``PartialObjectMetadata`` or empty for the object itself.
+        list: whether the metadata of a list are asked for.
         version: of meta.k8s.io for those.
         pretty: whether JSON is indented.
     """
@@ -35,6 +38,7 @@ class Form:
     kind: str = ""
     version: str = "v1"
     pretty: bool = False
+    list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,50 @@ def clauses(accept: str) -> list[Clause]:
         except ValueError:
             quality = 0
         if media_type:
-            found.append((-quality, Clause(media_type.lower(), parameters)))
+            found.append((-quality, Clause(media_type, parameters)))
     return [clause for _, clause in sorted(found, key=lambda pair: pair[0])]
 
 
-def negotiate(accept: str) -> Form:
+def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:
+    """Refuses a client that takes nothing of what is offered; no ``Accept`` takes everything.
+
+    Args:
+        accept: the header.
+        offered: media types; letters count, and only ``*/*`` stands for others.
+        streams: whether watches are offered too.
+
+    Raises:
+        Refusal: 406.
+    """
+    if accept and not any(clause.media_type in {"*/*", *offered} for clause in clauses(accept)):
+        shown = ", ".join((*offered, *(_STREAMS if streams else ())))
+        raise Refusal(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}")
+
+
+def check_plain(accept: str) -> None:
+    """Refuses a client that does not take a document as it is.
+
+    Raises:
+        Refusal: 406.
+    """
+    types = {"*/*", "application/*", JSON, YAML}
+    if accept and not any(item.media_type in types and "as" not in item.parameters for item in clauses(accept)):
+        raise not_acceptable(ACCEPTED)
+
+
+def negotiate(accept: str, *, streams: bool = False) -> Form:
     """The first alternative that can be served; JSON when there is no header.
+
+    Args:
+        accept: the header.
+        streams: whether the resource can be watched where it is asked for.
 
     Raises:
         Refusal: 406, there is none.
     """
     if not accept:
         return Form()
+    check(accept, ACCEPTED, streams=streams)
     for clause in clauses(accept):
         form = _form(clause)
         if form is not None:
@@ -86,4 +122,4 @@ def _form(clause: Clause) -> Form | None:
     wanted = (parameters["as"], parameters.get("g", ""), parameters.get("v", ""))
     if wanted not in _FORMS:
         return None
-    return Form(media_type, wanted[0].removesuffix("List"), wanted[2], pretty)
+    return Form(media_type, wanted[0].removesuffix("List"), wanted[2], pretty, wanted[0].endswith("List"))

@@ -12,7 +12,7 @@ from typing import Any, Final
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, forbidden, invalid, quote, required
+from dra_kit.resource.fielderror import NOT_NEGATIVE, FieldError, forbidden, invalid, quote, required
 from dra_kit.resource.validation.metadata import validate_metadata
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
@@ -104,6 +104,8 @@ def validate(obj: Object, kind: Kind) -> list[FieldError]:
             ]
     elif metadata.get("namespace"):
         errors.append(forbidden("metadata.namespace", "not allowed on this type"))
+    if metadata.get("generation", 0) < 0:
+        errors.append(invalid("metadata.generation", metadata["generation"], NOT_NEGATIVE))
     return errors + validate_metadata(metadata)
 
 

@@ -74,6 +74,7 @@ class Target:
         name: of the object, empty for the collection.
         subresource: such as ``status``, empty for none.
         rest: the segments after the subresource.
+        watch: whether the path has ``watch`` before the resource: an old way to ask for a watch, of one object too.
     """
 
     group: str
@@ -83,6 +84,7 @@ class Target:
     name: str = ""
     subresource: str = ""
     rest: tuple[str, ...] = ()
+    watch: bool = False
 
     @property
     def api_version(self) -> str:
@@ -99,16 +101,20 @@ class Target:
             group, version, *rest = parts[1:]
         else:
             return None
+        watch = rest[0] == "watch" and len(rest) > 1
+        rest = rest[1:] if watch else rest
         namespace = ""
         if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _NAMESPACE_SUBRESOURCES:
             namespace, rest = rest[1], rest[2:]
         plural, name, subresource, *more = [*rest, "", "", ""][: max(3, len(rest))]
-        return cls(group, version, plural, namespace, name, subresource, tuple(more))
+        return cls(group, version, plural, namespace, name, subresource, tuple(more), watch)
 
 
 def verb(method: str, target: Target, query: Query) -> str:
     """The Kubernetes verb of a request, as in RBAC rules."""
     found = _VERBS.get(method, method.lower())
+    if target.watch and found == "get":
+        return "watch"
     if not target.name:
         if found == "get":
             return "watch" if query.flag("watch") else "list"

@@ -6,14 +6,15 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dra_kit.apiserver.answers import Refusal, bad_request, conflict, method_not_allowed, not_found
-from dra_kit.apiserver.api import Answer, Api, Request, encode, now
+from dra_kit.apiserver.answers import Refusal, bad_request, method_not_allowed, not_found
+from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.binding import bind
+from dra_kit.apiserver.eviction import evict
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.pod_log import LogOptions, NoLog, container_of
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
-from dra_kit.apiserver.verbs.delete import delete
 
 _STREAMS: Final = ("attach", "exec", "portforward")
 """What the kubelet connects kubectl with a container for."""
@@ -28,7 +29,7 @@ SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 """(resource, subresource) -> verbs."""
 
 
-_TYPES: Final = {"Binding": "core/v1.Binding", "Eviction": "policy/v1.Eviction", "Namespace": "core/v1.Namespace"}
+_TYPES: Final = {"Eviction": "policy/v1.Eviction", "Namespace": "core/v1.Namespace"}
 
 
 async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | AsyncGenerator[bytes, None] | None:
@@ -43,9 +44,9 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
     stored = _stored(api, kind, request)
     match target.subresource:
         case "binding":
-            return _bind(api, kind, request, stored)
+            return bind(api, kind, request, stored)
         case "eviction":
-            return await _evict(api, kind, request)
+            return await evict(api, kind, request, stored, _body(request))
         case "finalize":
             return _finalize(api, kind, request, stored)
     raise Refusal(
@@ -73,38 +74,6 @@ def _body(request: Request) -> Object:
     if not isinstance(value, dict):
         raise bad_request("the body is no object")
     return value
-
-
-def _created() -> Answer:
-    return Answer({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
-
-
-def _bind(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
-    """Gives a pod its node, as a scheduler does."""
-    pod, target = stored.object, _body(request).get("target") or {}
-    name = pod["metadata"]["name"]
-    if not target.get("name"):
-        raise bad_request("Binding has no target")
-    if pod["spec"].get("nodeName"):
-        cause = f'pod {name} is already assigned to node "{pod["spec"]["nodeName"]}"'
-        raise conflict("", "pods/binding", name, cause)
-    if "deletionTimestamp" in pod["metadata"]:
-        raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
-    # a pod that has its node is nominated for none (ClearingNominatedNodeNameAfterBinding)
-    status = {name: value for name, value in (pod.get("status") or {}).items() if name != "nominatedNodeName"}
-    conditions = [item for item in status.get("conditions") or () if item.get("type") != "PodScheduled"]
-    conditions.append({"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now()})
-    bound = {**pod, "spec": {**pod["spec"], "nodeName": target["name"]}, "status": {**status, "conditions": conditions}}
-    if not request.query.values.get("dryRun"):
-        api.storage.update(kind.resource, kind.key(request.target.namespace, name), bound)
-    return _created()
-
-
-async def _evict(api: Api, kind: Kind, request: Request) -> Answer:
-    """Deletes a pod; no disruption budget is served that could forbid it."""
-    options = _body(request).get("deleteOptions") or {}
-    await delete(api, kind, replace(request, method="DELETE", body=encode(options)))
-    return _created()
 
 
 def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:

@@ -9,8 +9,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dra_kit.apiserver.answers import Refusal, bad_request
 from dra_kit.apiserver.kinds.kind import Column, Kind
 from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.media import Form
+from dra_kit.apiserver.requests import Query
+from dra_kit.resource.fielderror import quote
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3600, 86_400, 31_536_000
 UNKNOWN: Final = "<unknown>"
@@ -44,6 +48,29 @@ def table(
         ]
         or empty,
     }
+
+
+def included(query: Query) -> str:
+    """What each row shall say about its object.
+
+    Raises:
+        Refusal: 400, there is no such choice.
+    """
+    wanted = query.text("includeObject")
+    if wanted not in {"", "None", "Metadata", "Object"}:
+        cause = f"includeObject: Invalid value: {quote(wanted)}: must be 'Metadata', 'Object', 'None', or empty"
+        raise bad_request(f"Unable to convert to Table as requested: {cause}")
+    return wanted or "Metadata"
+
+
+def not_of_form(form: Form, kind: Kind) -> Refusal:
+    """406: the metadata of a list are asked for where there is one object, or the other way round."""
+    group = kind.group.partition(".")[0] or "core"
+    is_list = not form.list
+    go_type = f"*{group}.{kind.list_kind or kind.kind + 'List' if is_list else kind.kind}"
+    asked = form.kind + ("List" if form.list else "")
+    what = "a list" if is_list else "not a list"
+    return Refusal(406, "NotAcceptable", f"you requested {asked}, but the requested object is {what} ({go_type})")
 
 
 def _definition(column: Column) -> Object:

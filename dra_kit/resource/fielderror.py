@@ -15,6 +15,8 @@ from pydantic import BaseModel
 
 from dra_kit.values.quantity import Quantity
 
+NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+
 
 class GoStruct(dict[str, Any]):
     """A value that the API server prints with the names, and in the order, of the fields of a Go struct."""

@@ -17,7 +17,8 @@ NAME = "api"
 _FREE_TEXTS = (
     "json: ", "json parse error: ", "strconv.", "error decoding patch", "error encoding patch", "converting YAML",
     "pkg/runtime/scheme.go", "quantities must match", "unable to parse quantity", "illegal base64", "parsing time",
-    "continue key is not valid", "to be a protobuf message", "unknown conversion",
+    "valueUnstructured", "expected map, got &", "continue key is not valid", "to be a protobuf message",
+    "unknown conversion",
 )  # fmt: skip
 """Messages of Go's libraries: how ours read instead is only counted."""
 _FREE_TAILS = ("\n@@ ", "compilation failed: ")

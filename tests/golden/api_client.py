@@ -171,7 +171,7 @@ class Steps:
                     events.append(event)
 
         async with self._request(step) as answer:
-            if answer.status != 200 or answer.content_type != "application/json" or "watch" not in step["query"]:
+            if answer.status != 200 or answer.content_type != "application/json" or not _is_watch(step):
                 return await self._with_during(step, self._recorded(step, answer, await answer.read()))
             reader = asyncio.create_task(collect(answer))
             number = len(self.objects)
@@ -227,6 +227,10 @@ class Steps:
         else:
             got["stored"] = _partly(step, parsed)
         return got
+
+
+def _is_watch(step: Line) -> bool:
+    return "watch" in step["query"] or "/watch/" in step["path"]
 
 
 def _warnings(answer: aiohttp.ClientResponse) -> list[str]:

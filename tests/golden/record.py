@@ -24,9 +24,12 @@ from tests.golden.api_client import NAMESPACES, Steps, expand
 from tests.golden.files import read
 from tests.golden.kind import Line
 
-_SENT: Final = ("method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys", "only",
-                "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered", "sleep")  # fmt: skip
+_SENT: Final = ("method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys",
+                "only", "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
+                "sleep")  # fmt: skip
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_OBJECT: Final = re.compile(r'(Invalid value: ")\{.*\}(": )', re.DOTALL)
+_VERSION: Final = re.compile(r"(ResourceVersion in object meta: )\d+")
 _AGE: Final = re.compile(r"(\d+[smhdy])+")
 
 
@@ -45,7 +48,9 @@ class _Marks:
         """A step with its answer."""
         is_list = isinstance(got.get("stored"), dict) and "items" in got["stored"]
         collection = is_list or (step.get("method") == "GET" and not isinstance(self._name_in(step), str))
-        marked = {key: got[key] if key in _SENT else self._value(got[key], step, collection=collection) for key in got}
+        marked = {
+            key: got[key] if key in _SENT else self._value(got[key], step, key, collection=collection) for key in got
+        }
         marked |= {key: step[key] for key in ("body", "rawBody", "path", "query") if key in step}
         if "during" in step:
             marked["during"] = [self.answer(*pair) for pair in zip(step["during"], got["during"], strict=True)]
@@ -66,6 +71,8 @@ class _Marks:
             return [self._value(item, step, key) for item in value]
         if not isinstance(value, str):
             return value
+        if key == "message":
+            value = _OBJECT.sub(r"\1<object>\2", _VERSION.sub(r"\1<rv>", value))
         if key == "cells" and _AGE.fullmatch(value):
             return "<age>"
         for known in self._known["uid"], self._known["name"]:
@@ -152,20 +159,21 @@ class _Recorder:
         """Removes the object that a step made or changed, whatever holds it."""
         for pair in zip(step.get("during", ()), got.get("during", ()), strict=True):
             await self._remove(client, *pair)
-        if step.get("method") not in {"POST", "PUT", "PATCH"} or got["status"] >= 300:
+        if step.get("method") not in {"POST", "PUT", "PATCH"} or got["status"] not in {200, 201, 406}:
             return
-        metadata = (got.get("stored") or {}).get("metadata") or {}
-        if not metadata.get("uid") or metadata.get("name") in NAMESPACES:
+        told, sent = ((value if isinstance(value, dict) else {}).get("metadata") or {}
+                      for value in (got.get("stored"), step.get("body")))  # fmt: skip
+        name = told.get("name") or sent.get("name") or ""
+        if not name or f"{step['path']}/{name}" == "/api/v1/namespaces/default/serviceaccounts/default":
             return
-        path = step["path"].split("?")[0].rstrip("/")
-        path = f"{path}/{metadata['name']}" if step["method"] == "POST" else path.removesuffix("/status")
+        path = f"{step['path']}/{name}" if step["method"] == "POST" else step["path"].removesuffix("/status")
         headers = {"Content-Type": "application/merge-patch+json"}
         async with client.patch(self.url + path, json={"metadata": {"finalizers": None}}, headers=headers):
             pass
         async with client.delete(self.url + path, json={"gracePeriodSeconds": 0}):
             pass
         if re.fullmatch(r"/api/v1/namespaces/[^/]+", path):
-            async with client.put(f"{self.url}{path}/finalize", json={"metadata": {"name": metadata["name"]}}):
+            async with client.put(f"{self.url}{path}/finalize", json={"metadata": {"name": name}}):
                 pass
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dra_kit.apiserver.kinds import definitions, events, inert, plain, pods, resources, webhooks, workloads
+from dra_kit.apiserver.kinds import definitions, events, inert, nodes, plain, pods, resources, webhooks, workloads
 from dra_kit.apiserver.kinds.kind import Kind
 
 KINDS: Final[tuple[Kind, ...]] = (
@@ -13,6 +13,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     *inert.KINDS,
     *webhooks.KINDS,
     *pods.KINDS,
+    *nodes.KINDS,
     *events.KINDS,
     *resources.KINDS,
     *definitions.KINDS,

@@ -60,7 +60,6 @@ class Kind:
         columns: its table.
         deprecated: warning for each deprecated version.
         stored_as: the resource whose objects it shows, when that is another.
-        managed: whether writes are tracked in managed fields; Kubernetes 1.37.1 does not track those of Nodes.
         schemas: for each version of a custom kind the OpenAPI schema of its definition.
         list_kind: the kind of its lists, when that is not the kind and ``List``.
     """
@@ -87,7 +86,6 @@ class Kind:
     columns: tuple[Column, ...] = (NAME, AGE)
     deprecated: Mapping[str, str] = field(default_factory=dict)
     stored_as: str = ""
-    managed: bool = True
     schemas: Mapping[str, Object] = field(default_factory=dict)
     list_kind: str = ""
 

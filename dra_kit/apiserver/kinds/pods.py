@@ -1,8 +1,8 @@
-"""Pods and Nodes: what the server itself does about them; no kubelet, no scheduler."""
+"""Pods: what the server itself does about them; no kubelet, no scheduler."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from typing_extensions import override
@@ -12,11 +12,11 @@ from dra_kit.apiserver.kinds import pod_columns
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
 from dra_kit.apiserver.selectors.fields import flag
-from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid
+from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.validation.pods import validate_pod_spec, validate_pod_status
 from dra_kit.values.quantity import Quantity
 
-_LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _LOST_NODE_SECONDS: Final = 300
 _TERMINAL: Final = {"Succeeded", "Failed"}
 _SYSTEM_CLASSES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -62,22 +62,15 @@ class PodStrategy(Strategy):
     @override
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
         """Service account, priority, and the tolerations for lost nodes."""
+        spec = obj.setdefault("spec", {})
+        if not subresource:
+            _tolerate_lost_nodes(spec)
         if old is not None:
             return
-        spec = obj.setdefault("spec", {})
         spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
         spec["serviceAccount"] = spec["serviceAccountName"]
-        _require_service_account(obj, context)
+        _take_service_account(obj, context)
         _set_priority(obj, context)
-        tolerations = spec.setdefault("tolerations", [])
-        for key in _LOST_NODE:
-            if not any(
-                item.get("key") in {key, None, ""} and item.get("effect") in {"NoExecute", None, ""}
-                for item in tolerations
-            ):
-                tolerations.append(
-                    {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
-                )
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
@@ -88,6 +81,7 @@ class PodStrategy(Strategy):
             condition = {
                 "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastTransitionTime": context.now,
             }  # fmt: skip
             status["conditions"] = [condition]
 
@@ -145,17 +139,37 @@ class PodStrategy(Strategy):
         return own
 
 
-def _require_service_account(pod: Object, context: Context) -> None:
-    """Refuses accounts that are not there; ``default`` may be on its way in a new namespace."""
+def _tolerate_lost_nodes(spec: Object) -> None:
+    """As the DefaultTolerationSeconds plugin, at every write."""
+    tolerations = spec["tolerations"] = spec.get("tolerations") or []
+    for key in LOST_NODE:
+        if not any(
+            item.get("key") in {key, None, ""} and item.get("effect") in {"NoExecute", None, ""} for item in tolerations
+        ):
+            tolerations.append(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _LOST_NODE_SECONDS}
+            )
+
+
+def _take_service_account(pod: Object, context: Context) -> None:
+    """Refuses accounts that are not there, and takes the account's image pull secrets where the pod has none."""
     namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
-    if name != "default" and context.lookup("serviceaccounts", f"{namespace}/{name}") is None:
+    account = context.lookup("serviceaccounts", f"{namespace}/{name}")
+    if account is None:
         cause = f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found'
-        raise not_permitted("", "pods", pod["metadata"].get("name") or "", cause)
+        raise not_permitted("", "pods", _asked_name(pod), cause)
+    if account.get("imagePullSecrets") and not pod["spec"].get("imagePullSecrets"):
+        pod["spec"]["imagePullSecrets"] = [dict(item) for item in account["imagePullSecrets"]]
+
+
+def _asked_name(pod: Object) -> str:
+    """What a refusal calls a pod that may have no name yet."""
+    return pod["metadata"].get("name") or pod["metadata"].get("generateName") or ""
 
 
 def _set_priority(pod: Object, context: Context) -> None:
     """Priority and preemption policy of the pod's class; a pod may only say what its class says."""
-    spec, pod_name = pod["spec"], pod["metadata"].get("name") or ""
+    spec, pod_name = pod["spec"], _asked_name(pod)
     name = spec.get("priorityClassName") or ""
     found: Object | None = {"value": 0}
     if name:
@@ -220,76 +234,12 @@ def _quality(pod: Object) -> str:
     return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
 
 
-class NodeStrategy(Strategy):
-    """New nodes are not ready until somebody says so."""
-
-    metadata_with_status = ("labels", "annotations")
-
-    @override
-    def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
-        """Taints a new node, as the TaintNodesByCondition plugin does."""
-        if old is None:
-            taints = obj.setdefault("spec", {}).setdefault("taints", [])
-            if not any((item.get("key"), item.get("effect")) == (_LOST_NODE[0], "NoSchedule") for item in taints):
-                taints.append({"key": _LOST_NODE[0], "effect": "NoSchedule"})
-
-    @override
-    def default(self, obj: Object, context: Context) -> None:
-        """Everything is allocatable unless somebody says otherwise."""
-        status = obj.get("status") or {}
-        if status.get("capacity") and not status.get("allocatable"):
-            status["allocatable"] = dict(status["capacity"])
-
-    @override
-    def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the status."""
-        obj["status"] = old.get("status") or {}
-
-    @override
-    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """Declared features are a sorted set."""
-        errors: list[FieldError] = []
-        features = (obj.get("status") or {}).get("declaredFeatures") or []
-        for i, feature in enumerate(features[1:], start=1):
-            path = f"status.declaredFeatures[{i}]"
-            if feature in features[:i]:
-                errors.append(duplicate(path, feature))
-            elif feature < features[i - 1]:
-                errors.append(invalid(path, feature, "list must be sorted alphabetically"))
-        return errors
-
-
 def _or_none(path: tuple[str, ...]) -> Any:
     def read(obj: Object) -> str:
         value: Any = obj
         for name in path:
             value = (value or {}).get(name)
         return str(value or "<none>")
-
-    return read
-
-
-def _node_status(node: Object) -> str:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = next((item.get("status") for item in conditions if item.get("type") == "Ready"), None)
-    shown = {"True": "Ready", "False": "NotReady"}.get(str(ready), "Unknown")
-    return shown + (",SchedulingDisabled" if (node.get("spec") or {}).get("unschedulable") else "")
-
-
-def _roles(node: Object) -> str:
-    prefix = "node-role.kubernetes.io/"
-    found = sorted(key.removeprefix(prefix) for key in node["metadata"].get("labels") or () if key.startswith(prefix))
-    return ",".join(found) or "<none>"
-
-
-def _node_info(name: str, missing: str = "<unknown>") -> Callable[[Object], str]:
-    return lambda node: str(((node.get("status") or {}).get("nodeInfo") or {}).get(name) or missing)
-
-
-def _address(type_: str) -> Callable[[Object], str]:
-    def read(node: Object) -> str:
-        addresses = (node.get("status") or {}).get("addresses") or ()
-        return next((str(item["address"]) for item in addresses if item.get("type") == type_), "<none>")
 
     return read
 
@@ -306,14 +256,4 @@ KINDS: Final = (
                   Column("Node", _or_none(("spec", "nodeName")), priority=1),
                   Column("Nominated Node", _or_none(("status", "nominatedNodeName")), priority=1),
                   Column("Readiness Gates", pod_columns.readiness_gates, priority=1))),
-    Kind("", "nodes", "Node", False, {"v1": "core/v1.Node"}, NodeStrategy(), short_names=("no",), status=True,
-         deletion_status=True, fields={"spec.unschedulable": flag("spec.unschedulable")},
-         managed=False,
-         columns=(NAME, Column("Status", _node_status), Column("Roles", _roles), AGE,
-                  Column("Version", _node_info("kubeletVersion", "")),
-                  Column("Internal-IP", _address("InternalIP"), priority=1),
-                  Column("External-IP", _address("ExternalIP"), priority=1),
-                  Column("OS-Image", _node_info("osImage"), priority=1),
-                  Column("Kernel-Version", _node_info("kernelVersion"), priority=1),
-                  Column("Container-Runtime", _node_info("containerRuntimeVersion"), priority=1))),
 )  # fmt: skip

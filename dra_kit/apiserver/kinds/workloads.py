@@ -10,6 +10,7 @@ from dra_kit.apiserver.kinds.columns import NONE, SELECTOR, TEMPLATE, labels, nu
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.pods import default_pull_policies
 from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy
+from dra_kit.resource.fielderror import NOT_NEGATIVE, FieldError, invalid
 
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
@@ -19,10 +20,33 @@ class WorkloadStrategy(StatusStrategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """The template's ``imagePullPolicy``."""
+        """The template's ``imagePullPolicy``, and the account under its old name too."""
         template = (obj.get("spec") or {}).get("template") or {}
         if "spec" in template:
             default_pull_policies(template)
+            account = template["spec"].get("serviceAccountName") or template["spec"].get("serviceAccount")
+            if account:
+                template["spec"] |= {"serviceAccountName": account, "serviceAccount": account}
+
+    @override
+    def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
+        """Nobody has seen a generation below 0."""
+        observed = (obj.get("status") or {}).get("observedGeneration", 0)
+        return [invalid("status.observedGeneration", observed, NOT_NEGATIVE)] if observed < 0 else []
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    """A Deployment."""
+
+    @override
+    def default(self, obj: Object, context: Context) -> None:
+        """A rolling update takes a quarter at a time."""
+        super().default(obj, context)
+        strategy = (obj.get("spec") or {}).get("strategy") or {}
+        if strategy.get("type") == "RollingUpdate":
+            rolling = strategy["rollingUpdate"] = strategy.get("rollingUpdate") or {}
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
 
 
 class StatefulSetStrategy(WorkloadStrategy):
@@ -88,7 +112,8 @@ def _counted(name: str, path: str) -> Column:
 KINDS: Final = (
     _workload("deployments", "Deployment", "deploy", Column("Ready", _ready),
               Column("Up-to-date", number("status.updatedReplicas")),
-              Column("Available", number("status.availableReplicas")), AGE, *TEMPLATE, SELECTOR),
+              Column("Available", number("status.availableReplicas")), AGE, *TEMPLATE, SELECTOR,
+              strategy=DeploymentStrategy()),
     _workload("daemonsets", "DaemonSet", "ds", *(_counted(name, f"status.{path}") for name, path in (
                   ("Desired", "desiredNumberScheduled"), ("Current", "currentNumberScheduled"),
                   ("Ready", "numberReady"), ("Up-to-date", "updatedNumberScheduled"),

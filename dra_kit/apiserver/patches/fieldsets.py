@@ -125,6 +125,20 @@ def field_set(value: Any, type_name: str) -> FieldSet:
     return frozenset(found - {()})
 
 
+def repetitions(value: Any, type_name: str) -> Iterator[Path]:
+    """The items of lists with keys and of sets that are there before; their order is that of the value."""
+
+    def walk(value: Any, node: Node, path: Path) -> Iterator[Path]:
+        seen: set[str] = set()
+        for element, item, part in () if node.whole(value) else node.parts(value):
+            if element in seen:
+                yield (*path, element)
+            seen.add(element)
+            yield from walk(item, part, (*path, element))
+
+    return walk(value, root(type_name), ())
+
+
 @dataclass(slots=True)
 class Comparison:
     """What differs between two objects.

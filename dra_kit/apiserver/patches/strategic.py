@@ -1,24 +1,29 @@
 """Strategic merge patch: a merge patch that knows lists with keys.
 
-Source: k8s.io/apimachinery 0.37 ``pkg/util/strategicpatch``, and the KEP-less design "preserve order in strategic
-merge patch" for ``$setElementOrder``.
+Source: k8s.io/apimachinery 0.37 ``pkg/util/strategicpatch``.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from dra_kit.apiserver.patches.gotext import go_text
+from dra_kit.apiserver.patches.order import identities, interleaved
 from dra_kit.resource.schema.table import LIST, MAP, Field, item_type, struct
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN_KEYS: Final = "$retainKeys"
-_DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
-_ORDER: Final = "$setElementOrder/"
+_DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList"
+_ORDER: Final = "$setElementOrder"
 _FREE: Final = Field("JSON")
 
 
 class PatchFailed(ValueError):
     """A patch with an unknown directive, or an item without its key."""
+
+
+class PatchInvalid(ValueError):
+    """A directive that is none of its kind: what the client sent cannot be a patch."""
 
 
 def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
@@ -31,101 +36,183 @@ def apply(document: Any, patch: dict[str, Any], type_name: str) -> Any:
 
     Raises:
         PatchFailed: the patch makes no sense.
+        PatchInvalid: a directive does not have the form that it must have.
     """
     return _merge_object(document if isinstance(document, dict) else {}, patch, type_name)
 
 
 def _field(type_name: str, name: str) -> Field:
+    """What is known of a field.
+
+    Raises:
+        PatchFailed: the type has no such field, so that nobody knows how to merge it.
+    """
     if type_name.startswith(MAP):
         return Field(item_type(type_name))
     known = struct(type_name)
-    return _FREE if known is None else known.fields.get(name, _FREE)
+    if known is None:
+        return _FREE
+    if name not in known.fields:
+        shown = type_name.rpartition(".")[2]
+        raise PatchFailed(f'unable to find api field in struct {shown} for the json field "{name}"')
+    return known.fields[name]
 
 
 def _merge_object(original: dict[str, Any], patch: dict[str, Any], type_name: str) -> dict[str, Any]:
     if _DIRECTIVE in patch:
-        return _directed(original, patch, type_name)
+        return _directed(patch)
     merged = dict(original)
+    patch = dict(patch)
     if _RETAIN_KEYS in patch:
-        kept = set(patch[_RETAIN_KEYS])
+        kept = _retained(patch.pop(_RETAIN_KEYS), patch)
         merged = {key: value for key, value in merged.items() if key in kept}
+    for key in [key for key in patch if key.startswith(_ORDER)]:
+        _merge_ordered(merged, patch, key, type_name)
     for key, value in patch.items():
         if key.startswith(_DELETE_PRIMITIVES):
-            name = key.removeprefix(_DELETE_PRIMITIVES)
-            if name in merged:
+            name = _key(key, _DELETE_PRIMITIVES)
+            if isinstance(merged.get(name), list) and isinstance(value, list):
                 merged[name] = [item for item in merged[name] if item not in value]
-        elif key == _RETAIN_KEYS or key.startswith(_ORDER):
-            continue
         elif value is None:
             merged.pop(key, None)
+        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _merge_map(merged[key], value, _field(type_name, key))
+        elif isinstance(value, list) and isinstance(merged.get(key), list):
+            merged[key] = _merge_list(merged[key], value, _field(type_name, key))
         else:
-            order = patch.get(f"{_ORDER}{key}")
-            merged[key] = _merge_value(merged.get(key), value, _field(type_name, key), order)
-    for key, order in patch.items():
-        name = key.removeprefix(_ORDER)
-        if key.startswith(_ORDER) and name not in patch and isinstance(merged.get(name), list):
-            merged[name] = _ordered(merged[name], order, _field(type_name, name).merge_key)
+            merged[key] = value
     return merged
 
 
-def _directed(original: dict[str, Any], patch: dict[str, Any], type_name: str) -> dict[str, Any]:
-    """What a patch with a directive for this object makes of it."""
-    rest = {key: value for key, value in patch.items() if key != _DIRECTIVE}
-    match patch[_DIRECTIVE]:
-        case "replace":
-            return rest
-        case "delete":
-            return {}
-        case "merge":
-            return _merge_object(original, rest, type_name)
-    shown = " ".join(f"{key}:{value}" for key, value in sorted(patch.items()))
-    raise PatchFailed(f"unknown patch type: {patch[_DIRECTIVE]} in map: map[{shown}]")
+def _directed(patch: dict[str, Any]) -> dict[str, Any]:
+    """What a patch with a directive for the whole object makes of it."""
+    directive = patch[_DIRECTIVE]
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    raise _unknown_directive(patch)
 
 
-def _merge_value(original: Any, value: Any, field: Field, order: list[Any] | None) -> Any:
-    if isinstance(value, dict):
-        if "replace" in field.patch:
-            return {key: item for key, item in value.items() if key not in {_DIRECTIVE, _RETAIN_KEYS}}
-        return _merge_object(original if isinstance(original, dict) else {}, value, field.type)
-    if not isinstance(value, list) or "merge" not in field.patch:
-        return value
-    merged = _merge_list(original if isinstance(original, list) else [], value, field)
-    return merged if order is None else _ordered(merged, order, field.merge_key)
+def _unknown_directive(patch: dict[str, Any]) -> PatchFailed:
+    directive = patch[_DIRECTIVE]
+    shown = directive if isinstance(directive, str) else f"%!s({_go_type(directive)}={go_text(directive)})"
+    return PatchFailed(f"unknown patch type: {shown} in map: {go_text(patch)}")
+
+
+def _go_type(value: Any) -> str:
+    names = {bool: "bool", int: "int64", float: "float64", list: "[]interface {}", dict: "map[string]interface {}"}
+    return names.get(type(value), "string")
+
+
+def _retained(keys: Any, patch: dict[str, Any]) -> set[str]:
+    if not isinstance(keys, list):
+        raise PatchInvalid("invalid patch format of retainKeys")
+    kept = {key for key in keys if isinstance(key, str)}
+    mentioned = {
+        key for key, value in patch.items() if value is not None and not key.startswith((_DELETE_PRIMITIVES, _ORDER))
+    }
+    if mentioned - kept:
+        raise PatchInvalid("invalid patch format of retainKeys")
+    return kept
+
+
+def _key(key: str, prefix: str) -> str:
+    """The field that a directive is about."""
+    _, *names = key.split("/")
+    if len(names) != 1:
+        what = "setElementOrder list" if prefix == _ORDER else "delete primitive list"
+        raise PatchInvalid(f"invalid patch format of {what}")
+    return names[0]
+
+
+def _merge_map(original: dict[str, Any], value: dict[str, Any], field: Field) -> dict[str, Any]:
+    if "replace" in field.patch:
+        return {key: item for key, item in value.items() if key not in {_DIRECTIVE, _RETAIN_KEYS}}
+    return _merge_object(original, value, field.type)
+
+
+def _merge_ordered(merged: dict[str, Any], patch: dict[str, Any], directive: str, type_name: str) -> None:
+    """Brings a list, patched where there is a patch for it, into the order that a directive asks for."""
+    name, order = _key(directive, _ORDER), patch.pop(directive)
+    if not isinstance(order, list):
+        received = "%!s(<nil>)" if order is None else _go_type(order)
+        raise PatchFailed(f"expected a []interface {{}}, but received a {received}")
+    field = _field(type_name, name)
+    value, present = patch.get(name), merged.get(name)
+    for given in (present, value):
+        if given is not None and not isinstance(given, list):
+            raise PatchFailed(f"expected a []interface {{}}, but received a {_go_type(given)}")
+    _check_order(value or [], order, field.merge_key)
+    if present is None and value is None:
+        return
+    patch.pop(name, None)
+    original = present or []
+    items = original if value is None else value if present is None else _merge_list(original, value, field)
+    wanted = _identities(order, field.merge_key)
+    merged[name] = interleaved(items, _identities(items, field.merge_key), wanted,
+                               _identities(original, field.merge_key))  # fmt: skip
+
+
+def _check_order(value: list[Any], order: list[Any], key: str) -> None:
+    """Refuses a list whose items come in another order than the directive beside it says."""
+    if not value or not order:
+        return
+    given = [item for item in value if not (key and isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
+    rest = iter(_identities(order, key))
+    if not all(identity in rest for identity in _identities(given, key)):
+        shown = f"{go_text(value)}\n doesn't match $setElementOrder list:\n{go_text(order)}\n"
+        raise PatchFailed(f"The order in patch list:\n{shown}")
+
+
+def _identities(items: list[Any], key: str) -> list[Any]:
+    """What makes each item itself.
+
+    Raises:
+        PatchFailed: one lacks the key.
+    """
+    for item in items:
+        if key and (not isinstance(item, dict) or key not in item):
+            raise PatchFailed(f"map: {go_text(item)} does not contain declared merge key: {key}")
+    return identities(items, key)
 
 
 def _merge_list(original: list[Any], patch: list[Any], field: Field) -> list[Any]:
-    if not field.merge_key:
-        return [*original, *(item for i, item in enumerate(patch) if item not in original and item not in patch[:i])]
-    key, below = field.merge_key, field.type.removeprefix(LIST)
-    directives = [item for item in patch if isinstance(item, dict) and _DIRECTIVE in item]
-    if any(item[_DIRECTIVE] == "replace" for item in directives):
-        return [item for item in patch if item not in directives]
+    if "merge" not in field.patch:
+        return patch
+    key = field.merge_key
+    kinds = {isinstance(item, dict) for item in (*original, *patch)}
+    if len(kinds) > 1:
+        raise PatchFailed(f"list element types are not identical: {go_text([original, patch])}")
+    if kinds == {True}:
+        original, patch = _without_directives(original, patch, key)
+    _identities(patch, key)
     merged = list(original)
+    for item, identity in zip(patch, identities(patch, key), strict=True):
+        present = identities(merged, key)
+        if identity not in present:
+            merged.append(item)
+        elif key:
+            position = present.index(identity)
+            merged[position] = _merge_object(merged[position], item, field.type.removeprefix(LIST))
+    return interleaved(merged, identities(merged, key), identities(patch, key), identities(original, key))
+
+
+def _without_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
+    """The list without what the patch deletes, and the items of the patch that are none of its directives."""
+    items = [item for item in patch if _DIRECTIVE not in item]
+    replaced = False
     for item in patch:
-        if not isinstance(item, dict) or key not in item:
-            raise PatchFailed(f"map: {item} does not contain declared merge key: {key}")
-        position = next((i for i, present in enumerate(merged) if present.get(key) == item[key]), None)
-        if item.get(_DIRECTIVE) == "delete":
-            merged = [present for present in merged if present.get(key) != item[key]]
-        elif position is None:
-            merged.append(_merge_object({}, item, below))
-        else:
-            merged[position] = _merge_object(merged[position], item, below)
-    return merged
-
-
-def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
-    """Items in the order that the patch asks for; those it does not name keep their place after the one before."""
-
-    def identity(item: Any) -> Any:
-        return item.get(key) if key and isinstance(item, dict) else item
-
-    wanted = {identity(item): i for i, item in enumerate(order)}
-    named = sorted((item for item in items if identity(item) in wanted), key=lambda item: wanted[identity(item)])
-    result: list[Any] = []
-    for item in items:
-        if identity(item) not in wanted:
-            result.append(item)
-        else:
-            result.append(named.pop(0))
-    return result
+        match item.get(_DIRECTIVE):
+            case "delete":
+                _identities([item], key)
+                original = [present for present in original if present.get(key) != item[key]]
+            case "replace":
+                replaced = True
+            case "merge":
+                raise PatchFailed("merging lists cannot yet be specified in the patch")
+            case None if _DIRECTIVE not in item:
+                continue
+            case _:
+                raise _unknown_directive(item)
+    return (items, []) if replaced else (original, items)

@@ -6,12 +6,14 @@ from typing import Any
 
 import yaml
 
-from dra_kit.apiserver.answers import Refusal, bad_request, not_found
+from dra_kit.apiserver.answers import Refusal, bad_request, conflict, not_found
 from dra_kit.apiserver.api import Answer
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.managed import ApplyConflict, after_apply, entries, managers_of
+from dra_kit.apiserver.patches.fieldsets import repetitions, shown
 from dra_kit.apiserver.verbs.bodies import typed
 from dra_kit.apiserver.verbs.write import Write, change, create_object
+from dra_kit.resource.fielderror import quote
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType
 
@@ -30,24 +32,38 @@ async def apply(write: Write) -> Answer:
     if decoded["metadata"].get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-    if stored is None and (target.subresource or decoded["metadata"].get("uid")):
+    if stored is None and target.subresource:
         raise not_found(kind.group, kind.plural, target.name)
+    uid = decoded["metadata"].get("uid")
+    if stored is None and uid:
+        cause = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        raise conflict(kind.group, kind.plural, target.name, cause)
     live = {} if stored is None else api.wire(kind, stored.object, target.api_version)
     writer = write.manager("Apply", context.now)
     try:
         applied = after_apply(
-            live, _mentioned(config, decoded), write.type_name, writer, managers_of(live) if live else [],
-            force=options.force,
+            live, _written(write, _mentioned(config, decoded)), write.type_name, writer,
+            managers_of(live) if live else [], force=options.force,
         )  # fmt: skip
     except ApplyConflict as error:
         raise Refusal(409, "Conflict", str(error), {"causes": error.causes()}) from None
     wire = typed(applied.obj, request, kind, "Ignore", context)
     managed_fields = entries(applied.managers)
     if stored is None:
+        version = wire["metadata"].pop("resourceVersion", "")  # there is none yet that it could mean
+        if version and not version.isdecimal():
+            raise Refusal(500, "", f"strconv.ParseUint: parsing {quote(version)}: invalid syntax")
         return await create_object(write, wire, context, managed_fields)
     if decoded["metadata"].get("resourceVersion"):
         wire["metadata"]["resourceVersion"] = decoded["metadata"]["resourceVersion"]
     return await change(write, stored, wire, context, managed_fields)
+
+
+def _written(write: Write, config: Object) -> Object:
+    """What of a configuration a request can write: its status, or everything else."""
+    if write.subresource == "status":
+        return {key: value for key, value in config.items() if key != "spec"}
+    return {key: value for key, value in config.items() if key != "status"} if write.kind.status else config
 
 
 def _mentioned(config: Object, decoded: Object) -> Object:
@@ -91,16 +107,21 @@ def _configuration(write: Write) -> Object:
     value = {} if value is None else value
     if not isinstance(value, dict):
         raise bad_request("error decoding YAML: the body is no object")
-    _check_configuration(value, write)
+    _check_type(value, write)
     _check_fields(value, write)
+    _check_name(value, write)
     return value
 
 
-def _check_configuration(value: Object, write: Write) -> None:
-    target, kind = write.request.target, write.kind
-    group, _, version = str(value.get("apiVersion", "")).rpartition("/")
-    if (value.get("apiVersion"), value.get("kind")) != (target.api_version, kind.kind):
-        raise bad_request(f"invalid object type: {group}/{version}, Kind={value.get('kind') or ''}")
+def _check_type(value: Object, write: Write) -> None:
+    api_version, kind_name = (item if isinstance(item := value.get(key), str) else "" for key in ("apiVersion", "kind"))
+    if (api_version, kind_name) != (write.request.target.api_version, write.kind.kind):
+        group, _, version = api_version.rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={kind_name}")
+
+
+def _check_name(value: Object, write: Write) -> None:
+    target = write.request.target
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not name:
@@ -112,19 +133,25 @@ def _check_configuration(value: Object, write: Write) -> None:
 
 
 def _check_fields(value: Object, write: Write) -> None:
-    """An apply takes no field that the schema does not have, whatever the field validation."""
+    """An apply takes nothing that the schema does not have, whatever the field validation."""
     strictness = Strictness()
     try:
         decode(value, write.type_name, strictness)
-    except WrongType:
-        return  # said with the kind and version by what decodes it for good
+    except WrongType as error:
+        raise _no_typed_patch(value, write, str(error)) from None
     for problem in strictness.problems:
         if problem.startswith("unknown field"):
-            target = write.request.target
-            where = f"{target.namespace}/{target.name}" if target.namespace else f"/{target.name}"
             field = problem.partition('"')[2].rstrip('"')
-            raise Refusal(
-                500, "",
-                f"failed to create typed patch object ({where}; {target.group}/{target.version}, "
-                f"Kind={write.kind.kind}): .{field}: field not declared in schema",
-            )  # fmt: skip
+            raise _no_typed_patch(value, write, f".{field}: field not declared in schema")
+    if (repeated := next(repetitions(value, write.type_name), None)) is not None:
+        *path, item = repeated
+        raise _no_typed_patch(value, write, f"{shown(tuple(path))}: duplicate entries for key {shown((item,))}")
+
+
+def _no_typed_patch(value: Object, write: Write, cause: str) -> Refusal:
+    metadata = value.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    name, namespace = (item if isinstance(item := metadata.get(key), str) else "" for key in ("name", "namespace"))
+    group, _, version = write.request.target.api_version.rpartition("/")
+    what = f"({namespace}/{name}; {group}/{version}, Kind={write.kind.kind})"
+    return Refusal(500, "", f"failed to create typed patch object {what}: {cause}")

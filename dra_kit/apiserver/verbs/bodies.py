@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any, Final
 
@@ -51,10 +52,34 @@ def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
     if content_type not in {"application/json", ""}:
         raise unsupported_media_type(MEDIA_TYPES)
     try:
-        return loads(body)
+        return json_value(body)
     except ValueError as error:
         text = _go_text(error, body)
         raise NoJson(f"couldn't get version/kind; json parse error: {text}") from None
+
+
+def json_value(body: bytes) -> Any:
+    """A body of JSON; halves of surrogate pairs become U+FFFD, as Go reads them.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    value = loads(body)
+    return _whole(value) if _HALF.search(body) else value
+
+
+_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+def _whole(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        case dict():
+            return {_whole(key): _whole(item) for key, item in value.items()}
+        case list():
+            return [_whole(item) for item in value]
+    return value
 
 
 def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
@@ -122,6 +147,7 @@ def typed(
     context: Context,
     *,
     sent: Mapping[str, str] | None = None,
+    problems: Sequence[str] = (),
 ) -> Object:
     """A JSON object as an object of a kind.
 
@@ -132,11 +158,12 @@ def typed(
         validation: what to do about unknown and duplicate fields.
         context: takes the warnings about them.
         sent: the text of the objects inside it, by path.
+        problems: what strict decoding has found fault with already.
 
     Raises:
         Refusal: 400, it does not fit, or strict decoding finds fault with it.
     """
-    strictness = Strictness(texts=sent or {})
+    strictness = Strictness(list(problems), sent or {})
     api_version = request.target.api_version
     version = request.target.version
     try:
@@ -144,14 +171,15 @@ def typed(
     except WrongType as error:
         message = f"{kind.kind} in version {_quoted(version)} cannot be handled as a {kind.kind}: {error}"
         raise bad_request(message) from None
-    if strictness.problems and validation == "Strict":
-        found = ", ".join(strictness.problems)
+    found_fault = list(dict.fromkeys(strictness.problems))
+    if found_fault and validation == "Strict":
+        found = ", ".join(found_fault)
         raise bad_request(
             f"{kind.kind} in version {_quoted(version)} cannot be handled as a {kind.kind}: "
             f"strict decoding error: {found}"
         )
     if validation == "Warn":
-        context.warnings += strictness.problems
+        context.warnings += found_fault
     obj.setdefault("metadata", {})
     return obj
 

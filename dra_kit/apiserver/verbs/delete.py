@@ -102,7 +102,7 @@ async def delete(api: Api, kind: Kind, request: Request) -> Answer:
     if stored is None:
         raise not_found(kind.group, kind.plural, target.name)
     context = api.context(request)
-    _check(options, stored, kind)
+    check_preconditions(options, stored, kind)
     context.warnings += await api.admission.review(_write(api, kind, request, options), "DELETE", None, stored.object)
     return _answer(api, kind, request, *remove(api, kind, stored, options, context))
 
@@ -111,7 +111,12 @@ def _write(api: Api, kind: Kind, request: Request, options: DeleteOptions) -> Wr
     return Write(api, kind, request, WriteOptions(dry_run=options.dry_run))
 
 
-def _check(options: DeleteOptions, stored: Stored, kind: Kind) -> None:
+def check_preconditions(options: DeleteOptions, stored: Stored, kind: Kind) -> None:
+    """Refuses to delete another object, or another version of it, than the client means.
+
+    Raises:
+        Refusal: 409.
+    """
     metadata = stored.object["metadata"]
     name = metadata["name"]
     text = (
@@ -199,7 +204,7 @@ async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
     ]
     revision = api.storage.revision
     for stored in found:
-        _check(options, stored, kind)
+        check_preconditions(options, stored, kind)
         context.warnings += await api.admission.review(
             _write(api, kind, request, options), "DELETE", None, stored.object
         )

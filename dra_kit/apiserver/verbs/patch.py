@@ -10,18 +10,23 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.patches import merge, strategic
+from dra_kit.apiserver.patches.gotext import go_text, restore_text
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.apply import apply
 from dra_kit.apiserver.verbs.bodies import typed
+from dra_kit.apiserver.verbs.patch_bodies import (
+    APPLY,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    formed,
+    parse_patch,
+    problems_of,
+)
 from dra_kit.apiserver.verbs.write import Write, change
 from dra_kit.resource.fielderror import invalid as invalid_field
-from dra_kit.values.json import loads
 
-JSON_PATCH: Final = "application/json-patch+json"
-MERGE_PATCH: Final = "application/merge-patch+json"
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
-APPLY: Final = "application/apply-patch+yaml"
 _ATTEMPTS: Final = 5
 
 
@@ -41,11 +46,11 @@ async def patch(api: Api, kind: Kind, request: Request) -> Answer:
     write = Write(api, kind, request, options)
     if is_apply:
         return await apply(write)
-    body = _parsed(request)
+    body = parse_patch(request)
     for attempt in range(_ATTEMPTS):
         stored = _stored(write)
         context = api.context(request)
-        wire = _patched(write, stored, body, context)
+        wire = _patched(write, stored, formed(body, request), context)
         _check_identity(wire, stored.object)
         try:
             return await change(write, stored, wire, context)
@@ -64,13 +69,6 @@ def _stored(write: Write) -> Stored:
     return stored
 
 
-def _parsed(request: Request) -> Any:
-    try:
-        return loads(request.body)
-    except ValueError as error:
-        raise bad_request(f"error decoding patch: {error}") from None
-
-
 def _patched(write: Write, stored: Stored, body: Any, context: Context) -> Object:
     kind, request = write.kind, write.request
     api_version = request.target.api_version
@@ -78,8 +76,6 @@ def _patched(write: Write, stored: Stored, body: Any, context: Context) -> Objec
     try:
         if request.content_type == JSON_PATCH:
             value = json_patch.apply(current, body)
-        elif not isinstance(body, dict):
-            raise bad_request("json: cannot unmarshal the patch into a map")
         elif request.content_type == MERGE_PATCH:
             value = merge.apply(current, body)
         else:
@@ -88,30 +84,30 @@ def _patched(write: Write, stored: Stored, body: Any, context: Context) -> Objec
         raise bad_request(f"error decoding patch: {error}") from None
     except json_patch.PatchFailed:
         raise Refusal(422, "Invalid", "the server rejected our request due to an error in our request", {}) from None
+    except strategic.PatchInvalid as error:
+        raise bad_request(str(error)) from None
     except strategic.PatchFailed as error:
         raise Refusal(500, "", str(error)) from None
     given = (value.get("kind") or kind.kind, value.get("apiVersion") or api_version) if isinstance(value, dict) else ()
     if given != (kind.kind, api_version):
         detail = "a patch may not change apiVersion or kind"
         raise invalid("", "", "", [invalid_field("patch", value, detail)])
+    value = _sorted(value)
     try:
-        return typed(value, request, kind, write.options.field_validation, context)
+        return typed(value, request, kind, write.options.field_validation, context, problems=problems_of(body))
     except Refusal as refusal:
         # the API server shows a strategic patch as Go prints it, and what the others made of the object
         shown = go_text(body) if request.content_type == STRATEGIC_PATCH else encode(value).decode()
         detail = refusal.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
+        detail = restore_text(detail) if request.content_type == STRATEGIC_PATCH else detail
         raise invalid("", "", "", [invalid_field("patch", shown, detail)]) from None
 
 
-def go_text(value: Any) -> str:
-    """A JSON value as Go prints maps and slices."""
+def _sorted(value: Any) -> Any:
+    """JSON with the entries of its objects by name, as the API server's patches leave it."""
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(go_text, value))}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 def _check_identity(wire: Object, old: Object) -> None:

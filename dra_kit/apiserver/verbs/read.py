@@ -49,6 +49,10 @@ class Selection:
         if kind.namespaced:
             readable["metadata.namespace"] = _META_FIELDS["metadata.namespace"]
         selected = fields.parse(query.text("fieldSelector"), readable, _unknown_field(kind, target.api_version))
+        if target.watch and target.name:
+            selected = selected or fields.parse(f"metadata.name={target.name}", readable, str)
+            if selected.value("metadata.name") != target.name:
+                raise bad_request("fieldSelector metadata.name doesn't match requested name")
         prefix = ""
         if kind.namespaced and target.namespace:
             prefix = f"{target.namespace}/"

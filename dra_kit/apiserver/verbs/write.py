@@ -101,8 +101,10 @@ async def create_object(
     api_version = request.target.api_version
     apply_defaults(obj, kind.type_of(api_version))
     kind.strategy.default(obj, context)
-    if managed_fields is None and kind.managed:
-        managed_fields = tracked(None, obj, write.type_name, write.manager("Update", context.now))
+    if managed_fields is None:
+        # whoever creates an object does not write its status, even where it is kept
+        written = {key: value for key, value in obj.items() if key != "status" or not kind.status}
+        managed_fields = tracked(None, written, write.type_name, write.manager("Update", context.now))
     obj = api.to_storage(kind, obj, api_version)
     _set_namespace(obj, kind, request)
     context.warnings += metadata.deduplicate_owners(obj)
@@ -167,13 +169,17 @@ async def update(api: Api, kind: Kind, request: Request) -> Answer:
         raise not_found(kind.group, kind.plural, name)
     uid, old_uid = wire["metadata"].get("uid"), stored.object["metadata"]["uid"]
     if uid and uid != old_uid:
-        # the text of the storage layer, as the API server passes it on
-        cause = (
-            f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{key}, ResourceVersion: 0, "
-            f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
-        )
-        raise conflict(kind.group, kind.plural, name, cause)
+        raise precondition_failed(kind, key, "UID", uid, old_uid)
     return await change(write, stored, wire, context)
+
+
+def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) -> Refusal:
+    """409 in the words of the storage layer, as the API server passes them on."""
+    cause = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{kind.plural}/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: {what} in precondition: {given}, {what} in object meta: {real}"
+    )
+    return conflict(kind.group, kind.plural, key.rpartition("/")[2], cause)
 
 
 async def change(
@@ -197,7 +203,7 @@ async def change(
     name = old["metadata"]["name"]
     apply_defaults(wire, kind.type_of(api_version))
     kind.strategy.default(wire, context)
-    if managed_fields is None and kind.managed:
+    if managed_fields is None:
         before = api.wire(kind, old, api_version)
         managed_fields = _tracked(write, before, wire, context)
     obj = api.to_storage(kind, wire, api_version)
@@ -260,7 +266,7 @@ def _prepared(write: Write, obj: Object, old: Object, context: Context) -> Objec
         strategy.prepare_for_update(obj, old, context)
         return obj
     meta = dict(old["metadata"])
-    for field in ("resourceVersion", "managedFields", *strategy.metadata_with_status):
+    for field in ("uid", "resourceVersion", "managedFields", *strategy.metadata_with_status):
         if field in obj["metadata"]:
             meta[field] = obj["metadata"][field]
         else:

@@ -22,7 +22,7 @@ class Strictness:
     """What strict decoding finds fault with, and what it needs to know of the text.
 
     Attributes:
-        problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, nested ones first.
+        problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
         texts: the text of the objects in the document by path, for those that are kept as they were sent.
     """
 
@@ -87,7 +87,6 @@ def _decode_struct(value: Any, known: Struct, path: str, strictness: Strictness)
     if not isinstance(value, dict):
         raise mismatch(value, f"{known.name} ({path})")
     decoded: dict[str, Any] = {}
-    unknown: list[str] = []
     fields = known.fields
     for key, item in value.items():
         entry = fields.get(key)
@@ -97,8 +96,7 @@ def _decode_struct(value: Any, known: Struct, path: str, strictness: Strictness)
         elif known.open:
             decoded[key] = item
         else:
-            unknown.append(key)
-    strictness.problems += [f'unknown field "{_below(path, key)}"' for key in unknown]
+            strictness.problems.append(f'unknown field "{_below(path, key)}"')
     _note_duplicates(value, path, strictness)
     for key, entry in fields.items():
         if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:

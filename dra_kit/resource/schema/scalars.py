@@ -21,7 +21,8 @@ class WrongType(ValueError):
     """A JSON value that the field's type cannot hold; the text says why."""
 
 
-def _kind(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """What Go calls the type of a JSON value."""
     if isinstance(value, bool):
         return "bool"
     names = {dict: "object", list: "array", str: "string", int: "number", float: "number"}
@@ -30,7 +31,7 @@ def _kind(value: Any) -> str:
 
 def mismatch(value: Any, go_type: str) -> WrongType:
     """The error for a JSON value of another type."""
-    return WrongType(f"json: cannot unmarshal {_kind(value)} into a field of type {go_type}")
+    return WrongType(f"json: cannot unmarshal {json_type(value)} into a field of type {go_type}")
 
 
 def _string(value: Any) -> str:

@@ -108,7 +108,25 @@ def test_a_strategic_patch_merges_lists_by_their_key(there: list[str], patched: 
 
     images = {item["name"]: item["image"] for item in merged["containers"]}
     assert images == {**dict.fromkeys(there, "old"), **dict.fromkeys(patched, "new")}
-    assert [item["name"] for item in merged["containers"]][: len(there)] == there
+    names = [item["name"] for item in merged["containers"]]
+    assert [name for name in names if name in patched] == patched
+    assert [name for name in names if name not in patched] == [name for name in there if name not in patched]
+
+
+NAMES = st.lists(st.sampled_from("abcdef"), unique=True)
+
+
+@given(NAMES, NAMES)
+@settings(deadline=None)
+def test_an_order_that_a_patch_asks_for_holds_and_the_rest_keeps_its_own(there: list[str], wanted: list[str]) -> None:
+    document = {"containers": [{"name": name} for name in there]}
+    patch = {"$setElementOrder/containers": [{"name": name} for name in wanted]}
+
+    names = [item["name"] for item in strategic.apply(document, patch, "core/v1.PodSpec")["containers"]]
+
+    assert sorted(names) == sorted(there)
+    assert [name for name in names if name in wanted] == [name for name in wanted if name in there]
+    assert [name for name in names if name not in wanted] == [name for name in there if name not in wanted]
 
 
 def test_a_strategic_patch_can_delete_replace_and_order_items() -> None:
@@ -130,7 +148,7 @@ def test_lists_without_a_key_are_replaced_or_united() -> None:
     merged = strategic.apply(meta, {"finalizers": ["a/y"]}, "meta/v1.ObjectMeta")
     removed = strategic.apply(merged, {"$deleteFromPrimitiveList/finalizers": ["a/x"]}, "meta/v1.ObjectMeta")
 
-    assert merged["finalizers"] == ["a/x", "a/y"]
+    assert merged["finalizers"] == ["a/y", "a/x"]
     assert removed["finalizers"] == ["a/y"]
 
 

@@ -21,6 +21,8 @@ BINDING = {
     "target": {"kind": "Node", "name": "n"},
 }
 
+EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "pod-1"}}
+
 
 async def test_a_binding_gives_a_pod_its_node_once(client: Client, http: Http) -> None:
     await client.create(PODS, pod())
@@ -38,7 +40,7 @@ async def test_a_binding_gives_a_pod_its_node_once(client: Client, http: Http) -
 async def test_an_eviction_deletes_the_pod(client: Client, http: Http) -> None:
     await client.create(PODS, pod())
 
-    status, _, _ = await http("POST", f"{PATH}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"})
+    status, _, _ = await http("POST", f"{PATH}/eviction", EVICTION)
 
     assert status == 201
     with pytest.raises(NotFound):
