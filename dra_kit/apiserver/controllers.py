@@ -17,6 +17,10 @@ from dra_kit.apiserver.seeds import create_service_account
 from dra_kit.apiserver.storage import Change, Stored
 from dra_kit.apiserver.verbs.delete import DeleteOptions, remove
 
+NAMESPACE_SECONDS: Final = 5.0
+"""How long the contents of a deleted namespace stay (Kubernetes 1.37 ``pkg/controller/namespace``): within it a client
+deletes the namespace of a file, and then the objects in it one by one."""
+
 _ORPHAN: Final = "orphan"
 _FOREGROUND: Final = "foregroundDeletion"
 _Place = tuple[str, str]  # resource and key
@@ -27,10 +31,13 @@ class Controllers:
 
     Args:
         api: the API.
+        namespace_seconds: how long the contents of a deleted namespace stay.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, *, namespace_seconds: float = NAMESPACE_SECONDS) -> None:
         self._api = api
+        self._namespace_seconds = namespace_seconds
+        self._emptying: dict[str, asyncio.TimerHandle] = {}
         self._dependents: defaultdict[str, set[_Place]] = defaultdict(set)
         self._uids: set[str] = set()
         self._work: deque[Change] = deque()
@@ -42,6 +49,8 @@ class Controllers:
     def close(self) -> None:
         """Follows no longer."""
         self._stop()
+        for timer in self._emptying.values():
+            timer.cancel()
 
     def _on_change(self, change: Change) -> None:
         self._index(change)
@@ -162,13 +171,22 @@ class Controllers:
     # -- namespaces
 
     def _namespace(self, change: Change) -> None:
+        name = change.key
         if change.type == "ADDED":
-            create_service_account(self._api, change.key)
-        elif "deletionTimestamp" in change.stored.object["metadata"] and change.type != "DELETED":
-            for resource, stored in self._contents(change.key):
-                if "deletionTimestamp" not in stored.object["metadata"]:
-                    self._delete(resource, stored)
-            self._finish_namespace(change.key)
+            create_service_account(self._api, name)
+        elif change.type == "DELETED":
+            if timer := self._emptying.pop(name, None):
+                timer.cancel()
+        elif "deletionTimestamp" in change.stored.object["metadata"]:
+            if name not in self._emptying:
+                self._emptying[name] = self._loop.call_later(self._namespace_seconds, self._empty, name)
+            self._finish_namespace(name)
+
+    def _empty(self, namespace: str) -> None:
+        for resource, stored in self._contents(namespace):
+            if "deletionTimestamp" not in stored.object["metadata"]:
+                self._delete(resource, stored)
+        self._finish_namespace(namespace)
 
     def _contents(self, namespace: str) -> list[tuple[str, Stored]]:
         resources = dict.fromkeys(kind.resource for kind in self._api.registry if kind.namespaced)
@@ -179,11 +197,23 @@ class Controllers:
         ]
 
     def _finish_namespace(self, name: str) -> None:
-        """Removes an empty namespace that is being deleted."""
+        """Removes a namespace that is being deleted, once nothing is in it but what nobody deletes by name."""
         stored = self._api.storage.get("namespaces", name)
-        if stored is None or "deletionTimestamp" not in stored.object["metadata"] or self._contents(name):
+        if stored is None or "deletionTimestamp" not in stored.object["metadata"]:
+            return
+        contents = self._contents(name)
+        if not all(_is_incidental(resource, item.object) for resource, item in contents):
+            return
+        for resource, item in contents:
+            self._delete(resource, item)
+        if self._contents(name):
             return
         if stored.object["metadata"].get("finalizers"):
             self._api.storage.update("namespaces", name, {**stored.object, "spec": {}})
         else:
             self._api.storage.delete("namespaces", name)
+
+
+def _is_incidental(resource: str, obj: Object) -> bool:
+    """Whether an object is there by itself: the account of the namespace, and Events."""
+    return obj["kind"] == "Event" or (resource == "serviceaccounts" and obj["metadata"]["name"] == "default")

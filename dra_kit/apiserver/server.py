@@ -19,7 +19,7 @@ from aiohttp.web_protocol import RequestHandler
 from dra_kit.apiserver import seeds
 from dra_kit.apiserver.admission import ServiceAddress
 from dra_kit.apiserver.api import Api
-from dra_kit.apiserver.controllers import Controllers
+from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, Controllers
 from dra_kit.apiserver.door import NAMES, Door
 from dra_kit.apiserver.http import Endpoint
 from dra_kit.apiserver.kinds.builtin import KINDS
@@ -47,6 +47,7 @@ class ApiServer:
         door: lets requests in; without one everybody is the administrator.
         gates: feature gates.
         controllers: whether owners' garbage is collected and deleted namespaces are emptied.
+        namespace_seconds: how long the contents of a deleted namespace stay, unless somebody deletes them.
 
     Attributes:
         api: what it serves, for code of the same thread.
@@ -61,6 +62,7 @@ class ApiServer:
         door: Door | None = None,
         gates: FeatureGates | None = None,
         controllers: bool = True,
+        namespace_seconds: float = NAMESPACE_SECONDS,
     ) -> None:
         self.host, self.port = host, port
         self.api = Api(gates or FeatureGates.default(), Registry(KINDS))
@@ -73,6 +75,7 @@ class ApiServer:
         seeds.fill(self.api)
         seeds.follow_definitions(self.api)
         self._with_controllers = controllers
+        self._namespace_seconds = namespace_seconds
         self._controllers: Controllers | None = None
 
     @property
@@ -121,14 +124,17 @@ class ApiServer:
         self.api.registry.clear()
         if self._controllers is not None:
             self._controllers.close()
-            self._controllers = Controllers(self.api)
+            self._controllers = self._started_controllers()
         seeds.fill(self.api)
 
     async def __aenter__(self) -> Self:
         if self._with_controllers:
-            self._controllers = Controllers(self.api)
+            self._controllers = self._started_controllers()
         await self.listen()
         return self
+
+    def _started_controllers(self) -> Controllers:
+        return Controllers(self.api, namespace_seconds=self._namespace_seconds)
 
     async def __aexit__(self, *exc: object) -> None:
         if self._controllers is not None:

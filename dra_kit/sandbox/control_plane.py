@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from dra_kit.allocator import Gates
+from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
 from dra_kit.apiserver.door import Door
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import DraKitError, InternalError
@@ -67,7 +68,13 @@ class ControlPlane:
         self._time_scale = time_scale
         self._observe = observe
         self.door: Final = Door()
-        self.server: Final = ApiServer(gates=self._gates, port=port, tls=True, door=self.door)
+        self.server: Final = ApiServer(
+            gates=self._gates,
+            port=port,
+            tls=True,
+            door=self.door,
+            namespace_seconds=NAMESPACE_SECONDS / time_scale,
+        )
         self._stack = AsyncExitStack()
         self._work: asyncio.Task[None] | None = None
         self._failure_told = False

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from dra_kit.apiserver.server import ApiServer
 from dra_kit.errors import Conflict, Forbidden, Invalid, NotFound
 from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from tests.unit.apiserver.conftest import Http, config_map, pod
 
@@ -149,14 +152,47 @@ async def test_the_first_namespaces_of_a_cluster_stay(client: Client, name: str)
         await client.delete(NAMESPACES, name)
 
 
-async def test_a_deleted_namespace_is_emptied_first(client: Client) -> None:
+@pytest.fixture
+async def team(client: Client) -> str:
+    """A namespace with a ConfigMap."""
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
     await client.create(CONFIG_MAPS, config_map(namespace="team", finalizers=["example.com/wait"]))
+    return "team"
 
-    await client.delete(NAMESPACES, "team")
-    assert (await client.get(NAMESPACES, "team"))["status"]["phase"] == "Terminating"
+
+async def test_nothing_is_made_in_a_deleted_namespace_and_what_is_in_it_can_be_deleted(
+    client: Client, team: str
+) -> None:
+    await client.delete(NAMESPACES, team)
+
+    assert (await client.get(NAMESPACES, team))["status"]["phase"] == "Terminating"
     with pytest.raises(Forbidden, match="being terminated"):
-        await client.create(CONFIG_MAPS, config_map("late", namespace="team"))
-    await client.patch(CONFIG_MAPS, "settings", {"metadata": {"finalizers": None}}, "team")
+        await client.create(CONFIG_MAPS, config_map("late", namespace=team))
+    await client.delete(CONFIG_MAPS, "settings", team)
 
-    await gone(client, NAMESPACES, "team", None)
+
+async def test_a_deleted_namespace_goes_as_soon_as_its_objects_are_deleted() -> None:
+    async with (
+        ApiServer(namespace_seconds=3600) as server,
+        Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,
+    ):
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        await client.create(CONFIG_MAPS, config_map(namespace="team"))
+
+        await client.delete(NAMESPACES, "team")
+        await client.delete(CONFIG_MAPS, "settings", "team")
+
+        await gone(client, NAMESPACES, "team", None)
+
+
+async def test_a_deleted_namespace_is_emptied_after_a_while() -> None:
+    async with (
+        ApiServer(namespace_seconds=0.01) as server,
+        Client(Credentials(Connection(server.url)), user_agent="tests/1") as client,
+    ):
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        await client.create(CONFIG_MAPS, config_map(namespace="team"))
+
+        await client.delete(NAMESPACES, "team")
+
+        await gone(client, NAMESPACES, "team", None)

@@ -156,3 +156,31 @@ def test_logs_without_anybody_who_runs_containers_say_so(user: User) -> None:
 
     assert refused.returncode == 1
     assert "this cluster runs no containers" in refused.stderr
+
+
+WITH_NAMESPACE = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: kitchen}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: kitchen}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: baker, namespace: kitchen}
+spec: {containers: [{name: main, image: "busybox:1"}]}
+"""
+
+
+def test_a_file_with_its_namespace_is_deleted(user: User) -> None:
+    user.kubectl("apply", "-f", "-", stdin=WITH_NAMESPACE)
+
+    told = user.kubectl("delete", "-f", "-", "--timeout=60s", stdin=WITH_NAMESPACE)
+
+    assert told.splitlines() == [
+        'namespace "kitchen" deleted', 'configmap "settings" deleted from kitchen namespace',
+        'pod "baker" deleted from kitchen namespace',
+    ]  # fmt: skip
+    assert user.attempt("kubectl", "get", "namespace", "kitchen").returncode == 1
