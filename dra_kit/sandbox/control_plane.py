@@ -26,6 +26,7 @@ from dra_kit.kube.resources import (
 )
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.controllers.manager import ControllerManager
+from dra_kit.sandbox.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.scheduler.devices import Devices
@@ -43,6 +44,7 @@ _FOLLOWED: Final = (
     RESOURCE_SLICES,
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
+    *WORKLOADS,
 )
 
 

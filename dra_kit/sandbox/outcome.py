@@ -94,4 +94,11 @@ def _reason(pod: Object, problem: str = "", *causes: str) -> str:
         return f"{text}: {told}"
     if problem:
         return "\n  ".join((f"{text}: {problem}", *causes))
-    return f"{text} and not ready" if phase == "Running" else text
+    return f"{text} and {_shortcoming(pod)}" if phase == "Running" else text
+
+
+def _shortcoming(pod: Object) -> str:
+    """What a running pod without a problem has not done yet."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return "is being deleted"
+    return "not ready" if lasts(pod) else "has not ended"

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
-from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.kube.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox import private
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.facts import Facts
 from dra_kit.sandbox.live import LiveView
@@ -25,6 +26,7 @@ from dra_kit.sandbox.outcome import Outcome, judge
 from dra_kit.sandbox.pods import Object, held, key_of, shown
 from dra_kit.sandbox.recorder import PodRecorder
 from dra_kit.sandbox.report import api_writes, run_report
+from dra_kit.sandbox.rollout import pods_of, shortfall
 from dra_kit.sandbox.slow_calls import PATIENCE
 from dra_kit.sandbox.story import Step, Story
 from dra_kit.sandbox.story_run import run_story
@@ -32,8 +34,6 @@ from dra_kit.sandbox.story_run import run_story
 _POLL: Final = 0.05
 _CLEAN_SECONDS: Final = 60.0
 _DEVICE_SECONDS: Final = 3.0
-# kinds that other controllers make pods of, which are not here
-_MAKERS: Final = frozenset({"Deployment", "DaemonSet", "StatefulSet", "ReplicaSet"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,18 +148,15 @@ class Session:
         if not applied:
             names = ", ".join(map(str, self._task.files))
             raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
-        for item in applied:
-            if item.resource.kind in _MAKERS:
-                self._view.entry(
-                    f"{item.resource.kind} {item.name} is stored, but nothing makes pods of it here", fg="yellow"
-                )
         self._ready(sandbox)
         pods = await self._follow(sandbox, applied)
         self._view.flush()
         stuck = [pod for pod in pods if not pod["spec"].get("nodeName")]
         causes = await self._causes(sandbox, stuck)
-        if pods:
-            self._tell(judge(pods, self._recorder.problems, causes))
+        lacking = _shortfalls(sandbox, applied)
+        if pods or lacking:
+            outcome = judge(pods, self._recorder.problems, causes)
+            self._tell(Outcome(outcome.settled and not lacking, (*outcome.failures, *lacking)))
         else:
             made = ", ".join(f"{item.resource.kind} {item.name}" for item in applied)
             self._view.entry(f"there is no pod to follow; made was {made}", bold=True)
@@ -182,10 +179,9 @@ class Session:
         end, patient = begin + self._task.timeout, begin + PATIENCE
         uids = {item.object["metadata"]["uid"] for item in applied if item.resource.kind == PODS.kind}
         while True:
-            known = sandbox.informers.objects(PODS).values()
-            pods = [pod for pod in known if pod["metadata"]["uid"] in uids]
+            pods = _pods(sandbox, applied)
             outcome = judge(pods, self._recorder.problems)
-            complete = len(pods) == len(uids)
+            complete = uids <= {pod["metadata"]["uid"] for pod in pods} and not _shortfalls(sandbox, applied)
             if (outcome.settled and complete) or time.monotonic() > end:
                 return pods
             if time.monotonic() > patient:
@@ -230,16 +226,16 @@ class Session:
 
     async def _clean_up(self, sandbox: Sandbox, applied: Sequence[AppliedObject], before: set[str]) -> None:
         """Delete what was applied, pods first, and look whether anything remains of it."""
-        pods = [item for item in applied if item.resource.kind == PODS.kind]
-        others = [item for item in applied if item.resource.kind != PODS.kind]
-        uids = {item.object["metadata"]["uid"] for item in pods}
+        with_pods = [item for item in applied if item.resource in {PODS, *WORKLOADS}]
+        others = [item for item in applied if item not in with_pods]
+        uids = {pod["metadata"]["uid"] for pod in _pods(sandbox, applied)}
         end = time.monotonic() + _CLEAN_SECONDS
 
         async def remaining_pods() -> list[str]:
             known = sandbox.informers.objects(PODS).values()
             return [f"Pod {shown(pod)}{held(pod)}" for pod in known if pod["metadata"]["uid"] in uids]
 
-        await _delete(sandbox, pods)
+        await _delete(sandbox, with_pods)
         remaining = await self._settle(remaining_pods, end)
         await _delete(sandbox, list(reversed(others)))
         remaining += await self._settle(lambda: _leftovers(sandbox, before), end)
@@ -312,6 +308,20 @@ class Session:
             private.replace(path, (json.dumps(report, indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
+
+
+def _pods(sandbox: Sandbox, applied: Sequence[AppliedObject]) -> list[Object]:
+    """The applied pods, and those of applied workloads."""
+    uids = {item.object["metadata"]["uid"] for item in applied}
+    objects = sandbox.informers.objects
+    return pods_of(uids, objects(REPLICA_SETS).values(), objects(PODS).values())
+
+
+def _shortfalls(sandbox: Sandbox, applied: Sequence[AppliedObject]) -> list[str]:
+    """What applied workloads lack."""
+    workloads = [item for item in applied if item.resource in WORKLOADS]
+    known = (sandbox.informers.objects(item.resource).get(key_of(item.object), item.object) for item in workloads)
+    return [text for text in map(shortfall, known) if text]
 
 
 class _Teller:

@@ -11,29 +11,32 @@ from dra_kit.sandbox.controllers.device_taint_eviction import DeviceTaintEvictio
 from dra_kit.sandbox.controllers.node_lifecycle import NodeLifecycle
 from dra_kit.sandbox.controllers.pod_garbage import PodGarbage
 from dra_kit.sandbox.controllers.resource_claims import ResourceClaimController
+from dra_kit.sandbox.controllers.workloads import controller as workloads
+from dra_kit.sandbox.controllers.workloads.controller import Workloads
 from dra_kit.sandbox.informers import Informers
 
 
 class ControllerManager:
-    """Claims from templates, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes.
+    """Claims, reservations, eviction by device taint, pods of vanished nodes, readiness of nodes, workloads.
 
     Args:
         client: to write with.
-        informers: follow pods, nodes, and all of resource.k8s.io.
+        informers: follow pods, nodes, workloads, and all of resource.k8s.io.
         time_scale: waits are divided by this.
     """
 
     def __init__(self, client: Client, informers: Informers, *, time_scale: float = 1.0) -> None:
-        claim_events, taint_events = (
+        self._recorders = tuple(
             EventRecorder(client, controller=component, instance=component)
-            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT)
+            for component in (resource_claims.COMPONENT, device_taint_eviction.COMPONENT, workloads.COMPONENT)
         )
-        self._recorders = (claim_events, taint_events)
+        claim_events, taint_events, workload_events = self._recorders
         self._controllers = (
             ResourceClaimController(client, informers, claim_events),
             DeviceTaintEviction(client, informers, taint_events, time_scale=time_scale),
             PodGarbage(client, informers, time_scale=time_scale),
             NodeLifecycle(client, informers),
+            Workloads(client, informers, workload_events, time_scale=time_scale),
         )
 
     async def run(self) -> None:

@@ -198,6 +198,36 @@ def test_a_file_without_a_pod_is_no_success_of_pods(kitchen: Kitchen, text: str,
     assert "every pod did what it was to do" not in told
 
 
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: kitchen}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: a}}
+  template: {metadata: {labels: {app: a}}, spec: {CONTAINERS: [{name: main, image: x}]}}
+"""
+
+
+def test_the_pods_of_a_workload_are_followed_and_go_with_it(kitchen: Kitchen) -> None:
+    (kitchen.directory / "order.yaml").write_text(DEPLOYMENT.replace("CONTAINERS", "containers"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml")
+
+    assert "every pod did what it was to do" in text
+    assert len(set(re.findall(r"Pod (kitchen-\S+) is Running", text))) == 2
+    assert "left over: no claim" in text
+
+
+def test_a_workload_whose_pods_are_refused_is_no_success(kitchen: Kitchen) -> None:
+    text = DEPLOYMENT.replace("CONTAINERS", "serviceAccountName: nobody, containers")
+    (kitchen.directory / "order.yaml").write_text(text)
+
+    told = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "2", code=1)
+
+    assert "Deployment default/kitchen has 0 of 2 pods that are ready" in told
+
+
 def test_what_a_pods_containers_came_to_is_told_and_reported(kitchen: Kitchen) -> None:
     guest = pod("guest", "true")
     guest["spec"]["initContainers"] = [{"name": "oven", "image": "x", "command": ["sh", "-c", "exit 3"]}]  # type: ignore[index]

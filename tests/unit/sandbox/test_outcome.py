@@ -47,7 +47,16 @@ def test_the_reason_is_told() -> None:
 
     assert judge([failed], {}).failures == ("Pod default/guest is Failed: container eater ended with exit code 3",)
     assert judge([waiting], {"1": "no oven"}).failures == ("Pod default/guest is Pending: no oven",)
-    assert judge([pod("Running")], {}).failures == ("Pod default/guest is Running and not ready",)
+
+
+def test_a_running_pod_is_called_not_ready_only_if_that_is_what_it_lacks() -> None:
+    leaving = pod("Running", ready=True, restart="Always")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pods = (pod("Running", restart="Always"), pod("Running", ready=True), pod("Running"), leaving)
+
+    assert [judge([item], {}).failures[0].partition("Running and ")[2] for item in pods] == [
+        "not ready", "has not ended", "has not ended", "is being deleted",
+    ]  # fmt: skip
 
 
 def test_causes_follow_the_reason_without_saying_it_again() -> None:
