@@ -17,6 +17,7 @@ from dra_kit.kube.status import Answer
 from dra_kit.node.bursts import Bursts
 from dra_kit.resource import v1
 from dra_kit.resource.config import configs_for_driver
+from dra_kit.resource.names import dns_label
 from dra_kit.resource.reference import ClaimReference
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
@@ -65,9 +66,18 @@ class AllocatedClaim:
 
     @property
     def pod_claim_name(self) -> str | None:
-        """The name in the pod's ``resourceClaims``, for claims made from a template."""
-        annotations = self.raw["metadata"].get("annotations") or {}
-        return annotations.get(POD_CLAIM_NAME)
+        """The name in the pod's ``resourceClaims``, for claims made from a template.
+
+        Whoever makes a claim writes its annotations; so the one that tells the name counts only where a pod controls
+        the claim, as it does one that was generated for it, and where it is a name that a pod can give (a DNS label).
+        """
+        metadata = self.raw["metadata"]
+        name = (metadata.get("annotations") or {}).get(POD_CLAIM_NAME)
+        generated = any(
+            owner.get("controller") is True and owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"
+            for owner in metadata.get("ownerReferences") or ()
+        )
+        return name if generated and isinstance(name, str) and not dns_label(name) else None
 
     def for_author(self, effects: Effects | None) -> Claim:
         """The claim as a preparer sees it."""

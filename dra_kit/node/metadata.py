@@ -15,10 +15,11 @@ from urllib.parse import quote, unquote
 
 from dra_kit.author.device import attributes_v1
 from dra_kit.author.prepared import DeviceMetadata, Mount, Prepared
-from dra_kit.errors import StoreError
+from dra_kit.errors import PermanentError, StoreError
 from dra_kit.node.records import ClaimRecord
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
+from dra_kit.resource.names import dns_label, dns_subdomain
 from dra_kit.resource.reference import ClaimReference
 
 API_VERSION: Final = "metadata.resource.k8s.io/v1beta1"
@@ -50,6 +51,9 @@ class MetadataFiles:
             claim: whose devices they are.
             pod_claim_name: of a claim made from a template.
             items: the claim's results and what was prepared for them.
+
+        Raises:
+            PermanentError: a name cannot be part of a path; the API server lets none such pass.
         """
         wanted = {base_request(result.request) for result, prepared in items if prepared.metadata is not None}
         mounts: list[Mount | None] = []
@@ -59,6 +63,11 @@ class MetadataFiles:
                 mounts.append(None)
                 continue
             wanted.remove(request)
+            if dns_label(request) or dns_subdomain(claim.name) or (pod_claim_name and dns_label(pod_claim_name)):
+                raise PermanentError(
+                    f"claim {claim}, request {request!r}: its device metadata cannot be mounted, for a name is none "
+                    "that the Kubernetes API allows; create the claim again"
+                )
             origin = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", claim.name)
             inside = IN_CONTAINER.joinpath(*origin, request, f"{self._driver}-metadata.json")
             mounts.append(

@@ -11,14 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.plugin.sockets import answers, check_length, unpublished
 
 
+_MODE: Final = 0o600  # the kubelet is root, as this process is, or of the same user
+
+
 class SocketFile:
-    """One listening socket of this process at ``path``.
+    """One listening socket of this process at ``path``, of mode 0600 whatever the umask.
 
     Args:
         path: where clients find it; missing parent directories are created with mode 0750.
@@ -47,6 +51,8 @@ class SocketFile:
             if not os.access(self.path.parent, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write to {self.path.parent}")
             add_port(f"unix:{quote(str(self._hidden))}")
+            # gRPC leaves the mode to the umask; nothing is served yet, and the umask of a whole process is no tool
+            self._hidden.chmod(_MODE)
         except (OSError, RuntimeError) as error:  # gRPC raises RuntimeError when it cannot bind
             reason = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ConfigurationError(

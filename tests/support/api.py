@@ -32,6 +32,7 @@ Key = tuple[str, str, str]  # plural, namespace, name
 KINDS: dict[str, tuple[str, str, bool]] = {
     "namespaces": ("v1", "Namespace", False),
     "nodes": ("v1", "Node", False),
+    "pods": ("v1", "Pod", True),
     "events": ("events.k8s.io/v1", "Event", True),
     "resourceslices": ("resource.k8s.io/v1", "ResourceSlice", False),
     "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim", True),

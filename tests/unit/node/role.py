@@ -103,10 +103,12 @@ class Node:
         uid: str = "",
         config: Sequence[Mapping[str, Any]] = (),
         annotations: Mapping[str, str] | None = None,
+        owner: Mapping[str, Any] | None = None,
     ) -> ClaimReference:
         """A claim that is allocated these devices, each a name or a whole result; none is not allocated.
 
-        ``config`` are opaque parameters of the claim, or whole entries when they have a ``source``.
+        ``config`` are opaque parameters of the claim, or whole entries when they have a ``source``; ``owner`` is the
+        claim's ownerReference.
         """
         uid = uid or f"uid-{name}"
         results = [
@@ -124,6 +126,10 @@ class Node:
         metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": uid}
         if annotations:
             metadata["annotations"] = dict(annotations)
+        if owner:
+            # the API server deletes what has an owner that is not there
+            there = self.api.put("pods", {"metadata": {"name": owner["name"], "namespace": "default"}})
+            metadata["ownerReferences"] = [{**owner, "uid": there["metadata"]["uid"]}]
         self.api.put("resourceclaims", {"metadata": metadata, "spec": {}, "status": status})
         return ClaimReference("default", name, uid)
 

@@ -295,7 +295,8 @@ async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> Non
 
     doing = Doing(look)
     doing.startup = waiter.startup  # type: ignore[method-assign]
-    lunch = node.claim(annotations={"resource.kubernetes.io/pod-claim-name": "my-lunch"})
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "guest", "controller": True}
+    lunch = node.claim(annotations={"resource.kubernetes.io/pod-claim-name": "my-lunch"}, owner=pod)
     async with node.running(driver(doing, oven)):
         await node.prepare(lunch)
         assert seen == [("my-lunch", "lunch")]

@@ -214,6 +214,45 @@ async def test_metadata_is_a_file_that_the_container_finds(node: Node) -> None:
         assert node.is_clean()
 
 
+POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "name": "guest", "controller": True}
+ORDINARY, GENERATED = "resourceclaims/lunch", "resourceclaimtemplates/my-lunch"
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "origin"),
+    [
+        ("my-lunch", POD, GENERATED),
+        ("my-lunch", None, ORDINARY),
+        ("my-lunch", {**POD, "controller": False}, ORDINARY),
+        ("/etc", None, ORDINARY),
+        ("/etc", POD, ORDINARY),
+        ("..", POD, ORDINARY),
+        ("my/lunch", POD, ORDINARY),
+    ],
+)
+async def test_only_the_annotation_of_a_generated_claim_chooses_where_metadata_is_mounted(
+    node: Node, name: str, owner: dict[str, Any] | None, origin: str
+) -> None:
+    told = dra.DeviceMetadata(attributes={"dough": "pan"})
+    lunch = node.claim(annotations={"resource.kubernetes.io/pod-claim-name": name}, owner=owner)
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
+        await node.prepare(lunch)
+        [mount] = node.spec(lunch)["devices"][0]["containerEdits"]["mounts"]
+        assert mount["containerPath"] == (
+            f"/var/run/kubernetes.io/dra-device-attributes/{origin}/pizza/dra.pizza-metadata.json"
+        )
+        assert metadata(node, lunch).get("podClaimName") == ("my-lunch" if origin == GENERATED else None)
+
+
+@pytest.mark.parametrize("request_name", ["../../../../etc", "/etc", "..", "a\nb", "x" * 64])
+async def test_metadata_of_a_request_whose_name_is_no_part_of_a_path_is_refused(node: Node, request_name: str) -> None:
+    told = dra.DeviceMetadata(attributes={"dough": "pan"})
+    lunch = node.claim(devices=[{"device": "pizza-0", "request": request_name}])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
+        assert "device metadata cannot be mounted" in await node.error(lunch)
+        assert node.is_clean()
+
+
 async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
     oven = Oven()
     first = dra.Prepared(status=ready("False"), metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket as sockets
 import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -222,6 +223,19 @@ async def test_a_server_starts_again_after_a_stop(socket: Path) -> None:
 
 async def test_directories_are_for_the_owner_and_group_only(service: Service, socket: Path) -> None:
     assert [stat.S_IMODE(path.stat().st_mode) & 0o027 for path in (socket.parent, socket.parent.parent)] == [0, 0]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
+async def test_the_socket_is_the_owners_whatever_the_umask(socket: Path, umask: int) -> None:
+    server = PluginServer(Service(), socket)
+    socket.parent.mkdir(parents=True)
+    before = os.umask(umask)
+    try:
+        await server.start()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+    await server.stop(0)
 
 
 async def test_nothing_but_the_socket_is_left_beside_it(service: Service, socket: Path) -> None:
