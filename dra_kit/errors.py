@@ -96,13 +96,17 @@ class InvalidConfig(PermanentError, ValueError):
     Args:
         message: all problems in one line.
         problems: (field path below ``parameters``, text) for each problem; an empty path is the whole object.
+        omitted: how many problems there are beside these; only the first ones are told.
     """
 
     default_code = "invalid-config"
 
-    def __init__(self, message: str, *, problems: Sequence[tuple[str, str]] = (), code: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, problems: Sequence[tuple[str, str]] = (), omitted: int = 0, code: str | None = None
+    ) -> None:
         super().__init__(message, code=code)
         self.problems: tuple[tuple[str, str], ...] = tuple(problems)
+        self.omitted = omitted
 
 
 class InvalidPrepared(PermanentError, ValueError):

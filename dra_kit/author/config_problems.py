@@ -11,26 +11,40 @@ from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.config_places import place_of
 from dra_kit.author.wording import rule
+from dra_kit.values.cutting import cut
 from dra_kit.values.json import DuplicateKeysObject
 from dra_kit.values.nearest import did_you_mean
 
 Problem: TypeAlias = tuple[str, str]
 """Path below ``parameters``, empty for the whole, and text."""
 
+MOST_PROBLEMS: Final = 20
+"""How many problems of one config are told; nobody reads more at once."""
+
+TEXT_BYTES: Final = 400
+"""Bytes of a problem's text, most of which may be a validator's."""
+
+_PATH_BYTES: Final = 300
+_MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
+
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
 
 
 def problems_of(error: ValidationError, model: type[BaseModel], body: Mapping[str, Any]) -> Iterator[Problem]:
-    """Each problem once, in pydantic's order."""
-    found = (
-        (
-            _located(detail["loc"], model, body, missing=detail["type"] == "missing"),
-            _text(dict(detail), place_of(detail["loc"][:-1], model, body)[1]),
+    """Each problem once, in pydantic's order; made one by one, for nobody may want them all."""
+    if error.error_count() > _MOST_ERRORS:
+        yield "", f"does not fit {model.__name__} in {error.error_count()} places; write a smaller one, step by step"
+        return
+    seen = set()
+    for detail in error.errors(include_url=False):
+        problem = (
+            cut(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES),
+            cut(_text(dict(detail), place_of(detail["loc"][:-1], model, body)[1]), TEXT_BYTES),
         )
-        for detail in error.errors(include_url=False)
-    )
-    yield from dict.fromkeys(found)
+        if problem not in seen:
+            seen.add(problem)
+            yield problem
 
 
 def duplicate_keys(value: Any) -> Iterator[Problem]:
@@ -40,7 +54,7 @@ def duplicate_keys(value: Any) -> Iterator[Problem]:
         loc, current = waiting.pop()
         if isinstance(current, DuplicateKeysObject):
             for key in current.duplicates:
-                yield path_text((*loc, key)), "stands twice in the same object; remove one"
+                yield cut(path_text((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
         items: Iterable[tuple[str | int, Any]] = ()
         if isinstance(current, Mapping):
             items = current.items()

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
 from dra_kit.author.config import OpaqueConfig
-from dra_kit.author.config_problems import Problem, duplicate_keys, instead_of, one_of, problems_of, short
+from dra_kit.author.config_problems import (
+    MOST_PROBLEMS,
+    TEXT_BYTES,
+    Problem,
+    duplicate_keys,
+    instead_of,
+    one_of,
+    problems_of,
+    short,
+)
+from dra_kit.author.config_cost import check_cost
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
+from dra_kit.values.cutting import cut
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig)
 
@@ -22,7 +34,8 @@ class ConfigDecoder(Generic[ConfigT]):
         kinds: the models a preparer takes; none means that parameters are refused.
 
     Raises:
-        ConfigurationError: for a model without api_version, or two models of one api_version and kind.
+        ConfigurationError: for a model without api_version, two models of one api_version and kind, or a model that
+            some claim keeps busy for ever.
     """
 
     def __init__(self, kinds: Sequence[type[ConfigT]]) -> None:
@@ -40,6 +53,7 @@ class ConfigDecoder(Generic[ConfigT]):
                     f"configs {self._models[key].__name__} and {model.__name__} are both {key[0]}, kind {key[1]}; "
                     "give one another kind= or api_version="
                 )
+            check_cost(model)
         self._older = frozenset(self._models.values()) - frozenset(kinds)
 
     def decode(self, parameters: Any) -> ConfigT:
@@ -49,7 +63,8 @@ class ConfigDecoder(Generic[ConfigT]):
             parameters: as :func:`dra_kit.values.json.loads` gives them.
 
         Raises:
-            InvalidConfig: with every problem as (path, text); nothing else, whatever the author's validators raise.
+            InvalidConfig: with the first problems as (path, text), and how many there are beside these; nothing else,
+                whatever the author's validators raise.
         """
         model = self._model(parameters)
         body = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
@@ -61,8 +76,8 @@ class ConfigDecoder(Generic[ConfigT]):
         try:
             config: OpaqueConfig = model.model_validate_json(text, strict=True, extra="forbid")
         except ValidationError as error:
-            problems += problems_of(error, model, body)
-            raise _invalid(model.kind_, problems) from None
+            count = len(problems) + error.error_count()
+            raise _first_of(model.kind_, chain(problems, problems_of(error, model, body)), count) from None
         except Exception as error:
             raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
         if problems:
@@ -111,13 +126,23 @@ def _with_older(kinds: Iterable[type[OpaqueConfig]]) -> Iterable[type[OpaqueConf
         yield from _with_older(kind.upgrades_from_)
 
 
-def _invalid(what: str, problems: list[Problem]) -> InvalidConfig:
-    texts = [f"{path}: {text}" if path else text for path, text in problems]
-    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=problems)
+def _invalid(what: str, problems: Sequence[Problem]) -> InvalidConfig:
+    return _first_of(what, problems, len(problems))
+
+
+def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConfig:
+    """The error with the first of so many problems; the others are not even looked at."""
+    found = iter(problems)
+    told = list(islice(found, MOST_PROBLEMS))
+    omitted = count - len(told) if next(found, None) else 0
+    texts = [f"{path}: {text}" if path else text for path, text in told]
+    if omitted:
+        texts.append(f"… and {omitted} more")
+    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=told, omitted=omitted)
 
 
 def _raised(where: str, error: Exception) -> str:
     text = " ".join(str(error).split())
-    if isinstance(error, DraKitError) and text:
-        return text
-    return f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"
+    if not (isinstance(error, DraKitError) and text):
+        text = f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"
+    return cut(text, TEXT_BYTES)

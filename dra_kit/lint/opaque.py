@@ -47,6 +47,8 @@ def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[
                     field = f"{path}.parameters{'' if not below or below.startswith('[') else '.'}{below}"
                     message = f"{below}: {text}" if below else text
                     yield Problem(field, "opaque-config", message, key=text.startswith(_OF_KEYS))
+                if error.omitted:
+                    yield Problem(f"{path}.parameters", "opaque-config", f"… and {error.omitted} more")
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:

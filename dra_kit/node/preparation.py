@@ -167,6 +167,7 @@ class Preparation:
                     f"request {claim.results[index].request!r}: config of {source}: {error}; correct it and create "
                     "the claim again",
                     problems=error.problems,
+                    omitted=error.omitted,
                 ) from error
         return decoded
 

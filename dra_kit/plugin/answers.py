@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.plugin.messages import device_message
 from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.values.cutting import cut
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_BUG = "this is a bug in dra-kit, please report it"
+ERROR_BYTES: Final = 1024
+"""Bytes of a claim's error. The kubelet makes an Event of it, and takes an answer of 4 MiB for all claims of a call."""
+
+_BUG: Final = "this is a bug in dra-kit, please report it"
 
 
 async def prepare(service: NodeService, claims: Sequence[ClaimReference]) -> dict[str, list[v1.Device] | str]:
@@ -34,20 +38,29 @@ async def unprepare(service: NodeService, claims: Sequence[ClaimReference]) -> d
 
 
 def error_text(error: Exception, doing: str) -> str:
-    """One line about an exception, for the ``error`` of a claim and the Event the kubelet makes of it; never empty.
+    """One line about an exception, for the ``error`` of a claim and the Event the kubelet makes of it.
+
+    It is never empty, and never longer than ``ERROR_BYTES``: what is too long loses its middle.
 
     Args:
         error: a ``DraKitError`` speaks for itself; any other class is a bug.
         doing: what was being done, for example ``prepare of ResourceClaim default/oven``.
     """
-    line = "; ".join(filter(None, map(str.strip, str(error).splitlines())))
-    # protobuf strings are UTF-8, and messages may quote file names with undecodable bytes
-    line = line.encode("utf-8", "backslashreplace").decode("utf-8")
+    line = _one_line(str(error))
     if isinstance(error, DraKitError) and not isinstance(error, InternalError):
-        return line or f"{doing}: failed with code {error.code} and without a message"
+        return _sendable(line or f"{doing}: failed with code {error.code} and without a message")
     logger.error("%s: %s", doing, _BUG, exc_info=error)
     what = [line] if isinstance(error, InternalError) else [type(error).__name__, line]
-    return ": ".join(filter(None, [doing, *what])) + f" ({_BUG})"
+    return _sendable(": ".join(filter(None, [doing, *what])) + f" ({_BUG})")
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(filter(None, map(str.strip, text.splitlines())))
+
+
+def _sendable(text: str) -> str:
+    # protobuf strings are UTF-8, and messages may quote file names with undecodable bytes
+    return cut(_one_line(text).encode("utf-8", "backslashreplace").decode("utf-8"), ERROR_BYTES)
 
 
 async def _answer(
@@ -83,9 +96,13 @@ def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimRefer
     for claim in claims:
         missing = [field for field in ("namespace", "name", "uid") if not getattr(claim, field)]
         if missing:
-            errors[claim.uid] = f"the request names ResourceClaim {str(claim)!r} without {' and '.join(missing)}"
+            errors[claim.uid] = _sendable(
+                f"the request names ResourceClaim {str(claim)!r} without {' and '.join(missing)}"
+            )
         elif asked.setdefault(claim.uid, claim) != claim:
-            errors[claim.uid] = f"the request names UID {claim.uid} twice, as {asked[claim.uid]} and as {claim}"
+            errors[claim.uid] = _sendable(
+                f"the request names UID {claim.uid} twice, as {asked[claim.uid]} and as {claim}"
+            )
     for uid in errors:
         asked.pop(uid, None)
     return asked, errors

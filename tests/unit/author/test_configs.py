@@ -45,6 +45,8 @@ class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
         if value == "nobody":
             msg = "somebody\nmust serve"
             raise ValueError(msg)
+        if value == "long":
+            raise ValueError("no such cook; " * 10_000)
         if value == "crash":
             raise KeyError(value)
         return value
@@ -134,6 +136,55 @@ def test_a_problem_is_told_with_its_place(body: dict[str, Any], problem: tuple[s
 def test_all_problems_are_told_at_once() -> None:
     found = problems({**PIZZA, "slices": "8", "zzz": 1, "toppings": ["ham", "eggs"]})
     assert {path for path, _ in found} == {"slices", "zzz", "toppings[0]", "toppings[1]"}
+
+
+def test_the_first_problems_are_told_and_the_others_counted() -> None:
+    with pytest.raises(dra.InvalidConfig) as caught:
+        ConfigDecoder([PizzaConfig]).decode({**PIZZA, "toppings": ["ham"] * 3000, "slices": "8"})
+    assert len(caught.value.problems) == 20
+    assert caught.value.omitted == 2981
+    assert str(caught.value).endswith("; … and 2981 more")
+
+
+def test_keys_that_stand_twice_are_counted_too() -> None:
+    keys = ", ".join(f'"key{i}": 1, "key{i}": 2' for i in range(500))
+    with pytest.raises(dra.InvalidConfig) as caught:
+        ConfigDecoder([PizzaConfig]).decode(
+            loads(f'{{"apiVersion": "kitchen.example/v1", "kind": "PizzaConfig", {keys}}}')
+        )
+    assert (len(caught.value.problems), caught.value.omitted) == (20, 980)  # and unknown they are, too
+
+
+class Wide(BaseModel):
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int
+
+
+class WideConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+    parts: list[Wide] = []
+
+
+def test_problems_beyond_number_are_told_in_one() -> None:
+    body = {"apiVersion": "kitchen.example/v1", "kind": "WideConfig", "parts": [{}] * 3000}
+    [(path, text)] = problems(body, WideConfig)
+    assert (path, text) == ("", "does not fit WideConfig in 15000 places; write a smaller one, step by step")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {**PIZZA, "x" * 10_000: 1},
+        {**PIZZA, "toppings": ["x" * 10_000]},
+        {**PIZZA, "servedBy": "long"},
+        {**PIZZA, "by_name": {"x" * 10_000: {"pods": "1"}}},
+        {**PIZZA, "kind": "x" * 10_000},
+    ],
+)
+def test_a_problem_is_told_in_a_short_text(parameters: Any) -> None:
+    assert all(len(path) <= 300 and len(text) <= 400 for path, text in problems(parameters))
 
 
 def test_keys_that_stand_twice_are_refused() -> None:

@@ -157,3 +157,26 @@ async def test_a_cancelled_call_stays_cancelled() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await answers.prepare(Hanging(lambda _: {}), [OVEN])
+
+
+@pytest.mark.parametrize("kind", [PermanentError, TransientError, InternalError, ValueError])
+async def test_a_long_error_loses_its_middle(kind: type[Exception]) -> None:
+    error = kind(f"claim default/oven: {'no such topping ' * 60_000}; use basil")
+
+    text = (await answers.prepare(Service(lambda _: {"uid-1": error}), [OVEN]))["uid-1"]
+
+    assert isinstance(text, str)
+    assert len(text.encode()) <= answers.ERROR_BYTES
+    assert "claim default/oven: no such topping " in text
+    assert "; use basil" in text
+    assert " bytes in all … " in text
+
+
+async def test_claims_with_long_and_odd_names_are_answered_in_a_short_line() -> None:
+    odd = ClaimReference("default", "o\nven" * 10_000, "")
+    twice = [ClaimReference("default", f"oven\n{i}" * 10_000, "uid-2") for i in range(2)]
+
+    answered = await answers.unprepare(Service(lambda _: {}), [odd, *twice])
+
+    assert all(isinstance(text, str) and len(text.encode()) <= answers.ERROR_BYTES for text in answered.values())
+    assert all(text and len(text.splitlines()) == 1 for text in answered.values())
