@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.config_cost import check_cost
 from dra_kit.author.config_problems import (
     MOST_PROBLEMS,
     TEXT_BYTES,
@@ -20,7 +21,6 @@ from dra_kit.author.config_problems import (
     problems_of,
     short,
 )
-from dra_kit.author.config_cost import check_cost
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
 from dra_kit.values.cutting import cut
 

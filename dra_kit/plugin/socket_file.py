@@ -17,7 +17,6 @@ from urllib.parse import quote
 from dra_kit.errors import ConfigurationError
 from dra_kit.plugin.sockets import answers, check_length, unpublished
 
-
 _MODE: Final = 0o600  # the kubelet is root, as this process is, or of the same user
 
 

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
@@ -20,13 +20,12 @@ from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook import handlers
 from dra_kit.webhook.certificate import ServerCertificate
 from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
+from dra_kit.webhook.lanes import Lanes
+from dra_kit.webhook.request import VERSIONS
 from dra_kit.webhook.review import CONFIG_FIELDS
 from dra_kit.webhook.server import ReviewServer
 
 logger = logging.getLogger(__name__)
-
-VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
-"""Versions of resource.k8s.io that reviews may come in; kopf passes over those that are not served."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +65,14 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
         KubeError: the API server does not answer at the start.
     """
     watchdog = Watchdog()
+    lanes = Lanes()
     server = ReviewServer(
         ServerCertificate(settings.cert, settings.key),
         host=settings.host,
         port=settings.port,
         webhooks=[WEBHOOK_ID],
-        resources=[resource.plural for resource in CONFIG_FIELDS],
+        resources=list(CONFIG_FIELDS),
+        lanes=lanes,
         watchdog=watchdog,
     )
     logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
@@ -82,7 +83,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
 
         def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
             registry = kopf.OperatorRegistry()
-            handlers.register(registry, driver, VERSIONS)
+            handlers.register(registry, driver, VERSIONS, lanes)
             operator = quiet_settings()
             operator.admission.server = server
             return registry, operator
@@ -96,3 +97,4 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
         return await supervisor.run()
     finally:
         server.close()
+        lanes.close()

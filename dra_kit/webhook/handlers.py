@@ -9,6 +9,7 @@ from typing import Any, Final
 from dra_kit.author.driver import Driver
 from dra_kit.kube.operator import kopf
 from dra_kit.webhook.configuration import WEBHOOK_ID
+from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.review import CONFIG_FIELDS, refusal
 
 logger = logging.getLogger(__name__)
@@ -16,18 +17,19 @@ logger = logging.getLogger(__name__)
 _REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an invalid object
 
 
-def register(registry: kopf.OperatorRegistry, driver: Driver[Any, Any], versions: Iterable[str]) -> None:
+def register(registry: kopf.OperatorRegistry, driver: Driver[Any, Any], versions: Iterable[str], lanes: Lanes) -> None:
     """Registers the handlers.
 
     Args:
         registry: of the life that is being built.
         driver: whose configs are checked.
         versions: of resource.k8s.io that reviews may come in.
+        lanes: where reviews are checked.
     """
     logging.getLogger("kopf.objects").addFilter(_without_refusals)
 
     async def validate(*, body: Mapping[str, Any], **review: Any) -> None:
-        text = refusal(body, review["old"], review["operation"] or "", driver)
+        text = await lanes.run(refusal, body, review["old"], review["operation"] or "", driver)
         if text is not None:
             logger.info("object refused", extra={"user": review["userinfo"].get("username"), "error": text})
             raise kopf.AdmissionError(text, code=_REFUSED)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dra_kit.author.config_problems import MOST_PROBLEMS, duplicate_keys
 from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
@@ -39,31 +41,75 @@ class Problem:
         return f"{self.path}: {self.text}"
 
 
-def problems(obj: Mapping[str, Any], driver: Driver[Any, Any]) -> list[Problem]:
-    """Everything that is wrong with the configs that an object carries for a driver.
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong with an object: the first problems, and what there is beside them.
 
-    Configs of other drivers are theirs, and what is no config at all is the API server's to refuse.
+    Attributes:
+        problems: the first ones, in the order of the configs.
+        omitted: how many more there are in the configs that were looked at.
+        unseen: how many configs were not looked at, for there were problems enough.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    omitted: int = 0
+    unseen: int = 0
+
+    def __str__(self) -> str:
+        more = [f"{self.omitted} more"] if self.omitted else []
+        if self.unseen:
+            more.append(f"{self.unseen} more config{'s' if self.unseen > 1 else ''} not looked at")
+        told = [*map(str, self.problems), *([f"… and {' and '.join(more)}"] if more else [])]
+        return "; ".join(told)
+
+
+def looked_at(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an object that a review looks at: what it is called, and its configs."""
+    metadata = _mapping(obj.get("metadata"))
+    result: dict[str, Any] = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind")}
+    result["metadata"] = {key: metadata[key] for key in ("name", "namespace", "generateName") if key in metadata}
+    fields = _FIELDS_OF_KIND.get(str(obj.get("kind")), ())
+    inner: Any = _configs(obj, fields)
+    for field in reversed(fields):
+        inner = {field: inner}
+    return {**result, **_mapping(inner)}
+
+
+def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mapping[str, Any] | None = None) -> Findings:
+    """What is wrong with the configs that an object carries for a driver.
+
+    Configs of other drivers are theirs, and what is no config at all is the API server's to refuse. An object that is
+    stored already answers for nothing that it brings along: neither for configs that are as they were, nor for problems
+    that a config had before, unless that has more of them than are told.
 
     Args:
         obj: a ResourceClaim, ResourceClaimTemplate or DeviceClass in any version, as parsed by
             :func:`dra_kit.values.json.loads`, so that duplicate keys are seen.
         driver: whose configs to check.
+        stored: the object that it replaces.
     """
-    found = []
-    for path, parameters in _parameters(obj, driver.name):
-        try:
-            driver.configs.decode(parameters)
-        except InvalidConfig as error:
-            if error.__cause__ is not None:  # a validator of the author's broke; the user sees one line of it
-                logger.error("config model failed", extra={"field": path}, exc_info=error.__cause__)
-            found += [Problem(_join(path, below), text) for below, text in error.problems]
-    return found
+    before = list(_parameters(stored, driver.name)) if stored is not None else []
+    known = {_exact(parameters) for _, parameters in before} - {None}
+    new = [item for item in _parameters(obj, driver.name) if _exact(item[1]) not in known]
+    excused = (
+        {problem for path, parameters in before for problem in _problems(path, parameters, driver)[0]} if new else ()
+    )
+    found: list[Problem] = []
+    omitted = 0
+    for number, (path, parameters) in enumerate(new):
+        problems, more = _problems(path, parameters, driver)
+        found += problems if more else [problem for problem in problems if problem not in excused]
+        omitted += more
+        if len(found) >= MOST_PROBLEMS:
+            omitted += len(found) - MOST_PROBLEMS
+            return Findings(tuple(found[:MOST_PROBLEMS]), omitted, len(new) - number - 1)
+    return Findings(tuple(found), omitted)
 
 
 def refusal(
     obj: Mapping[str, Any], old: Mapping[str, Any] | None, operation: str, driver: Driver[Any, Any]
 ) -> str | None:
-    """Why a request must be refused, in one line with all problems; None when it may pass.
+    """Why a request must be refused, in one line with the first problems; None when it may pass.
 
     An update answers only for what it brings in: an object that was stored before its config was checked (or before
     the model became stricter) can still lose its finalizers. Claims cannot change their spec, so their updates pass.
@@ -71,30 +117,57 @@ def refusal(
     Args:
         obj: the object as it would be stored.
         old: the stored object that it replaces, if any.
-        operation: ``CREATE`` or ``UPDATE``; whatever else passes.
+        operation: ``CREATE``, ``UPDATE`` or ``DELETE``, which passes.
         driver: whose configs to check.
+
+    Raises:
+        ValueError: another operation, or an object of another kind: it is not known what they bring in.
     """
-    if operation not in {"CREATE", "UPDATE"} or (operation == "UPDATE" and obj.get("kind") == RESOURCE_CLAIMS.kind):
+    if operation not in {"CREATE", "UPDATE", "DELETE"} or obj.get("kind") not in _FIELDS_OF_KIND:
+        raise ValueError(f"{operation} of a {obj.get('kind')} is not checked here")
+    if operation == "DELETE" or (operation == "UPDATE" and obj.get("kind") == RESOURCE_CLAIMS.kind):
         return None
-    found = problems(obj, driver)
-    if found and operation == "UPDATE" and old:
-        known = set(problems(old, driver))
-        found = [problem for problem in found if problem not in known]
-    return f"{_title(obj)}: {'; '.join(map(str, found))}" if found else None
+    found = findings(obj, driver, stored=old if operation == "UPDATE" else None)
+    return f"{_title(obj)}: {found}" if found.problems else None
+
+
+def _problems(path: str, parameters: Any, driver: Driver[Any, Any]) -> tuple[list[Problem], int]:
+    """The first problems of one config, and how many more there are."""
+    try:
+        driver.configs.decode(parameters)
+    except InvalidConfig as error:
+        if error.__cause__ is not None:  # a validator of the author's broke; the user sees one line of it
+            logger.error("config model failed", extra={"field": path}, exc_info=error.__cause__)
+        return [Problem(_join(path, below), text) for below, text in error.problems], error.omitted
+    return [], 0
+
+
+def _exact(parameters: Any) -> tuple[object, ...] | None:
+    """What the decoder sees of a config, to be compared: ``1`` is not ``true``; None when it is nested too deeply."""
+    try:
+        return json.dumps(parameters), *duplicate_keys(parameters)
+    except RecursionError:
+        return None
+
+
+def _configs(obj: Mapping[str, Any], fields: Collection[str]) -> list[Any] | None:
+    configs: Any = obj if fields else None
+    for field in fields:
+        configs = _mapping(configs).get(field)
+    return configs if isinstance(configs, list) else None
 
 
 def _parameters(obj: Mapping[str, Any], driver: str) -> Iterator[tuple[str, Any]]:
     """Path and value of the ``parameters`` of each config for ``driver``."""
     fields = _FIELDS_OF_KIND.get(str(obj.get("kind")), ())
-    configs: Any = obj if fields else None
-    for field in fields:
-        configs = configs.get(field) if isinstance(configs, Mapping) else None
-    if not isinstance(configs, list):
-        return
-    for index, config in enumerate(configs):
-        opaque = config.get("opaque") if isinstance(config, Mapping) else None
-        if isinstance(opaque, Mapping) and opaque.get("driver") == driver:
+    for index, config in enumerate(_configs(obj, fields) or ()):
+        opaque = _mapping(_mapping(config).get("opaque"))
+        if opaque.get("driver") == driver:
             yield f"{'.'.join(fields)}[{index}].opaque.parameters", opaque.get("parameters")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _join(path: str, below: str) -> str:
@@ -102,8 +175,7 @@ def _join(path: str, below: str) -> str:
 
 
 def _title(obj: Mapping[str, Any]) -> str:
-    metadata = obj.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
+    metadata = _mapping(obj.get("metadata"))
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     namespace = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
     return f"{obj.get('kind')} {namespace}{name}"

@@ -4,28 +4,34 @@ kopf's own server is not used, because it fails open: a path that belongs to no 
 Its way of parsing bodies cannot be replaced from outside, its limit of 1 MiB is below what a review may have, and for a
 new certificate it closes its socket. Any callable that yields client configurations may take its place (kopf's
 ``WebhookServerProtocol``).
+
+kopf compares old and new object key by key, in the loop, and remembers each UID for good. So it is given what the
+handlers look at, and nothing else.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from typing import Any, Final, Self
 
 from aiohttp import web
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
+from dra_kit.kube.resources import Resource
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.watchdog import Watchdog
-from dra_kit.values.json import loads
+from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
 from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.connections import ConnectionLimits, Connections
+from dra_kit.webhook.lanes import Lanes
+from dra_kit.webhook.request import NotAReview, read
 
 logger = logging.getLogger(__name__)
 
-_LARGEST_REVIEW: Final = 8 * 1024 * 1024  # two objects of at most 3 MiB each (the API server's limit), and the rest
-_DRAIN_SECONDS: Final = 5.0  # a review has five seconds: timeoutSeconds of the configuration
+_REVIEW_SECONDS: Final = 5.0  # timeoutSeconds of the configuration: then nobody waits for the answer any more
 
 
 class ReviewServer:
@@ -36,8 +42,10 @@ class ReviewServer:
         host: address to listen on; empty for all, IPv4 and IPv6.
         port: to listen on; 0 for a free one.
         webhooks: ids of the handlers, which are their paths too.
-        resources: (plural) names in resource.k8s.io that the handlers are for.
+        resources: that the handlers are for.
+        lanes: where reviews are read; the caller closes them.
         watchdog: watches the loop that reviews are answered in.
+        limits: of connections.
         reread_seconds: how often the certificate's files are looked at.
 
     Raises:
@@ -51,13 +59,18 @@ class ReviewServer:
         host: str,
         port: int,
         webhooks: Collection[str],
-        resources: Collection[str],
+        resources: Collection[Resource],
+        lanes: Lanes,
         watchdog: Watchdog,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 - it is frozen
         reread_seconds: float = 10.0,
     ) -> None:
         self._certificate = certificate
         self._webhooks = frozenset(webhooks)
-        self._resources = frozenset(resources)
+        self._resources = tuple(resources)
+        self._lanes = lanes
+        self._limits = limits
+        self._bodies = Bodies()
         self._watchdog = watchdog
         self._reread_seconds = reread_seconds
         self._runner: web.AppRunner | None = None
@@ -96,21 +109,25 @@ class ReviewServer:
         """
 
         async def answer(request: web.Request) -> web.Response:
-            return await self._answer(review, request)
+            async with self._bodies.read(request) as body:
+                with connections.answering(request), self._lanes.entered(len(body)):
+                    return await self._answer(review, request, body)
 
-        app = web.Application(client_max_size=_LARGEST_REVIEW)
+        app = web.Application(client_max_size=LARGEST_BYTES)
         app.add_routes([web.get("/readyz", _ready), *(web.post(f"/{each}", answer) for each in sorted(self._webhooks))])
-        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=_DRAIN_SECONDS)
+        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=_REVIEW_SECONDS)
         self._runner = runner
         await runner.setup()
-        await web.SockSite(runner, self._socket, ssl_context=self._certificate.context).start()
-        logger.info("serving admission reviews", extra={"port": self.port})
-        self._serving = True
-        try:
-            yield kopf.WebhookClientConfig()
-            await asyncio.gather(self._watchdog.run(asyncio.Event()), self._follow_certificate())
-        finally:
-            self._serving = False
+        assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
+        connections = Connections(runner.server, self._socket, self._certificate.context, self._limits)
+        async with connections.serving():
+            logger.info("serving admission reviews", extra={"port": self.port})
+            self._serving = True
+            try:
+                yield kopf.WebhookClientConfig()
+                await asyncio.gather(self._watchdog.run(asyncio.Event()), self._follow_certificate())
+            finally:
+                self._serving = False
 
     async def _follow_certificate(self) -> None:
         told = ""
@@ -127,52 +144,23 @@ class ReviewServer:
                 if changed:
                     logger.info("certificate renewed")
 
-    async def _answer(self, review: kopf.WebhookFn, request: web.Request) -> web.Response:
+    async def _answer(self, review: kopf.WebhookFn, request: web.Request, body: bytes) -> web.Response:
+        webhook = request.path.removeprefix("/")
         try:
-            body = loads(await request.read())
-        except ValueError as error:
-            return _bad_request(f"the body is no JSON: {error}")
-        problem = self._problem(body)
-        if problem:
-            return _bad_request(problem)
-        try:
-            response = await review(body, webhook=request.path.removeprefix("/"), headers=dict(request.headers))
+            async with asyncio.timeout(_REVIEW_SECONDS):
+                try:
+                    given: Any = await self._lanes.run(read, body, self._resources)
+                except NotAReview as error:
+                    return _bad_request(str(error))
+                response = await review(given, webhook=webhook, headers=dict(request.headers))
+        except TimeoutError:
+            return web.Response(status=503, text="too many reviews at once; try again\n", headers={"Retry-After": "1"})
+        except RecursionError:  # kopf compares what is nested so deeply that it could just be read
+            return _bad_request("the review is nested too deeply")
         except Exception as error:  # no answer at all is worse: the API server would wait for its time-out
             logger.exception("review failed")
             return web.Response(status=500, text=f"the review failed: {' '.join(str(error).split())}\n")
         return web.json_response(response)
-
-    def _problem(self, body: Any) -> str:
-        """Why a body is no AdmissionReview that can be answered; empty when it is one.
-
-        The API server never sends such a body. Who else does must not be answered ``allowed: true``.
-        """
-        if _text(body, "kind") != "AdmissionReview" or _text(body, "apiVersion") != "admission.k8s.io/v1":
-            return "the body is no AdmissionReview of admission.k8s.io/v1"
-        request = body.get("request")
-        for key in ("uid", "operation"):
-            if not _text(request, key):
-                return f"request.{key} is missing"
-        resource = request.get("resource")
-        for key in ("group", "version", "resource"):
-            if not _text(resource, key):
-                return f"request.resource.{key} is missing"
-        if resource["group"] != "resource.k8s.io" or resource["resource"] not in self._resources:
-            return f"{resource['resource']}.{resource['group']} is not checked here"
-        if not isinstance(request.get("userInfo"), Mapping):
-            return "request.userInfo is missing"
-        wanted = "oldObject" if request["operation"] == "DELETE" else "object"
-        if not isinstance(request.get(wanted), Mapping):
-            return f"request.{wanted} is missing"
-        for key in ("object", "oldObject"):
-            if request.get(key) is not None and not isinstance(request[key], Mapping):
-                return f"request.{key} is no object"
-        return ""
-
-
-def _text(obj: Any, key: str) -> str:
-    value = obj.get(key) if isinstance(obj, Mapping) else None
-    return value if isinstance(value, str) else ""
 
 
 def _bad_request(text: str) -> web.Response:

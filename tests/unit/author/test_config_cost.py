@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -26,7 +25,7 @@ class Size(BaseModel):
 
 
 class Word(BaseModel):
-    text: Annotated[str, StringConstraints(pattern=re.compile(EVIL))]  # type: ignore[arg-type]
+    text: Annotated[str, StringConstraints(pattern=re.compile(EVIL))]
 
 
 @pydantic.dataclasses.dataclass(config=PYTHON)
@@ -76,7 +75,7 @@ def decoder(annotation: Any, **model_config: Any) -> ConfigDecoder[Any]:
 
 
 class Oven(dra.DeviceProvider):
-    def discover(self) -> Sequence[dra.Device]:
+    def discover(self) -> list[list[dra.Device]]:
         return []
 
 

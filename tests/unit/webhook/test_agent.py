@@ -16,7 +16,8 @@ import aiohttp
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.webhook.agent import VERSIONS, WebhookSettings, run_webhook
+from dra_kit.webhook.agent import WebhookSettings, run_webhook
+from dra_kit.webhook.request import VERSIONS
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.cluster_api import ClusterApi, eventually

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.values.json import loads
-from dra_kit.webhook.review import problems, refusal
+from dra_kit.webhook.review import findings, looked_at, refusal
 from tests.unit.webhook.pizzeria import API_VERSION, KINDS, carrying, config, driver, parameters
 
 BAD = config(parameters(toppings=["mushroom"]))
@@ -24,7 +24,7 @@ PATHS = {
 
 
 def found(obj: dict[str, Any]) -> list[str]:
-    return [str(problem) for problem in problems(obj, driver)]
+    return [str(problem) for problem in findings(obj, driver).problems]
 
 
 def test_the_text_names_object_field_value_and_remedy() -> None:
@@ -133,6 +133,66 @@ def test_only_what_an_update_brings_in_is_reported() -> None:
     assert text == "DeviceClass lunch: spec.config[1].opaque.parameters.wine: unknown field"
 
 
+def test_the_first_problems_are_told_and_the_others_counted() -> None:
+    many = config(parameters(toppings=["ham"] * 2000))
+    text = str(refusal(carrying("ResourceClaim", BAD, many, GOOD, BAD), None, "CREATE", driver))
+    assert text.count("is not supported") == 20
+    assert text.endswith("; … and 1981 more and 2 more configs not looked at")
+    assert len(text) < 20_000
+
+
+@pytest.mark.parametrize("number", [19, 20, 21, 40])
+def test_each_problem_is_told_or_counted(number: int) -> None:
+    found = findings(carrying("ResourceClaim", *[BAD] * number), driver)
+    assert len(found.problems) + found.omitted + found.unseen == number
+    assert len(found.problems) == min(number, 20)
+
+
+def test_an_update_that_brings_in_more_problems_than_are_told_is_refused() -> None:
+    stored = carrying("DeviceClass", config(parameters(toppings=["ham"] * 100)))
+    worse = carrying("DeviceClass", config(parameters(toppings=["ham"] * 100, wine=1)))
+    assert refusal(worse, stored, "UPDATE", driver)
+    assert refusal(stored, stored, "UPDATE", driver) is None
+
+
+@pytest.mark.parametrize(
+    ("stored", "new"),
+    [('"drops": 1', '"drops": true'), ('"drops": 2', '"drops": 1, "drops": 2'), ('"drops": 1', '"drops": 1.0')],
+)
+def test_a_config_is_as_it_was_only_if_it_reads_the_same(stored: str, new: str) -> None:
+    def of(text: str) -> dict[str, Any]:
+        oils = loads(f'{{"oils": {{"olive": {{"kind": "x", {text}}}}}}}')
+        return carrying("DeviceClass", config({**parameters(), **oils}))
+
+    assert refusal(of(stored), None, "CREATE", driver) is None
+    assert refusal(of(new), of(stored), "UPDATE", driver)
+
+
+def test_a_config_of_too_many_levels_is_refused_also_as_it_was() -> None:
+    deep: Any = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    obj = carrying("DeviceClass", config({**parameters(), "oils": deep}))
+    assert "too many levels" in str(refusal(obj, None, "CREATE", driver))
+    assert refusal(carrying("DeviceClass", BAD, obj["spec"]["config"][0]), obj, "UPDATE", driver)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation"), [("ResourceClaim", "CONNECT"), ("ResourceClaim", ""), ("Pod", "CREATE")]
+)
+def test_what_is_not_known_is_no_reason_to_pass(kind: str, operation: str) -> None:
+    with pytest.raises(ValueError, match="is not checked here"):
+        refusal({**carrying("ResourceClaim", BAD), "kind": kind}, None, operation, driver)
+
+
+@given(st.sampled_from(list(KINDS)), st.lists(st.one_of(st.none(), st.just(GOOD), st.just(BAD)), max_size=3))
+def test_what_is_looked_at_is_all_that_counts(kind: str, configs: list[Any]) -> None:
+    obj = carrying(kind, *configs)
+    less = looked_at({**obj, "status": {"devices": []}})
+    assert less.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert refusal(less, None, "CREATE", driver) == refusal(obj, None, "CREATE", driver)
+
+
 def test_deletions_pass() -> None:
     assert refusal(carrying("DeviceClass", BAD), None, "DELETE", driver) is None
 
@@ -174,7 +234,7 @@ BODIES = st.dictionaries(KEYS, VALUES, max_size=6).map(lambda fields: parameters
 @given(st.sampled_from(list(KINDS)), st.lists(st.one_of(VALUES, BODIES), min_size=1, max_size=3))
 def test_each_path_leads_to_a_value_or_to_a_missing_key(kind: str, bodies: list[Any]) -> None:
     obj = carrying(kind, *(config(body) for body in bodies))
-    for problem in problems(obj, driver):
+    for problem in findings(obj, driver).problems:
         assert "\n" not in str(problem)
         place: Any = obj
         *above, last = re.findall(r"[^.\[\]]+", problem.path)

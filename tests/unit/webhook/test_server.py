@@ -17,8 +17,11 @@ import pytest
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
+from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.connections import ConnectionLimits
+from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.server import ReviewServer
 from tests.unit.webhook.certificates import Pair, issue
 from tests.unit.webhook.pizzeria import carrying, review
@@ -35,23 +38,31 @@ async def fail(request: Any, **_: object) -> dict[str, Any]:
     raise RuntimeError("out of\ndough")
 
 
-def server_of(pair: Pair, *, host: str = "127.0.0.1", port: int = 0) -> ReviewServer:
+LIMITS = ConnectionLimits()
+
+
+def server_of(pair: Pair, *, host: str = "127.0.0.1", port: int = 0, limits: ConnectionLimits = LIMITS) -> ReviewServer:
     return ReviewServer(
         ServerCertificate(pair.cert, pair.key),
         host=host,
         port=port,
         webhooks=["validate-opaque-config"],
-        resources=["resourceclaims"],
+        resources=[RESOURCE_CLAIMS],
+        lanes=Lanes(),
         watchdog=Watchdog(),
+        limits=limits,
         reread_seconds=0.02,
     )
 
 
 @asynccontextmanager
 async def serving(
-    pair: Pair, answer: Callable[..., Awaitable[dict[str, Any]]] = allow, host: str = "127.0.0.1"
+    pair: Pair,
+    answer: Callable[..., Awaitable[dict[str, Any]]] = allow,
+    host: str = "127.0.0.1",
+    limits: ConnectionLimits = LIMITS,
 ) -> AsyncIterator[str]:
-    server = server_of(pair, host=host)
+    server = server_of(pair, host=host, limits=limits)
     started = asyncio.Event()
 
     async def run() -> None:
@@ -109,7 +120,7 @@ def changed(**request: object) -> dict[str, Any]:
     return {**REVIEW, "request": {**REVIEW["request"], **request}}
 
 
-RESOURCE = REVIEW["request"]["resource"]
+RESOURCE, KIND, OBJECT = (REVIEW["request"][key] for key in ("resource", "kind", "object"))
 MALFORMED: dict[str, object] = {
     "nothing": b"",
     "no JSON": b"{",
@@ -130,6 +141,28 @@ MALFORMED: dict[str, object] = {
     "object a list": changed(object=[]),
     "old object a string": changed(oldObject="old"),
     "deletion without old object": changed(operation="DELETE", object=None),
+    "an operation of later days": changed(operation="REPLACE"),
+    "an operation in lower case": changed(operation="create"),
+    "CONNECT": changed(operation="CONNECT"),
+    "a subresource": changed(subResource="status"),
+    "a subresource that is no text": changed(subResource=["status"]),
+    "a subresource that was asked for": changed(requestSubResource="binding"),
+    "another kind of the request": changed(kind={**KIND, "kind": "DeviceClass"}),
+    "a kind of another group": changed(kind={**KIND, "group": "apps"}),
+    "a kind of another version": changed(kind={**KIND, "version": "v1beta1"}),
+    "no kind": changed(kind=None),
+    "another kind that was asked for": changed(requestKind={**KIND, "kind": "DeviceClass"}),
+    "another resource that was asked for": changed(requestResource={**RESOURCE, "resource": "deviceclasses"}),
+    "an object of another kind": changed(object={**OBJECT, "kind": "ResourceClaimTemplate"}),
+    "an object of another version": changed(object={**OBJECT, "apiVersion": "resource.k8s.io/v1beta1"}),
+    "an object without a kind": changed(object={key: value for key, value in OBJECT.items() if key != "kind"}),
+    "an old object of another kind": changed(operation="UPDATE", oldObject={**OBJECT, "kind": "DeviceClass"}),
+    "a version of later days": changed(
+        resource={**RESOURCE, "version": "v2"},
+        kind={**KIND, "version": "v2"},
+        object={**OBJECT, "apiVersion": "resource.k8s.io/v2"},
+    ),
+    "more values than memory is for": changed(object={**OBJECT, "spec": {"x": [[]] * 1_000_000}}),
     "resource null": changed(resource=None),
     "resource without version": changed(resource={**RESOURCE, "version": ""}),
     "resource of another group": changed(resource={**RESOURCE, "group": "apps"}),
@@ -152,7 +185,7 @@ async def test_a_body_beyond_all_limits_is_refused(pair: Pair) -> None:
 
 
 async def test_a_review_of_two_large_objects_is_answered(pair: Pair) -> None:
-    large = {"metadata": {"annotations": {"note": "x" * 3_000_000}}}
+    large = {**OBJECT, "metadata": {"annotations": {"note": "x" * 3_000_000}}}
     async with serving(pair) as url:
         assert (await ask(pair, url + PATH, changed(object=large, oldObject=large)))[0] == 200
 
@@ -161,6 +194,147 @@ async def test_a_review_that_fails_is_an_answer_in_one_line(pair: Pair, caplog: 
     async with serving(pair, fail) as url:
         assert await ask(pair, url + PATH) == (500, "the review failed: out of dough\n")
     assert "review failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "request_fields",
+    [
+        {"requestKind": {**KIND, "version": "v1beta1"}, "requestResource": {**RESOURCE, "version": "v1beta2"}},
+        {"subResource": "", "requestSubResource": ""},
+        {"operation": "UPDATE", "oldObject": OBJECT},
+        {"operation": "DELETE", "oldObject": OBJECT, "object": None},
+    ],
+)
+async def test_what_the_configuration_asks_about_is_answered(pair: Pair, request_fields: dict[str, Any]) -> None:
+    async with serving(pair) as url:
+        assert (await ask(pair, url + PATH, changed(**request_fields)))[0] == 200
+
+
+async def test_handlers_are_given_only_what_they_look_at(pair: Pair) -> None:
+    given: list[Any] = []
+
+    async def look(review: Any, **_: object) -> dict[str, Any]:
+        given.append(review["request"]["object"])
+        return await allow(review)
+
+    async with serving(pair, look) as url:
+        obj = {**carrying("ResourceClaim", {"a": 1}), "status": {"devices": [1]}}
+        assert (await ask(pair, url + PATH, changed(object=obj)))[0] == 200
+    [seen] = given
+    assert seen == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "lunch", "namespace": "default"},
+        "spec": {"devices": {"config": [{"a": 1}]}},
+    }
+
+
+async def test_a_review_that_is_too_deep_for_kopf_is_refused(pair: Pair) -> None:
+    async def compare(review: Any, **_: object) -> dict[str, Any]:
+        raise RecursionError
+
+    async with serving(pair, compare) as url:
+        assert await ask(pair, url + PATH) == (400, "the review is nested too deeply\n")
+
+
+# --- connections
+
+
+async def connect(pair: Pair, url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), ssl=pair.trust)
+
+
+async def closed(reader: asyncio.StreamReader) -> bool:
+    """Waits until the server has closed a connection."""
+    async with asyncio.timeout(60):
+        with suppress(ConnectionError):
+            while await reader.read(65536):
+                pass
+        return True
+
+
+HEAD = f"POST {PATH} HTTP/1.1\r\nHost: webhook\r\nContent-Length: 100\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"POST", HEAD.encode(), f"{HEAD}\r\n{{".encode()])
+async def test_a_request_that_does_not_come_to_its_end_is_cut_off(pair: Pair, begun: bytes) -> None:
+    async with serving(pair, limits=ConnectionLimits(request_seconds=0.2)) as url:
+        reader, writer = await connect(pair, url)
+        writer.write(begun)
+        assert await closed(reader)
+        writer.close()
+
+
+async def test_a_client_that_never_begins_tls_is_cut_off(pair: Pair) -> None:
+    async with serving(pair, limits=ConnectionLimits(tls_seconds=0.2)) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        assert await closed(reader)
+        writer.close()
+
+
+async def test_a_connection_without_a_request_is_closed_in_the_end(pair: Pair) -> None:
+    async with serving(pair, limits=ConnectionLimits(idle_seconds=0.2)) as url:
+        reader, writer = await connect(pair, url)
+        assert await closed(reader)
+        writer.close()
+
+
+async def test_the_connection_that_did_least_makes_room_for_a_new_one(pair: Pair) -> None:
+    async with serving(pair, limits=ConnectionLimits(connections=3)) as url, aiohttp.ClientSession() as session:
+        async with session.post(url + PATH, json=REVIEW, ssl=pair.trust) as answer:
+            assert answer.status == 200
+        idle = [await connect(pair, url) for _ in range(5)]
+        for reader, _ in idle[:3]:
+            assert await closed(reader)
+        # that of the session is older than all of them and still there, for it has brought a review
+        async with session.post(url + PATH, json=REVIEW, ssl=pair.trust) as answer:
+            assert answer.status == 200
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_a_connection_whose_review_is_under_way_makes_no_room(pair: Pair) -> None:
+    entered, go_on = asyncio.Event(), asyncio.Event()
+
+    async def think(review: Any, **_: object) -> dict[str, Any]:
+        entered.set()
+        await go_on.wait()
+        return await allow(review)
+
+    async with serving(pair, think, limits=ConnectionLimits(connections=1)) as url:
+        asked = asyncio.create_task(ask(pair, url + PATH))
+        await entered.wait()
+        with pytest.raises(OSError):  # noqa: PT011 - in TLS this has many names
+            await connect(pair, url)
+        go_on.set()
+        assert (await asked)[0] == 200
+
+
+async def test_large_bodies_beyond_what_there_is_for_them_are_put_off_and_others_are_not(pair: Pair) -> None:
+    async with serving(pair) as url:
+        waiting = [await connect(pair, url) for _ in range(5)]
+        for _, writer in waiting:
+            writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {8 << 20}\r\n\r\n".encode())
+            writer.write(b" " * (7 << 20))
+        refused = [asyncio.create_task(reader.readline()) for reader, _ in waiting]
+        done, _ = await asyncio.wait(refused, return_when=asyncio.FIRST_COMPLETED, timeout=60)
+        assert b"503" in done.pop().result()
+        assert (await ask(pair, url + PATH))[0] == 200
+        for task in refused:
+            task.cancel()
+        for _, writer in waiting:
+            writer.transport.abort()
+
+
+async def test_a_review_that_nobody_waits_for_any_more_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.webhook.server._REVIEW_SECONDS", 0.05)
+
+    async def forget(review: Any, **_: object) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    async with serving(pair, forget) as url:
+        assert (await ask(pair, url + PATH))[0] == 503
 
 
 async def test_it_is_ready_while_it_serves(pair: Pair) -> None:
