@@ -159,9 +159,10 @@ def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt:
     from dra_kit.sandbox.detached import bounded_log
     from dra_kit.sandbox.live import LiveView
 
-    process_logging.configure("text", options["log_level"].upper())
+    shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
+    process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
     for handler in logging.getLogger().handlers:
-        handler.setLevel(options["log_level"].upper())  # the sandbox looks at what is below, too
+        handler.setLevel(shown)
     view = LiveView(sys.stdout)
     with bounded_log():
         code = asyncio.run(_run(_session(ctx, target, options, view), view))

@@ -209,12 +209,10 @@ class Sandbox:
                 return
 
     def _listen_to_driver(self) -> None:
+        # the level is that of the process: others log here, too, and may look at what they logged
         root = logging.getLogger()
-        level = root.level
         root.addHandler(self.log)
-        root.setLevel(min(level, self.log.level))
         self._stack.callback(root.removeHandler, self.log)
-        self._stack.callback(root.setLevel, level)
 
     def _write_kubeconfig(self) -> None:
         self.kubeconfig = self._settings.kubeconfig or self.directory / "kubeconfig"

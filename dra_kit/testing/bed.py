@@ -14,7 +14,6 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.model import shown
 from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError
-from dra_kit.process.logging import quiet_libraries
 from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -96,7 +95,6 @@ def sandbox(
         driver = _driver(target, nodes, settings or {})
     except ConfigurationError as error:
         raise error.with_traceback(None) from None  # it tells the author's line
-    quiet_libraries()
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
     wished = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
     with Background() as background, background.entered(Sandbox(driver, wished)) as cluster:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,24 +41,25 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
     """The cluster with the driver: a sandbox, or the real one of ``--dra-kubeconfig``; override it to have another."""
     from dra_kit.testing.bed import deployed, sandbox
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(pytestconfig.rootpath)
-        target = str(pytestconfig.getini("dra_target"))
-        if kubeconfig := pytestconfig.getoption("--dra-kubeconfig"):
-            bed = deployed(target, kubeconfig=Path(kubeconfig))
-        else:
-            lines = pytestconfig.getini("dra_settings")
-            bed = sandbox(
-                target,
-                settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
-                editable=pytestconfig.getini("dra_editable"),
-            )
-        with ExitStack() as stack:
-            try:
+    target = str(pytestconfig.getini("dra_target"))
+    if kubeconfig := pytestconfig.getoption("--dra-kubeconfig"):
+        bed = deployed(target, kubeconfig=pytestconfig.invocation_params.dir / kubeconfig)
+    else:
+        lines = pytestconfig.getini("dra_settings")
+        bed = sandbox(
+            target,
+            settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
+            editable=pytestconfig.getini("dra_editable"),
+        )
+    with ExitStack() as stack:
+        try:
+            # a TARGET begins where the project is; the tests, which come later, are where pytest was started
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(pytestconfig.rootpath)
                 value = stack.enter_context(bed)
-            except DraKitError as error:
-                raise pytest.fail.Exception(printable(f"{error} [{error.code}]"), pytrace=False) from None
-            yield value
+        except DraKitError as error:
+            raise pytest.fail.Exception(printable(f"{error} [{error.code}]"), pytrace=False) from None
+        yield value
 
 
 @pytest.fixture

@@ -88,17 +88,17 @@ def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mappin
         driver: whose configs to check.
         stored: the object that it replaces.
     """
-    before = list(_parameters(stored, driver.name)) if stored is not None else []
-    known = {_exact(parameters) for _, parameters in before} - {None}
+    before = dict(_parameters(stored, driver.name)) if stored is not None else {}
+    known = {_exact(parameters) for parameters in before.values()} - {None}
     new = [item for item in _parameters(obj, driver.name) if _exact(item[1]) not in known]
-    excused = (
-        {problem for path, parameters in before for problem in _problems(path, parameters, driver)[0]} if new else ()
-    )
     found: list[Problem] = []
     omitted = 0
     for number, (path, parameters) in enumerate(new):
         problems, more = _problems(path, parameters, driver)
-        found += problems if more else [problem for problem in problems if problem not in excused]
+        if problems and not more and path in before:
+            excused, _ = _problems(path, before[path], driver)
+            problems = [problem for problem in problems if problem not in excused]
+        found += problems
         omitted += more
         if len(found) >= MOST_PROBLEMS:
             omitted += len(found) - MOST_PROBLEMS

@@ -243,6 +243,59 @@ def report(project: Path, *options: str) -> str:
     return run.stdout + run.stderr
 
 
+SURROUNDINGS = """\
+import logging
+import os
+from pathlib import Path
+
+HERE = os.getcwd()
+LEVELS = {{name: logging.getLogger(name).level for name in ("", "aiohttp", "asyncio", "grpc", "dra_kit")}}
+
+
+def look(caplog):
+    assert os.getcwd() == HERE == "{here}"
+    assert {{name: logging.getLogger(name).level for name in LEVELS}} == LEVELS
+    logging.getLogger("mine").info("not asked for")
+    assert not [item for item in caplog.records if item.name == "mine"]
+    with caplog.at_level("INFO"):
+        logging.getLogger("mine").info("asked for")
+    assert [item.getMessage() for item in caplog.records if item.name == "mine"] == ["asked for"]
+
+
+def test_before(caplog):
+    look(caplog)
+
+
+def test_beside(dra, caplog):
+    look(caplog)
+    dra.apply("order.yaml")
+    assert dra.wait("guest").containers["eater"].environment["FLOUR"] == "rye"
+
+
+def test_after(caplog):
+    look(caplog)
+"""
+
+
+@pytest.mark.timeout(300)
+def test_other_tests_see_neither_another_working_directory_nor_another_log_level(tmp_path: Path) -> None:
+    here = tmp_path / "elsewhere"
+    write(
+        tmp_path,
+        {
+            "pyproject.toml": PROJECT,
+            "bakery.py": DRIVER,
+            "prices": "2 euros\n",
+            "deviceclasses.yaml": CLASSES,
+            "elsewhere/order.yaml": ORDER % ("", "true"),
+            "elsewhere/test_surroundings.py": SURROUNDINGS.format(here=here),
+        },
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    run = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False, timeout=240)
+    assert "3 passed" in run.stdout, run.stdout + run.stderr
+
+
 @pytest.mark.parametrize(
     ("option", "told"),
     [
