@@ -89,6 +89,11 @@ def one_of(accepted: Iterable[object]) -> str:
     return f"use {texts[0]}" if len(texts) == 1 else f"use one of {', '.join(texts)}"
 
 
+def one_line(text: str) -> str:
+    """What a validator says, on one line; not much more of it is read than is told."""
+    return cut(" ".join(cut(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
+
+
 def short(value: object) -> str:
     """A value as JSON, cut when it is long."""
     text = json.dumps(value, default=repr)
@@ -117,8 +122,7 @@ def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
             accepted = list(_literals(context["expected"]))
             return f"{short(value)} is not supported{instead_of(value, accepted)}"
         case "value_error" | "assertion_error":
-            text = str(context.get("error") or detail["msg"])
-            return " ".join(text.split()) or "is not valid"
+            return one_line(str(context.get("error") or detail["msg"])) or "is not valid"
     remedy = "; put it in quotes" if detail["type"] == "string_type" and isinstance(value, bool | int | float) else ""
     return f"{'key ' if '[key]' in detail['loc'] else ''}{rule(detail['msg'])}, not {short(value)}{remedy}"
 

@@ -17,6 +17,7 @@ from dra_kit.author.config_problems import (
     Problem,
     duplicate_keys,
     instead_of,
+    one_line,
     one_of,
     problems_of,
     short,
@@ -142,7 +143,7 @@ def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConf
 
 
 def _raised(where: str, error: Exception) -> str:
-    text = " ".join(str(error).split())
+    text = one_line(str(error))
     if not (isinstance(error, DraKitError) and text):
         text = f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"
     return cut(text, TEXT_BYTES)

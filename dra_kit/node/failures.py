@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from dra_kit.errors import DraKitError, InternalError
 from dra_kit.process.tracebacks import from_author, place_of
+from dra_kit.values.cutting import cut
+
+MESSAGE_BYTES: Final = 4096
+"""Bytes of what is kept of an error; who is told of it may be told less."""
 
 
 def told(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
     """Log an error; the traceback only of a bug, and of what the author's code raised.
+
+    That is all that is kept of how it came about: a call has hundreds of claims, and an author's error any length.
 
     Args:
         error: why the work failed.
@@ -18,14 +25,17 @@ def told(error: Exception, message: str, *, module: str, logger: logging.Logger)
         logger: of whoever did the work.
 
     Returns:
-        The error in a form that users are told.
+        The error in a form that users are told: in a text of bounded length, and without causes.
     """
     cause = error.__cause__
     bug = not isinstance(error, DraKitError) or isinstance(error, InternalError)
     trace = error if bug else cause if not isinstance(cause, DraKitError | None) else None
     problem = error if isinstance(error, DraKitError) else InternalError(f"{type(error).__name__}: {error}")
+    problem.message = cut(problem.message, MESSAGE_BYTES)
+    problem.args = (problem.message,)
     fields = {"error": str(problem), "code": problem.code}
     if place := place_of(error, module):
         fields["at"] = place
     logger.error(message, extra=fields, exc_info=from_author(trace, module) if trace else None)
+    problem.__cause__ = problem.__context__ = problem.__traceback__ = None
     return problem

@@ -76,20 +76,20 @@ async def webhook(tmp_path: Path) -> AsyncIterator[Webhook]:
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
         )
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", "from dra_kit.cli import main; main()", "webhook", "tests.unit.webhook.pizzeria:driver",
-            "--cert", str(pair.cert), "--key", str(pair.key), "--host", "127.0.0.1", "--port", str(port),
-            "--kubeconfig", str(kubeconfig), "--log-level", "error",
+            sys.executable, "-c", "from dra_kit.cli import main; main()", "webhook",
+            "tests.unit.webhook.pizzeria:driver", "--cert", str(pair.cert), "--key", str(pair.key),
+            "--host", "127.0.0.1", "--port", str(port), "--kubeconfig", str(kubeconfig), "--log-level", "error",
         )  # fmt: skip
         found = Webhook(process.pid, port, pair, session)
         try:
             async with asyncio.timeout(60):
-                while (await found.ask(GOOD))[0] != 200:
+                while (await found.ask(GOOD))[0] != 200:  # noqa: ASYNC110 - another process sets no event
                     await asyncio.sleep(0.05)
             yield found
             assert process.returncode is None
         finally:
             with suppress(ProcessLookupError):
-                process.terminate()
+                process.kill()
             await process.wait()
 
 
@@ -253,11 +253,11 @@ async def test_connections_that_are_held(webhook: Webhook, ledger: Ledger, name:
         with ledger.attack(f"a good review beside {name}") as case:
             await webhook.good()
             case.took(webhook.mebibytes())
-        if sent:
+        if number == 500 and sent:
             with ledger.attack(f"{name}: all cut off"):
                 async with asyncio.timeout(60):
                     for writer in held:  # nothing can be sent any more
-                        while not writer.transport.is_closing():
+                        while not writer.transport.is_closing():  # noqa: ASYNC110 - nobody tells
                             await asyncio.sleep(0.05)
         await webhook.good()
 
