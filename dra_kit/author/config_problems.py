@@ -96,7 +96,10 @@ def one_line(text: str) -> str:
 
 def short(value: object) -> str:
     """A value as JSON, cut when it is long."""
-    text = json.dumps(value, default=repr)
+    try:
+        text = json.dumps(value, default=repr)
+    except RecursionError:
+        return "something of too many levels"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -204,6 +204,15 @@ def test_parameters_are_an_object(parameters: Any) -> None:
     assert problems(parameters)[0][1].startswith("must be an object, not ")
 
 
+def test_a_value_of_many_levels_can_be_told_about() -> None:
+    deep: list[Any] = []
+    for _ in range(10_000):
+        deep = [deep]
+    assert problems(deep) == [("", "must be an object, not something of too many levels")]
+    assert problems({**PIZZA, "kind": deep})[0][1].startswith("something of too many levels is not known")
+    assert problems({**PIZZA, "toppings": deep}) == [("", "has a number too large, or too many levels")]
+
+
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
