@@ -132,3 +132,17 @@ async def test_an_ensure_whose_outcome_is_used_and_that_was_never_awaited(
         assert "ensure(Heat) was never awaited" in await node.error(lunch)
     [record] = records(caplog, "claim not prepared")
     assert vars(record)["code"] == "effect-not-awaited"
+
+
+async def test_of_a_long_error_little_is_kept(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        raise dra.TransientError(f"claim {claim.name}: {'no dough ' * 100_000}; wait")
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(fail))):
+        text = await node.error(lunch)
+    [record] = records(caplog, "claim not prepared")
+    assert text.startswith("claim lunch: no dough ")
+    assert text.endswith("; wait")
+    assert len(text.encode()) <= 1024
+    assert len(vars(record)["error"].encode()) <= 4096
