@@ -14,10 +14,10 @@ from dra_kit.lint.finding import Finding, finding
 from dra_kit.lint.manifests import Manifest, manifest
 from dra_kit.lint.opaque import opaque_problems
 from dra_kit.lint.pods import pod_problems
-from dra_kit.lint.positions import Place
 from dra_kit.lint.structure import Problem
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.lint.validation import validate
+from dra_kit.manifests.positions import Place
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.catalogue import mistakes
 from dra_kit.resource.mistakes.expression import Expression

@@ -21,7 +21,7 @@ def count_problems(
             continue
         path = f"{body.path}.count"
         written = manifest.document.positions.find(path)
-        if written.exact and written.value.value == "0":
+        if written.exact and written.value.value == 0:
             text = "a count of 0 is none: the API server takes it for 1"
             yield Problem(path, "zero-count", text, "write how many devices are needed, or remove the request")
             continue

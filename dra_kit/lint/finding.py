@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from dra_kit.lint.documents import SourceFile
-from dra_kit.lint.positions import Place
+from dra_kit.manifests.positions import Place
 from dra_kit.lint.rules import RULES, Level
+
+_AROUND: Final = 500
+"""Characters before and behind a place that a finding keeps of its line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,8 @@ class Finding:
         line: from 1.
         column: of the first character that is meant, from 1.
         end_column: behind the last one, in the same line.
-        source: the line.
+        source: the line; of one that is long the part around the place.
+        source_column: of the first character of that part, from 1.
     """
 
     rule: str
@@ -34,6 +39,7 @@ class Finding:
     column: int
     end_column: int
     source: str
+    source_column: int = 1
 
     @property
     def level(self) -> Level:
@@ -43,19 +49,18 @@ class Finding:
 
 def finding(rule: str, file: SourceFile, place: Place, message: str, *, help_: str = "", path: str = "") -> Finding:
     """A finding at a place of a file."""
-    text = file.text
-    begin = text.rfind("\n", 0, place.start) + 1
-    end = text.find("\n", begin)
-    line = text[begin : len(text) if end < 0 else end].rstrip("\r")
+    line, begin, end = file.line(place.start)
     column = place.start - begin + 1
+    shown = max(begin, place.start - _AROUND)
     return Finding(
         rule=rule,
         message=" ".join(message.split()),
         help=" ".join(help_.split()),
         path=path,
         file=file.name,
-        line=text.count("\n", 0, place.start) + 1,
+        line=line,
         column=column,
-        end_column=max(min(place.end - begin + 1, len(line) + 1), column + 1),
-        source=line,
+        end_column=max(min(place.end, end) - begin + 1, column + 1),
+        source=file.text[shown : min(end, place.end + _AROUND, place.start + 2 * _AROUND)],
+        source_column=shown - begin + 1,
     )

@@ -61,11 +61,13 @@ def _window(found: Finding) -> tuple[str, int]:
     source = "".join(
         char if char.isprintable() or char == "\t" else "\N{REPLACEMENT CHARACTER}" for char in found.source
     )
-    if len(source) <= _WIDTH:
-        return source, found.column
-    begin = max(0, min(found.column - 1 - _MARGIN, len(source) - _WIDTH))
+    column = found.column - found.source_column + 1
+    if len(source) <= _WIDTH and found.source_column == 1:
+        return source, column
+    begin = max(0, min(column - 1 - _MARGIN, len(source) - _WIDTH))
     shown = source[begin : begin + _WIDTH]
-    return (f"…{shown[1:]}" if begin else shown), found.column - begin
+    cut = begin or found.source_column > 1
+    return (f"…{shown[1:]}" if cut else shown), column - begin
 
 
 def _painted(text: str, code: str, colour: bool) -> str:

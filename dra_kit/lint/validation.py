@@ -70,8 +70,7 @@ def _is_told(manifest: Manifest, error: FieldError) -> bool:
     return (
         bool(_EXPRESSION.search(error.path))
         and written.exact
-        and bool(written.value.value)
-        and not written.value.tag.endswith(":null")
+        and written.value.value not in (None, "", [], {})
     )
 
 

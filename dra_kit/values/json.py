@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, NoReturn, TypeAlias
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, TypeAlias
 
 JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | float | bool | None"
 """What ``loads`` returns, for type checkers."""
+
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE: Final = re.compile(
+    r"(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.",
+    re.DOTALL,
+)
 
 
 class DuplicateKeysObject(dict[str, Any]):
@@ -38,7 +45,8 @@ def loads(text: str | bytes) -> Any:
     """Like ``json.loads``, but an object with duplicate keys comes back as a DuplicateKeysObject.
 
     The API server stores opaque parameters (RawExtension) byte for byte, so that duplicate keys reach the driver;
-    strict decoding must be able to refuse them. ``NaN`` and ``Infinity``, which are no JSON, are refused here.
+    strict decoding must be able to refuse them. ``NaN`` and ``Infinity``, which are no JSON, are refused here. Halves
+    of characters become U+FFFD, as in Go: nothing that is read can fail to be written.
 
     Args:
         text: one JSON document; bytes are UTF-8.
@@ -46,10 +54,33 @@ def loads(text: str | bytes) -> Any:
     Raises:
         ValueError: the text is no JSON.
     """
+    return decoded(text, _decode)
+
+
+def decoder(**numbers: Callable[[str], Any]) -> Callable[[str], Any]:
+    """What decodes as ``loads`` does, but reads numbers in its own way.
+
+    Args:
+        numbers: ``parse_int`` and ``parse_float`` of ``json.JSONDecoder``.
+    """
+    return json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, **numbers).decode
+
+
+def decoded(text: str | bytes, decode: Callable[[str], Any]) -> Any:
+    """What a decoder of ``decoder`` makes of a text; arguments and errors are those of ``loads``."""
+    if not isinstance(text, str):
+        text = text.decode()
+    if _SURROGATE.search(text):
+        text = _ESCAPE.sub(_whole, text)
     try:
-        return _decode(text if isinstance(text, str) else text.decode())
+        return decode(text)
     except RecursionError:
         raise ValueError("the JSON is nested too deeply to be read") from None
+
+
+def _whole(match: re.Match[str]) -> str:
+    escape = match[0]
+    return r"\ufffd" if match["pair"] is None and _SURROGATE.match(escape) else escape
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -61,4 +92,4 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant).decode
+_decode = decoder()

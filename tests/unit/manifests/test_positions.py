@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.lint.documents import SourceFile, read
-from dra_kit.lint.positions import Place, Positions
+from dra_kit.manifests.positions import Place, Positions
 
 # what a manifest's author types
 WORDS = st.text(st.sampled_from("abz019 \"'\\&|=.[]()#:-\n\té🍕"), min_size=1, max_size=60)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
-import yaml
+from dra_kit.manifests.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-_INDEX: Final = re.compile(r"\[(\d+)\]")
+_INDEX: Final = re.compile(r"\[([0-9]+)\]")
+_INDEX_DIGITS: Final = 9
+_END: Final = re.compile(r"[.\[]")
+_ENDS: Final = 64
+"""Dots and brackets in a path that may end a key; one that has more of them is found only as the last of its path."""
+
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _JOINT: Final = re.compile(r"\\\r?\n[ \t]*")
+
+_ALIGNED: Final = 1 << 16
+"""Characters of a value inside of which places are told: more than any CEL expression may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +42,8 @@ class Field:
         exact: whether the whole path is there.
     """
 
-    key: yaml.Node | None
-    value: yaml.Node
+    key: Node | None
+    value: Node
     path: str
     exact: bool
 
@@ -52,10 +61,11 @@ class Positions:
         prefix: path of the object in the document; of an item of a List, for example ``items[3]``.
     """
 
-    def __init__(self, text: str, root: yaml.Node, prefix: str = "") -> None:
+    def __init__(self, text: str, root: Node, prefix: str = "") -> None:
         self._text = text
         self._root = root
         self._prefix = prefix
+        self._aligned: dict[int, list[Place]] = {}
 
     def find(self, path: str) -> Field:
         """The field at ``path``, or the nearest one above it that the document has."""
@@ -65,9 +75,8 @@ class Positions:
     def place(self, path: str) -> Place:
         """What to underline for a field: a value of one line, else its key, else the item or what is above."""
         field = self.find(path)
-        scalar = isinstance(field.value, yaml.ScalarNode)
-        one_line = field.value.start_mark.line == field.value.end_mark.line
-        if field.exact and scalar and one_line and field.value.start_mark.index < field.value.end_mark.index:
+        scalar = isinstance(field.value, ScalarNode)
+        if field.exact and scalar and self._is_one_line(field.value) and field.value.start < field.value.end:
             return _of(field.value)
         return self._first_line(_of(field.value if field.key is None else field.key))
 
@@ -85,20 +94,25 @@ class Positions:
             end: index behind the last character that is meant.
         """
         field = self.find(path)
-        if not field.exact or not isinstance(field.value, yaml.ScalarNode):
+        if not field.exact or not isinstance(field.value, ScalarNode) or len(field.value.text) > _ALIGNED:
             return self.place(path)
-        places = _aligned(self._text, field.value)
+        places = self._aligned.get(id(field.value))
+        if places is None:
+            places = self._aligned[id(field.value)] = _aligned(self._text, field.value)
         first = places[min(start, len(places) - 1)]
         last = places[min(max(end - 1, start), len(places) - 1)]
         return self._first_line(Place(first.start, max(last.end, first.start + 1)))
+
+    def _is_one_line(self, node: Node) -> bool:
+        return self._text.find("\n", node.start, node.end) < 0
 
     def _first_line(self, place: Place) -> Place:
         newline = self._text.find("\n", place.start, place.end)
         return place if newline < 0 else Place(place.start, max(newline, place.start + 1))
 
 
-def _of(node: yaml.Node) -> Place:
-    return Place(node.start_mark.index, max(node.end_mark.index, node.start_mark.index + 1))
+def _of(node: Node) -> Place:
+    return Place(node.start, max(node.end, node.start + 1))
 
 
 def _walk(field: Field, path: str) -> Field:
@@ -116,39 +130,37 @@ def _walk(field: Field, path: str) -> Field:
 
 
 def _step(field: Field, rest: str) -> tuple[Field, str] | None:
-    if isinstance(field.value, yaml.SequenceNode):
+    if isinstance(field.value, SequenceNode):
         match = _INDEX.match(rest)
-        if match is None or int(match[1]) >= len(field.value.value):
+        if match is None or len(match[1]) > _INDEX_DIGITS or int(match[1]) >= len(field.value.items):
             return None
-        item = field.value.value[int(match[1])]
+        item = field.value.items[int(match[1])]
         return Field(None, item, field.path + match[0], exact=True), rest[match.end() :]
-    if not isinstance(field.value, yaml.MappingNode):
+    if not isinstance(field.value, MappingNode):
         return None
-    best: tuple[Field, str] | None = None
-    for key, value in _entries(field.value):
-        for written in _spellings(str(key.value), first=not field.path):
-            if rest.startswith(written) and rest[len(written) : len(written) + 1] in {"", ".", "["}:
-                below = rest[len(written) :]
-                # of two keys that fit, the longer one is meant: a key may hold dots
-                if best is None or len(below) < len(best[1]):
-                    best = Field(key, value, field.path + written, exact=True), below
-    return best
+    for key, written in _keys(rest, first=not field.path):
+        found = field.value.index.get(key)
+        if found is not None:
+            return Field(*found, field.path + written, exact=True), rest[len(written) :]
+    return None
 
 
-def _spellings(key: str, *, first: bool) -> tuple[str, ...]:
-    return (key if first else f".{key}", f"[{key}]", f'["{key}"]')
+def _keys(rest: str, *, first: bool) -> Iterator[tuple[str, str]]:
+    """The keys with which a path may go on, as they are and as they are written in it.
 
-
-def _entries(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """Keys and values, those that ``<<`` merges in after its own."""
-    merged: list[tuple[yaml.Node, yaml.Node]] = []
-    for key, value in node.value:
-        if key.tag == "tag:yaml.org,2002:merge":
-            maps = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            merged += [pair for item in maps if isinstance(item, yaml.MappingNode) for pair in item.value]
-        else:
-            yield key, value
-    yield from merged
+    Of two keys that fit, the longer one is meant: a key may hold dots and brackets.
+    """
+    ends = [match.start() for match in islice(_END.finditer(rest, 1), _ENDS)]
+    for end in reversed([*ends, len(rest)]):
+        written = rest[:end]
+        if written.startswith('["') and written.endswith('"]'):
+            yield written[2:-2], written
+        if written.startswith("[") and written.endswith("]"):
+            yield written[1:-1], written
+        if first:
+            yield written, written
+        elif written.startswith("."):
+            yield written[1:], written
 
 
 def _passed_over(field: Field, rest: str) -> tuple[Field, str] | None:
@@ -156,20 +168,20 @@ def _passed_over(field: Field, rest: str) -> tuple[Field, str] | None:
     for level in (".exactly", ".basic"):
         if rest.startswith(level) and rest[len(level) : len(level) + 1] in {"", ".", "["}:
             return field, rest[len(level) :]
-    if isinstance(field.value, yaml.MappingNode):
-        for key, value in field.value.value:
-            if key.value == "basic" and isinstance(value, yaml.MappingNode):
-                return Field(key, value, f"{field.path}.basic", exact=True), rest
+    if isinstance(field.value, MappingNode):
+        found = field.value.index.get("basic")
+        if found is not None and isinstance(found[1], MappingNode):
+            return Field(*found, f"{field.path}.basic", exact=True), rest
     return None
 
 
-def _aligned(text: str, node: yaml.ScalarNode) -> list[Place]:
+def _aligned(text: str, node: ScalarNode) -> list[Place]:
     """The place in the file of each character of a value, and one for its end.
 
     Quoting, folding and indentation change nothing but white space and escapes, so that all other characters follow
     each other as in the value.
     """
-    at, end = node.start_mark.index, node.end_mark.index
+    at, end = node.start, node.end
     quoted = node.style in {"'", '"'}
     if quoted:
         at += 1
@@ -178,7 +190,7 @@ def _aligned(text: str, node: yaml.ScalarNode) -> list[Place]:
         at = end if newline < 0 else newline + 1
     last = max(end - 1, 0)
     places = []
-    for character in node.value:
+    for character in node.text:
         unit = _joined(text, at, node.style)
         if not character.isspace():
             while unit < end and text[unit].isspace():

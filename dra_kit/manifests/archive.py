@@ -1,0 +1,130 @@
+"""Archives of ``dra-kit snapshot``: plain files only, names that stay inside, unpacked only as far as the limits go."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO, Final, Self
+
+from typing_extensions import override
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import open_file
+from dra_kit.manifests.limits import SNAPSHOTS, size_text
+
+ARCHIVES: Final = (".tar.gz", ".tgz")
+"""How the names of archives end."""
+
+_EXTENSION: Final = 8 << 10
+"""Bytes of a header that extends another one: of a long name, mostly."""
+
+_EXTENSIONS: Final = frozenset(
+    {
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+    }
+)
+_FILES: Final = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE})
+_KINDS: Final = {
+    tarfile.LNKTYPE: "a link",
+    tarfile.SYMTYPE: "a link",
+    tarfile.CHRTYPE: "a device",
+    tarfile.BLKTYPE: "a device",
+    tarfile.FIFOTYPE: "a FIFO",
+    tarfile.GNUTYPE_SPARSE: "a sparse file",
+}
+
+
+class _Refused(Exception):
+    """Something in an archive is not read; the text says what, and which limit it breaks."""
+
+
+def members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of an archive, with what is in them, in its order; folders are passed over.
+
+    Args:
+        path: of a tar archive that gzip has compressed.
+
+    Raises:
+        ConfigurationError: it is none, has anything but files and folders in it, or more than
+            ``SNAPSHOTS`` allows, unpacked.
+    """
+    with open_file(path) as file:
+        try:
+            yield from _members(file)
+        except _Refused as error:
+            raise ConfigurationError(f"{path} {error}; dra-kit snapshot writes no such archive") from None
+        except (OSError, tarfile.TarError, EOFError, zlib.error, ValueError) as error:
+            raise ConfigurationError(
+                f"{path} is no archive of dra-kit snapshot: {' '.join(str(error).split())}; run it again"
+            ) from None
+
+
+def _members(file: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    # as a stream: nothing is sought, so that nothing is unpacked twice
+    with (
+        _Unpacked(file, SNAPSHOTS.total_bytes) as unpacked,
+        tarfile.open(fileobj=unpacked, mode="r|", tarinfo=_Header) as archive,
+    ):
+        for number, entry in enumerate(archive, start=1):
+            if number > SNAPSHOTS.files:
+                raise _Refused(f"has more than {SNAPSHOTS.files} members")
+            _check(entry)
+            content = archive.extractfile(entry) if entry.isfile() else None
+            if content is not None:
+                yield entry.name, content.read()
+
+
+def _check(entry: tarfile.TarInfo) -> None:
+    """What extending headers may have changed."""
+    name = PurePosixPath(entry.name)
+    if name.is_absolute() or ".." in name.parts:
+        raise _Refused(f"has a member that leads out of it: {entry.name!r}")
+    if entry.issparse():
+        raise _Refused(f"has a member that is a sparse file: {entry.name!r}")
+    _check_size(entry, SNAPSHOTS.file_bytes)
+
+
+def _check_size(entry: tarfile.TarInfo, limit: int) -> None:
+    if not 0 <= entry.size <= limit:
+        raise _Refused(f"has a member of {entry.size} bytes, {entry.name!r}, and {size_text(limit)} are the most")
+
+
+class _Header(tarfile.TarInfo):
+    """Refuses a member before anything of it is read."""
+
+    @classmethod
+    @override
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _EXTENSIONS:
+            _check_size(header, _EXTENSION)
+        elif header.type in _FILES:
+            _check_size(header, SNAPSHOTS.file_bytes)
+        elif header.type != tarfile.DIRTYPE:
+            kind = _KINDS.get(header.type, f"of an unknown type {header.type!r}")
+            raise _Refused(f"has a member that is {kind}: {header.name!r}")
+        return header
+
+
+class _Unpacked(gzip.GzipFile):
+    """What was compressed, up to a limit."""
+
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        super().__init__(fileobj=file, mode="rb")
+        self._limit = limit
+        self._left = limit
+
+    @override
+    def read(self, size: int | None = -1) -> bytes:
+        content = super().read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise _Refused(f"is larger than {size_text(self._limit)} once it is unpacked")
+        return content

@@ -1,0 +1,145 @@
+"""Texts of YAML or JSON: their documents, with values as kubectl reads them and the places of the fields."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dra_kit.manifests.composer import compose
+from dra_kit.manifests.json_text import check_json, json_document
+from dra_kit.manifests.limits import MANIFESTS, Limits
+from dra_kit.manifests.nodes import Node, ScalarNode, SequenceNode
+from dra_kit.manifests.unreadable import Unreadable
+from dra_kit.values.json import DuplicateKeysObject
+
+_SPACE: Final = " \t\r\n"
+_SURROGATE: Final = re.compile(r"(?<=\\)u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_RAW: Final = "parameters"
+"""The field of opaque configuration, which the API server keeps as it is, repeated keys and all."""
+
+
+class TextDocument:
+    """One document of a text.
+
+    Args:
+        value: what it is.
+        root: its node; None of JSON, whose nodes are made when they are asked for.
+        text: the whole text.
+        limits: of the document.
+
+    Attributes:
+        value: likewise.
+    """
+
+    def __init__(self, value: Any, root: Node | None, text: str, limits: Limits) -> None:
+        self.value = value
+        self._root = root
+        self._is_json = root is None
+        self._text = text
+        self._limits = limits
+
+    @property
+    def root(self) -> Node:
+        """Its node; of JSON that is no YAML one that has nothing but a place."""
+        if self._root is None:
+            # no text of JSON holds a tab, and YAML does not take those between its tokens, nor halves of characters
+            text = _SURROGATE.sub("u0020", self._text.replace("\t", " "))
+            try:
+                self._root = next(compose(text, self._limits))
+            except (Unreadable, StopIteration):
+                self._root = ScalarNode(0, min(1, len(text)), "", "", None)
+        return self._root
+
+    def repeated(self) -> Iterator[tuple[str, Node]]:
+        """Paths of keys that stand in one mapping more than once, with the nodes of all but the first of them."""
+        if self._is_json and not _repeats(self.value):
+            return
+        waiting = [("", self.root)]
+        seen: set[int] = set()
+        while waiting:
+            path, node = waiting.pop()
+            if id(node) in seen or isinstance(node, ScalarNode):
+                continue
+            seen.add(id(node))
+            if isinstance(node, SequenceNode):
+                waiting += [(f"{path}[{index}]", item) for index, item in enumerate(node.items)]
+                continue
+            keys: set[str] = set()
+            for key, key_node, value in node.entries:
+                if key is None:
+                    waiting.append((path, value))
+                    continue
+                where = f"{path}.{key}" if path else key
+                if key in keys:
+                    yield where, key_node
+                keys.add(key)
+                if not (self._is_json and key == _RAW):
+                    waiting.append((where, value))
+
+
+def documents(text: str, limits: Limits = MANIFESTS) -> Iterator[TextDocument]:
+    """The documents of a text, those before a problem too: one of JSON, or any number of YAML.
+
+    Args:
+        text: without a byte order mark.
+        limits: of all of them together.
+
+    Raises:
+        Unreadable: what follows is neither YAML nor JSON, or more than the limits allow.
+    """
+    if text.lstrip(_SPACE).startswith(("{", "[")):
+        check_json(text.encode(errors="replace"), limits)
+        try:
+            yield TextDocument(json_document(text), None, text, limits)
+        except Unreadable:
+            raise
+        except ValueError:
+            pass  # a mapping or list of YAML, maybe; kubectl tries both, too
+        else:
+            return
+    for root in compose(text, limits):
+        yield TextDocument(root.value, root, text, limits)
+
+
+def decoded(content: bytes) -> str:
+    """The text in some bytes, without a byte order mark.
+
+    Raises:
+        Unreadable: it is no text in UTF-8.
+    """
+    try:
+        return content.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"byte {error.start} is none of a text in UTF-8 ({error.reason}); save it as UTF-8") from None
+
+
+def items(value: Any) -> Iterator[tuple[str, Any]]:
+    """The objects of a List, with their paths in it; what is no List itself, with an empty path.
+
+    Args:
+        value: of a document.
+    """
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list)):
+        yield "", value
+        return
+    kind = kind.removesuffix("List")
+    # a list of one kind leaves it out of its items
+    implied = {"apiVersion": value.get("apiVersion"), "kind": kind} if kind else {}
+    for index, item in enumerate(value["items"]):
+        for path, found in items({**implied, **item} if isinstance(item, dict) else item):
+            yield f"items[{index}]{'.' if path else ''}{path}", found
+
+
+def _repeats(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, DuplicateKeysObject):
+            return True
+        if isinstance(found, dict):
+            waiting += [item for key, item in found.items() if key != _RAW]
+        elif isinstance(found, list):
+            waiting += found
+    return False

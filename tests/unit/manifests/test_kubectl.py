@@ -1,0 +1,39 @@
+"""The reader gives the values that kubectl gives, as recorded from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_kit.manifests.text import documents
+from dra_kit.manifests.unreadable import Unreadable
+from tests.unit.manifests.record import HEAD, texts
+
+RECORDED = [
+    json.loads(line)
+    for line in Path("tests/data/golden/kubectl-yaml.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+def observed(text: str) -> Any:
+    try:
+        return [document.value for document in documents(HEAD + text)][0].get("value")
+    except Unreadable as error:
+        return error
+
+
+def test_the_record_is_of_all_texts() -> None:
+    assert [line["text"] for line in RECORDED] == list(texts())
+    assert len(RECORDED) == 358
+
+
+@pytest.mark.parametrize("line", RECORDED, ids=lambda line: repr(line["text"]))
+def test_values_are_those_of_kubectl(line: dict[str, Any]) -> None:
+    value = observed(line["text"])
+    if "error" in line:
+        assert isinstance(value, Unreadable), (value, line["error"])
+    else:
+        assert json.dumps(value, sort_keys=True) == json.dumps(line["value"], sort_keys=True)
