@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from dra_kit import cel
 from dra_kit.allocator.devices import AdvertisedDevice
 from dra_kit.allocator.likeness import Likeness, glimpse_of, likeness_of
+from dra_kit.cel.meter import Meter
 from dra_kit.cel.program import DerivedValue
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.resource.plain_attributes import has_plain_attributes
@@ -58,9 +59,14 @@ class Evaluator(Protocol):
 
 
 class CelEvaluator:
-    """Evaluates with ``dra_kit.cel`` what Kubernetes has stored, whatever gates are on."""
+    """Evaluates with ``dra_kit.cel`` what Kubernetes has stored, whatever gates are on.
 
-    def __init__(self) -> None:
+    Args:
+        meter: is told what each selector cost that was not known already; what it raises ends the search.
+    """
+
+    def __init__(self, meter: Meter | None = None) -> None:
+        self.meter = meter
         self._devices: WeakKeyDictionary[AdvertisedDevice, _Evaluations] = WeakKeyDictionary()
         self._alike: dict[tuple[str, Likeness], bool | CelRuntimeError] = {}
 
@@ -73,7 +79,8 @@ class CelEvaluator:
             known = self._alike.get((expression, likeness)) if likeness is not None else None
             if known is None:
                 try:
-                    known = _selector(expression).matches(self.view(expression, device, sees_sharing=sees_sharing))
+                    view = self.view(expression, device, sees_sharing=sees_sharing)
+                    known = _selector(expression).matches(view, self.meter)
                 except CelRuntimeError as error:
                     known = error
                 if likeness is not None:

@@ -6,15 +6,17 @@ The behaviour is that of CDI's Go library 1.1.1, which containerd and CRI-O use.
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
+from typing import NamedTuple
 
 from dra_kit.cdi.spec import CDIDevice, ContainerEdits, Spec
 from dra_kit.cdi.validation import refusals
-from dra_kit.errors import UnresolvableDevices
+from dra_kit.errors import ConfigurationError, UnresolvableDevices
+from dra_kit.manifests.files import read_file
+from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.manifests.text import decoded, documents
+from dra_kit.manifests.unreadable import Unreadable
 
 DEFAULT_DIRECTORIES = (Path("/etc/cdi"), Path("/var/run/cdi"))
 """Where runtimes look when they are not configured otherwise: static specs, then generated ones."""
@@ -124,37 +126,32 @@ def load(directories: Sequence[Path] = DEFAULT_DIRECTORIES) -> SpecCache:
 
 
 def _read(path: Path) -> Spec:
-    content = path.read_bytes()
     try:
-        spec = Spec.from_json(content)
-    except ValueError:
-        spec = _from_yaml(content)  # to runtimes, JSON is YAML too
+        content = read_file(path, MANIFESTS)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    spec = _parsed(content)
     problems = refusals(spec)
     if problems:
         raise ValueError("; ".join(map(str, problems)))
     return spec
 
 
-def _from_yaml(content: bytes) -> Spec:
+def _parsed(content: bytes) -> Spec:
+    """A spec of JSON or YAML; to runtimes, JSON is YAML too."""
     try:
-        data = yaml.load(content, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader
-        return Spec.from_json(json.dumps(data))
-    except (yaml.YAMLError, TypeError, ValueError) as error:
-        raise ValueError(f"no CDI spec: {_one_line(error)}") from error
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses repeated keys, which YAML's own loader would merge in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if len(keys) != len(set(keys)):
-            raise yaml.constructor.ConstructorError(None, None, "repeated key in a mapping", node.start_mark)
-        return super().construct_mapping(node, deep=deep)
+        text = decoded(content)
+        found = list(documents(text, MANIFESTS))
+        repeated = [path for document in found for path, _ in document.repeated()]
+        value = found[0].value if found else None
+        spec = Spec.from_json(json.dumps(value))
+    except Unreadable as error:
+        raise ValueError(f"no CDI spec: {error.within(content.decode(errors='replace'))}") from None
+    except ValueError as error:
+        raise ValueError(f"no CDI spec: {' '.join(str(error).split())}") from None
+    if repeated:
+        raise ValueError(f"no CDI spec: repeated key {repeated[0]}")
+    return spec
 
 
 def _merge(edits: Sequence[ContainerEdits]) -> ContainerEdits:

@@ -12,7 +12,7 @@ from dra_kit.cel.equality import equal
 from dra_kit.cel.failure import Exhausted, Failure, Panic, Refusal, no_such_overload
 from dra_kit.cel.loops import compile_comprehension
 from dra_kit.cel.messages import MESSAGES
-from dra_kit.cel.meter import VARIABLES, Frame, check_cost
+from dra_kit.cel.meter import COST, VARIABLES, WORK, Frame, Meter, check_cost
 from dra_kit.cel.paths import compile_path, is_path
 from dra_kit.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
 from dra_kit.cel.values import Map, Optional, TypeValue, key_of
@@ -38,16 +38,16 @@ class Evaluator:
         self._run = self._compile(root, Scope(positions)).run
         self._empty = [None] * (positions[0] - VARIABLES)
 
-    def __call__(self, device: Any) -> Any:
-        """The value for a device.
+    def __call__(self, device: Any, meter: Meter | None = None) -> Any:
+        """The value for a device; arguments and errors are those of ``evaluate``."""
+        return self.evaluate(device, meter)[0]
 
-        Raises:
-            Failure: the evaluation fails.
-        """
-        return self.evaluate(device)[0]
-
-    def evaluate(self, device: Any) -> tuple[Any, int]:
+    def evaluate(self, device: Any, meter: Meter | None = None) -> tuple[Any, int]:
         """The value for a device, and what it cost.
+
+        Args:
+            device: the device.
+            meter: is told what it cost, be it in vain; what it raises ends the evaluation.
 
         Raises:
             Failure: the evaluation fails.
@@ -62,7 +62,10 @@ class Evaluator:
             raise Failure(panic.message) from None
         except RecursionError:
             raise Failure("the expression is nested too deeply to be evaluated here", "cost") from None
-        return value, frame[0]
+        finally:
+            if meter is not None:
+                meter(frame[COST] + frame[WORK])
+        return value, frame[COST]
 
     def _compile(self, node: Node, scope: Scope) -> Code:
         code = self._dispatch(node, scope)

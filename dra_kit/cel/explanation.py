@@ -13,7 +13,7 @@ from dra_kit.cel.device import Device
 from dra_kit.cel.evaluator import Evaluator
 from dra_kit.cel.failure import Failure
 from dra_kit.cel.functions.semvers import Semver
-from dra_kit.cel.meter import Frame
+from dra_kit.cel.meter import Frame, Meter
 from dra_kit.cel.paths import is_path
 from dra_kit.cel.program import Selector, place_of
 from dra_kit.cel.syntax import Call, Comprehension, Ident, Literal, Node
@@ -70,10 +70,12 @@ class Explainer:
 
     Args:
         program: the selector.
+        meter: is told what each evaluation cost.
     """
 
-    def __init__(self, program: Selector) -> None:
+    def __init__(self, program: Selector, meter: Meter | None = None) -> None:
         self._program = program
+        self._meter = meter
         self._conditions = [_Condition(program.text, shown, whole) for shown, whole in _conjuncts(program.root)]
 
     def explain(self, device: Device) -> Explanation:
@@ -82,8 +84,8 @@ class Explainer:
         Args:
             device: the device.
         """
-        result, error = _result(self._program, device)
-        return Explanation(result, error, tuple(condition.on(device) for condition in self._conditions))
+        result, error = _result(self._program, device, self._meter)
+        return Explanation(result, error, tuple(condition.on(device, self._meter) for condition in self._conditions))
 
     def unmet(self, device: Device) -> tuple[Conjunct, ...]:
         """The conditions that are not true for the device: ``explain(device).unmet``, and quicker.
@@ -91,7 +93,10 @@ class Explainer:
         Args:
             device: the device.
         """
-        return tuple(condition.on(device) for condition in self._conditions if not condition.holds(device))
+        meter = self._meter
+        return tuple(
+            condition.on(device, meter) for condition in self._conditions if not condition.holds(device, meter)
+        )
 
 
 def explain(program: Selector, device: Device) -> Explanation:
@@ -104,9 +109,9 @@ def explain(program: Selector, device: Device) -> Explanation:
     return Explainer(program).explain(device)
 
 
-def _result(program: Selector, device: Device) -> tuple[bool | None, str]:
+def _result(program: Selector, device: Device, meter: Meter | None) -> tuple[bool | None, str]:
     try:
-        return program.matches(device), ""
+        return program.matches(device, meter), ""
     except CelRuntimeError as error:
         return None, error.message
 
@@ -136,17 +141,17 @@ class _Condition:
         self._plain = Evaluator(whole)
         self._evaluator = Evaluator(whole, self._observe)
 
-    def holds(self, device: Device) -> bool:
+    def holds(self, device: Device, meter: Meter | None) -> bool:
         try:
-            return self._plain(device) is True
+            return self._plain(device, meter) is True
         except Failure:
             return False
 
-    def on(self, device: Device) -> Conjunct:
+    def on(self, device: Device, meter: Meter | None) -> Conjunct:
         self._noted.clear()
         result, error = None, ""
         try:
-            value = self._evaluator(device)
+            value = self._evaluator(device, meter)
             if value is True or value is False:
                 result = bool(value)
             else:

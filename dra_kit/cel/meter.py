@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from dra_kit.cel.failure import Exhausted
@@ -15,6 +16,9 @@ _WORK_LIMIT: Final = 3_000_000
 
 Frame: TypeAlias = list[Any]
 """State of one evaluation: the cost so far, the work beside it, the device, then one place for each variable."""
+
+Meter: TypeAlias = Callable[[int], None]
+"""Adds up the cost of many evaluations, in units of which an evaluation has up to a million or so."""
 
 COST: Final = 0
 WORK: Final = 1

@@ -13,6 +13,7 @@ from dra_kit.cel.evaluator import Evaluator
 from dra_kit.cel.failure import Failure, Refusal
 from dra_kit.cel.functions.semvers import Semver
 from dra_kit.cel.literals import check_literals
+from dra_kit.cel.meter import Meter
 from dra_kit.cel.parser import parse
 from dra_kit.cel.reads import reads_of
 from dra_kit.cel.syntax import Node
@@ -75,17 +76,18 @@ class Expression:
 class Selector(Expression):
     """A CEL selector of a request or class; made by ``compile_selector``."""
 
-    def matches(self, device: Device) -> bool:
+    def matches(self, device: Device, meter: Meter | None = None) -> bool:
         """Whether it selects a device.
 
         Args:
             device: made once, and used for all selectors.
+            meter: is told what it cost.
 
         Raises:
             CelRuntimeError: the evaluation fails, costs too much, or its result is not bool.
         """
         try:
-            value = self._evaluator(device)
+            value = self._evaluator(device, meter)
         except Failure as failure:
             raise CelRuntimeError(failure.message, kind=failure.kind) from None
         if value is True or value is False:

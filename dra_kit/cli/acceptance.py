@@ -16,7 +16,9 @@ from dra_kit.resource.schema.decode import decode, zero
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.resource.schema.table import LIST, MAP, item_type, struct
 
-_NO_TIME: Final = "1970-01-01T00:00:00Z"  # when something was made decides nothing here
+NO_TIME: Final = "1970-01-01T00:00:00Z"
+"""When something was made that is not in a cluster; it decides nothing in an explanation."""
+
 _NAMESPACE: Final = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
 _MODELLED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"})
 """Kinds of resource.k8s.io that become models all at once, which look at their fields."""
@@ -41,7 +43,7 @@ def context_of(api_version: str, *, alpha: bool) -> Context:
         alpha: the alpha features of resource.k8s.io are on.
     """
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
-    return Context(gates, api_version, _NO_TIME, "", lambda *_: _NAMESPACE, lambda _: ())
+    return Context(gates, api_version, NO_TIME, "", lambda *_: _NAMESPACE, lambda _: ())
 
 
 def refuse_invalid(kind: Kind, obj: Object, context: Context, where: str) -> None:

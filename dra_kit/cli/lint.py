@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from dra_kit.resource import v1
 
 _OPTION: Final = "--driver"
-_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _STDIN: Final = "-"
 
 
@@ -127,26 +126,27 @@ def command(
 
 def _sources(item: Path) -> Iterator[SourceFile]:
     from dra_kit.lint.documents import SourceFile
+    from dra_kit.manifests.files import files_in, read_file, read_folder, read_stream
+    from dra_kit.manifests.limits import MANIFESTS
 
     if str(item) == _STDIN:
-        yield SourceFile("<stdin>", sys.stdin.read())
-        return
-    if not item.is_dir():
-        yield SourceFile(str(item), _text(item))
-        return
-    for file in sorted(item.rglob("*")):
-        hidden = any(part.startswith(".") for part in file.relative_to(item).parts)
-        if file.suffix in _SUFFIXES and file.is_file() and not hidden:
-            yield SourceFile(str(file), _text(file), chosen=False)
+        yield SourceFile("<stdin>", _text(read_stream(sys.stdin.buffer, "standard input", MANIFESTS), "<stdin>"))
+    elif item.is_dir():
+        files = files_in(item, recursive=True, hidden=False)
+        for file, content in read_folder(files, item, MANIFESTS):
+            yield SourceFile(str(file), _text(content, str(file)), chosen=False)
+    else:
+        yield SourceFile(str(item), _text(read_file(item, MANIFESTS), str(item)))
 
 
-def _text(file: Path) -> str:
+def _text(content: bytes, name: str) -> str:
+    from dra_kit.manifests.text import decoded
+    from dra_kit.manifests.unreadable import Unreadable
+
     try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{file} is no text in UTF-8: {error.reason} at byte {error.start}") from None
+        return decoded(content)
+    except Unreadable as error:
+        raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
 
 
 def _classes_of(target: str) -> dict[str, v1.DeviceClass]:

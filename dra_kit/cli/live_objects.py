@@ -69,13 +69,16 @@ class Source:
     namespace: str | None = None
 
 
-async def read_live(source: Source, kinds: Collection[str] = KINDS, *, alpha: bool = False) -> tuple[Objects, str]:
+async def read_live(
+    source: Source, kinds: Collection[str] = KINDS, *, alpha: bool = False, all_events: bool = False
+) -> tuple[Objects, str]:
     """Reads the objects, and tells the namespace that is meant where none is named.
 
     Args:
         source: where from.
         kinds: what to read.
         alpha: the cluster's alpha features are on.
+        all_events: Events of all namespaces are wanted, not only those of the one that is meant.
 
     Raises:
         Forbidden: slices or classes may not be read; names every right that is missing.
@@ -86,7 +89,7 @@ async def read_live(source: Source, kinds: Collection[str] = KINDS, *, alpha: bo
     namespace = source.namespace or credentials.namespace or "default"
     async with Client(credentials, user_agent=f"dra-kit/{__version__} explain", timeout=60) as client:
         features = await discover(client)
-        found = await asyncio.gather(*(_read(client, kind, namespace) for kind in kinds))
+        found = await asyncio.gather(*(_read(client, kind, namespace, all_events=all_events) for kind in kinds))
     gaps = tuple(gap for _, gap in found if gap is not None)
     _require(gaps)
     documents = {kind: items for kind, (items, _) in zip(kinds, found, strict=True)}
@@ -112,9 +115,13 @@ def _sandboxes() -> list[str]:
     return told or ["dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes"]
 
 
-async def _read(client: Client, kind: str, namespace: str) -> tuple[list[dict[str, Any]], Gap | None]:
+async def _read(
+    client: Client, kind: str, namespace: str, *, all_events: bool
+) -> tuple[list[dict[str, Any]], Gap | None]:
     resource = _RESOURCES[kind]
     try:
+        if resource is EVENTS and not all_events:
+            return list((await client.list(resource, namespace)).items), None
         return list((await client.list(resource)).items), None
     except NotFound:
         return [], None  # a release before the kind

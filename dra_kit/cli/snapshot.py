@@ -16,26 +16,33 @@ from dra_kit.values.printable import printable
 @click.argument("destination", metavar="PATH", type=path())
 @source_options
 @click.option("--alpha", is_flag=True, help="note that the cluster's alpha features of resource.k8s.io are on")
+@click.option("--all-events", is_flag=True, help="save Events of all namespaces, not only of the one that is meant")
 def command(
-    destination: Path, kubeconfig: Path | None, context: str | None, namespace: str | None, *, alpha: bool
+    destination: Path,
+    kubeconfig: Path | None,
+    context: str | None,
+    namespace: str | None,
+    *,
+    alpha: bool,
+    all_events: bool,
 ) -> None:
     """Save what 'dra-kit explain --from PATH' needs, so that somebody else can look at it.
 
     PATH is a directory, or an archive if it ends in .tar.gz or .tgz. Saved are ResourceSlices, DeviceClasses,
     DeviceTaintRules, claims and their templates; of nodes labels, taints and what they can allocate; of pods what
     they ask for, their conditions, and what the kubelet says of containers that do not run, neither commands nor
-    environments nor images; Events. No Secrets, no ConfigMaps. Opaque configuration of claims and classes is saved as
-    it is.
+    environments nor images; Events of the namespace, of all with --all-events. No Secrets, no ConfigMaps. Opaque
+    configuration of claims and classes is saved as it is. Nobody but you can read the files.
 
     \b
       dra-kit snapshot cluster.tar.gz
       dra-kit explain claim lunch --from cluster.tar.gz
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.cli.given_objects import check_destination, save
     from dra_kit.cli.live_objects import Source, read_live
+    from dra_kit.cli.snapshot_files import check_destination, save
 
     check_destination(destination)
-    objects, _ = asyncio.run(read_live(Source(kubeconfig, context, namespace), alpha=alpha))
+    objects, _ = asyncio.run(read_live(Source(kubeconfig, context, namespace), alpha=alpha, all_events=all_events))
     count = save(objects, destination)
     click.echo(f"{count} objects saved in {destination}")
     for gap in objects.gaps:

@@ -11,6 +11,7 @@ from dra_kit.allocator import Allocator, Attempt, Node
 from dra_kit.allocator.expressions import CelEvaluator
 from dra_kit.allocator.requests import choices_of
 from dra_kit.errors import AllocationError
+from dra_kit.explain.budget import Budget, WorkSpent
 from dra_kit.explain.cluster import Cluster
 from dra_kit.explain.conditions import compared, conditions
 from dra_kit.explain.constraints import constraint_blockers
@@ -20,7 +21,7 @@ from dra_kit.explain.selectors import wrong_selectors
 from dra_kit.explain.summary import groups_of
 from dra_kit.explain.trials import Trials
 from dra_kit.explain.verdicts import ClaimExplanation, Miss, NodeOutcome, Outcome, Request, Way
-from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.resource.v1 import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 
 _CLASSES: Final = 5
 _ADVICE: Final = {
@@ -41,7 +42,8 @@ class Explainer:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self._evaluator = CelEvaluator()
+        self._budget = Budget(sum(len(slice_.spec.devices) for slice_ in cluster.slices))
+        self._evaluator = CelEvaluator(self._budget.evaluated)
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
     def explain(self, claim: ResourceClaim) -> ClaimExplanation:
@@ -55,17 +57,31 @@ class Explainer:
         """
         if claim.status.allocation is not None:
             return ClaimExplanation(claim, "allocated")
-        requests = tuple(self._requests(claim))
-        nodes = self.outcomes([claim])
-        outcome = _outcome(nodes)
-        if outcome == "fits":
-            return ClaimExplanation(claim, outcome, requests, nodes)
-        blockers = list(self._errors(requests, nodes)) or list(_shortages(requests))
+        requests: list[Request] = []
+        nodes: list[NodeOutcome] = []
+        try:
+            self._budget.compiled(_characters(claim))
+            requests += self._requests(claim)
+            nodes += self._outcomes([claim])
+        except WorkSpent:
+            return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
+        explanation = ClaimExplanation(claim, _outcome(nodes), tuple(requests), tuple(nodes))
+        if explanation.outcome == "fits":
+            return explanation
+        try:
+            return self._with_advice(explanation)
+        except WorkSpent:
+            return replace(explanation, not_looked_at=("what would have to change",))
+
+    def _with_advice(self, explanation: ClaimExplanation) -> ClaimExplanation:
+        """What stands in the way of a claim, and what would help."""
+        claim, requests = explanation.claim, explanation.requests
+        blockers = list(self._errors(requests, explanation.nodes)) or list(_shortages(requests))
         if not blockers:
-            blockers += constraint_blockers(claim, requests, Trials(self.cluster, self._evaluator))
+            blockers += constraint_blockers(claim, requests, Trials(self.cluster, self._evaluator, self._budget))
         wrong, remedies = wrong_selectors(self.cluster, requests)
         told = tuple(dict.fromkeys((*wrong, *blockers)))
-        explanation = ClaimExplanation(claim, outcome, requests, nodes, told, remedies=remedies)
+        explanation = replace(explanation, blockers=told, remedies=remedies)
         return replace(explanation, nearest=self.nearest(explanation))
 
     def nearest(
@@ -80,10 +96,11 @@ class Explainer:
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkSpent: it is too much work.
         """
         if explanation.outcome != "does-not-fit":
             return ()
-        trials = Trials(self.cluster, self._evaluator, beside, nodes)
+        trials = Trials(self.cluster, self._evaluator, self._budget, beside, nodes)
         return nearest_misses(explanation.claim, explanation.requests, trials)
 
     def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
@@ -95,10 +112,14 @@ class Explainer:
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkSpent: it is too much work.
         """
-        attempt = self._allocator.attempt(claims)
+        return tuple(self._outcomes(claims, nodes))
+
+    def _outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> Iterator[NodeOutcome]:
+        attempt = self._allocator.attempt(claims, is_aborted=self._budget.asked)
         chosen = None if nodes is None else frozenset(nodes)
-        return tuple(_on(attempt, node) for node in self.cluster.nodes if chosen is None or node.name in chosen)
+        return (_on(attempt, node) for node in self.cluster.nodes if chosen is None or node.name in chosen)
 
     def _requests(self, claim: ResourceClaim) -> Iterator[Request]:
         for request in claim.spec.devices.requests:
@@ -141,6 +162,23 @@ class Explainer:
             return f"{missing}; did you mean {similar[0]}?"
         more = f" and {len(known) - _CLASSES} more" if len(known) > _CLASSES else ""
         return f"{missing}; there are {', '.join(known[:_CLASSES])}{more}"
+
+
+def _characters(claim: ResourceClaim) -> int:
+    """How long the selectors are that a claim brings along."""
+    asked: list[ExactDeviceRequest | DeviceSubRequest] = []
+    for request in claim.spec.devices.requests:
+        asked += [request.exactly] if request.exactly is not None else []
+        asked += request.first_available
+    return sum(
+        len(selector.cel.expression) for each in asked for selector in each.selectors if selector.cel is not None
+    )
+
+
+def _missed(claim: ResourceClaim, requests: Sequence[Request]) -> tuple[str, ...]:
+    """What was not come to before the work was too much."""
+    missed = [f"devices for request {each.name}" for each in claim.spec.devices.requests[len(requests) :]]
+    return (*missed, "which nodes have devices for all requests", "what would have to change")
 
 
 def _on(attempt: Attempt, node: Node) -> NodeOutcome:

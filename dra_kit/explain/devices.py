@@ -129,7 +129,9 @@ class _Judge:
     def _conjuncts(self, expression: str, device: AdvertisedDevice) -> tuple[cel.Conjunct, ...]:
         explainer = self._explainers.get(expression)
         if explainer is None:
-            explainer = self._explainers[expression] = cel.Explainer(cel.compile_selector(expression))
+            explainer = self._explainers[expression] = cel.Explainer(
+                cel.compile_selector(expression), self.evaluator.meter
+            )
         return explainer.unmet(self.evaluator.view(expression, device, sees_sharing=self.sees_sharing))
 
     def _untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:

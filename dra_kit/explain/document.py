@@ -27,6 +27,7 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
             for miss in explanation.nearest
         ],
         "remedies": list(explanation.remedies),
+        "notLookedAt": list(explanation.not_looked_at),
         "requests": [
             {"name": request.name, "ways": [_way(way) for way in request.ways]} for request in explanation.requests
         ],

@@ -9,6 +9,7 @@ from typing import Final
 from dra_kit.allocator import Allocator, Snapshot
 from dra_kit.allocator.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
+from dra_kit.explain.budget import Budget
 from dra_kit.explain.cluster import Cluster
 from dra_kit.explain.verdicts import Request
 from dra_kit.resource.v1 import DeviceClass, ResourceClaim
@@ -26,6 +27,7 @@ class Trials:
     Args:
         cluster: the cluster.
         evaluator: remembers what selectors say of devices.
+        budget: how much work the trials may be.
         beside: other claims that the pod needs together with the one that is tried.
         nodes: names of the nodes that count; None means all.
     """
@@ -34,11 +36,13 @@ class Trials:
         self,
         cluster: Cluster,
         evaluator: CelEvaluator,
+        budget: Budget,
         beside: Sequence[ResourceClaim] = (),
         nodes: Collection[str] | None = None,
     ) -> None:
         self._cluster = cluster
         self._evaluator = evaluator
+        self._budget = budget
         self._beside = tuple(beside)
         self._nodes = {node.name: node for node in cluster.nodes if nodes is None or node.name in nodes}
 
@@ -75,12 +79,13 @@ class Trials:
 
         Raises:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkSpent: it is too much work.
         """
         snapshot = self._cluster.snapshot
         if released or device_class is not None:
             snapshot = self._changed(released=released, device_class=device_class)
         allocator = Allocator(snapshot, self._cluster.gates, evaluator=self._evaluator, max_steps=_STEPS)
-        attempt = allocator.attempt([claim, *self._beside])
+        attempt = allocator.attempt([claim, *self._beside], is_aborted=self._budget.asked)
         for name in [*self.allowed(nodes)][:_NODES]:
             try:
                 if attempt.on(self._nodes[name]) is not None:

@@ -108,7 +108,7 @@ class Miss:
     enough: bool
 
 
-Outcome: TypeAlias = Literal["allocated", "fits", "does-not-fit", "error"]
+Outcome: TypeAlias = Literal["allocated", "fits", "does-not-fit", "error", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +118,13 @@ class ClaimExplanation:
     Attributes:
         claim: the claim.
         outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``error``: the scheduler gives
-            up, wherever it looks.
+            up, wherever it looks; ``stopped``: it is too much work to tell.
         requests: of the claim; empty if it is allocated.
         nodes: what the allocator says of each node; empty if the claim is allocated.
         blockers: what stands in the way of the whole claim, a sentence each.
         nearest: what would help, best first.
         remedies: what to write instead, where a selector is wrong.
+        not_looked_at: what it would have been too much work to look at.
     """
 
     claim: ResourceClaim
@@ -133,6 +134,7 @@ class ClaimExplanation:
     blockers: tuple[str, ...] = ()
     nearest: tuple[Miss, ...] = ()
     remedies: tuple[str, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

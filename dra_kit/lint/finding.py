@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_kit.lint.documents import SourceFile
-from dra_kit.manifests.positions import Place
 from dra_kit.lint.rules import RULES, Level
+from dra_kit.manifests.positions import Place
 
 _AROUND: Final = 500
 """Characters before and behind a place that a finding keeps of its line."""

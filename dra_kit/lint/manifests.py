@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dra_kit.lint.documents import Document
 from dra_kit.lint.structure import Problem, check_structure
+from dra_kit.manifests.objects import is_meant
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.conversion import to_v1
 from dra_kit.resource.defaults import fill_in_defaults
@@ -129,14 +130,6 @@ class Manifest:
 def _text(value: Any, *keys: str) -> str:
     found = _at(value, keys)
     return found if isinstance(found, str) else ""
-
-
-def is_meant(body: Any) -> bool:
-    """Whether a document that was found in a folder is meant as a Kubernetes object, be it right or wrong."""
-    if not isinstance(body, Mapping):
-        return False
-    # Chart.yaml and its like have an apiVersion, too
-    return {"apiVersion", "kind"} <= body.keys() or ("metadata" in body and bool({"apiVersion", "kind"} & body.keys()))
 
 
 def manifest(document: Document) -> Manifest:

@@ -67,11 +67,7 @@ def _is_told(manifest: Manifest, error: FieldError) -> bool:
         return True
     if error.kind is ErrorKind.REQUIRED:
         return any(misspelt(manifest.problems, path) for path in paths)
-    return (
-        bool(_EXPRESSION.search(error.path))
-        and written.exact
-        and written.value.value not in (None, "", [], {})
-    )
+    return bool(_EXPRESSION.search(error.path)) and written.exact and written.value.value not in (None, "", [], {})
 
 
 def _spec(obj: APIModel, gates: FeatureGates) -> list[FieldError]:

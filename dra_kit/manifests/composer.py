@@ -91,7 +91,7 @@ class _Open:
         self.anchor = anchor
         self.values = values
         self.characters = characters
-        self.key: tuple[str | None, Node] | None = None
+        self.key: tuple[str | None, ScalarNode] | None = None
 
 
 class _Composer:
@@ -217,7 +217,7 @@ class _Composer:
             parent.items.append(node)
             parent.value.append(node.value)
         elif frame.key is None:
-            frame.key = self._key(node, start), node
+            frame.key = self._key(node, start)
         else:
             key, key_node = frame.key
             frame.key = None
@@ -227,12 +227,12 @@ class _Composer:
             else:
                 parent.value[key] = node.value
 
-    def _key(self, node: Node, start: int) -> str:
+    def _key(self, node: Node, start: int) -> tuple[str, ScalarNode]:
         if not isinstance(node, ScalarNode):
             raise Unreadable("a list or mapping is no key", start)
         try:
             # of an alias: the value is not that of a key
-            return node.value if isinstance(node.value, str) else key_text(node.value)
+            return key_text(node.value), node
         except NoValue as error:
             raise Unreadable(str(error), start) from None
 

@@ -61,12 +61,12 @@ class MappingNode:
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
-        self.entries: list[tuple[str | None, Node, Node]] = []
+        self.entries: list[tuple[str | None, ScalarNode, Node]] = []
         self.value: dict[str, Any] = {}
-        self._index: dict[str, tuple[Node, Node]] | None = None
+        self._index: dict[str, tuple[ScalarNode, Node]] | None = None
 
     @property
-    def index(self) -> dict[str, tuple[Node, Node]]:
+    def index(self) -> dict[str, tuple[ScalarNode, Node]]:
         """The nodes of key and value by the key, those that are merged in among them; its own count most."""
         if self._index is None:
             self._index = {}

@@ -51,9 +51,14 @@ class TextDocument:
                 self._root = ScalarNode(0, min(1, len(text)), "", "", None)
         return self._root
 
-    def repeated(self) -> Iterator[tuple[str, Node]]:
-        """Paths of keys that stand in one mapping more than once, with the nodes of all but the first of them."""
-        if self._is_json and not _repeats(self.value):
+    def repeated(self, *, everywhere: bool = False) -> Iterator[tuple[str, ScalarNode]]:
+        """Paths of keys that stand in one mapping more than once, with the nodes of all but the first of them.
+
+        Args:
+            everywhere: also in the opaque parameters of JSON.
+        """
+        passed_over = _RAW if self._is_json and not everywhere else None
+        if self._is_json and not _repeats(self.value, passed_over):
             return
         waiting = [("", self.root)]
         seen: set[int] = set()
@@ -74,7 +79,7 @@ class TextDocument:
                 if key in keys:
                     yield where, key_node
                 keys.add(key)
-                if not (self._is_json and key == _RAW):
+                if key != passed_over:
                     waiting.append((where, value))
 
 
@@ -132,14 +137,14 @@ def items(value: Any) -> Iterator[tuple[str, Any]]:
             yield f"items[{index}]{'.' if path else ''}{path}", found
 
 
-def _repeats(value: Any) -> bool:
+def _repeats(value: Any, passed_over: str | None) -> bool:
     waiting = [value]
     while waiting:
         found = waiting.pop()
         if isinstance(found, DuplicateKeysObject):
             return True
         if isinstance(found, dict):
-            waiting += [item for key, item in found.items() if key != _RAW]
+            waiting += [item for key, item in found.items() if key != passed_over]
         elif isinstance(found, list):
             waiting += found
     return False

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dra_kit.errors import ConfigurationError
-from dra_kit.lint.manifests import is_meant
+from dra_kit.manifests.files import files_in, read_folder
+from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.manifests.objects import file_values, named_objects, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,53 +58,34 @@ def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, .
     Raises:
         ConfigurationError: naming the source, the document and what is wrong with it.
     """
-    return tuple(_manifest(name, where, document) for where, document in _documents(source, name))
+    named = f"manifest {name}"
+    found = named_objects(values(source, named) if isinstance(source, str) else source, named)
+    return tuple(_manifest(name, where, document) for where, document in found)
 
 
-def read_documents(path: Path, *, chosen: bool = True) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def read_documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The objects of a YAML or JSON file, of any kind, each with the words that name its place.
 
     Args:
         path: of the file.
-        chosen: whether it was named, and not just found in a folder: everything in it must be an object then.
 
     Raises:
         ConfigurationError: naming the file, the document and what is wrong with it.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"manifest {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"manifest {path} is no YAML: {error}") from None
-    return _documents(text, str(path), chosen=chosen)
+    return named_objects(file_values(path), f"manifest {path}")
 
 
-def _documents(
-    source: str | Iterable[Any], name: str, *, chosen: bool = True
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    try:
-        documents = list(yaml.safe_load_all(source) if isinstance(source, str) else source)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"manifest {name} is no YAML: {' '.join(str(error).split())}") from None
-    for number, document in enumerate(documents, start=1):
-        where = f"manifest {name}, document {number}"
-        if document is None or (not chosen and not is_meant(document)):
-            continue
-        if not isinstance(document, dict):
-            raise ConfigurationError(f"{where} is no object; it must have apiVersion, kind and metadata")
-        if document.get("kind") == "List" and isinstance(document.get("items"), list):
-            yield from _documents(document["items"], f"{name}, document {number}")
-            continue
-        if not isinstance(document.get("metadata"), dict):
-            raise ConfigurationError(f"{where} ({document.get('kind')}) has no metadata.name")
-        yield where, document
+def read_folder_documents(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The objects of the files of a folder, without those of folders in it; what is no object is passed over.
+
+    Raises:
+        ConfigurationError: naming the file, the document and what is wrong with it.
+    """
+    for path, content in read_folder(files_in(folder, recursive=False, hidden=True), folder, MANIFESTS):
+        yield from named_objects(values(content, str(path)), f"manifest {path}", chosen=False)
 
 
 def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:
-    for name in ("apiVersion", "kind"):
-        if not isinstance(document.get(name), str) or not document[name]:
-            raise ConfigurationError(f"{where} has no {name}, which must be a text")
     metadata = document["metadata"]
     if not isinstance(metadata.get("name"), str):
         raise ConfigurationError(f"{where} ({document['kind']}) has no metadata.name")

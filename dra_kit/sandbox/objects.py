@@ -10,12 +10,11 @@ from typing import Any, Final
 from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import Resource
-from dra_kit.sandbox.manifests import read_documents
+from dra_kit.sandbox.manifests import read_documents, read_folder_documents
 from dra_kit.sandbox.served_kinds import ServedKinds
 
 _FIRST: Final = ("Namespace", "CustomResourceDefinition", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim")
 _LAST: Final = ("Pod",)
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,7 @@ def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     if not path.is_dir():
         yield from read_documents(path)
         return
-    files = sorted(item for item in path.iterdir() if item.suffix in _SUFFIXES)
-    found = [document for file in files for document in read_documents(file, chosen=False)]
+    found = list(read_folder_documents(path))
     if not found:
         raise ConfigurationError(f"{path}: there is no YAML or JSON file with a Kubernetes object in this folder")
     yield from found

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import read_file
+from dra_kit.manifests.limits import MANIFESTS
 from dra_kit.process.target import DEFAULT_ATTRIBUTE
 
 _FILE: Final = "pyproject.toml"
@@ -83,10 +85,8 @@ def _near(target: str) -> Project | None:
 def _project(folder: Path) -> Project:
     file = folder / _FILE
     try:
-        table: Any = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        table = {}
-    except (OSError, ValueError) as error:
+        table: Any = tomllib.loads(read_file(file, MANIFESTS).decode()) if file.exists() else {}
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigurationError(f"{file} cannot be read: {error}") from None
     for key in ("tool", "dra-kit"):
         table = table.get(key) if isinstance(table, dict) else None

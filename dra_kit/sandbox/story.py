@@ -42,10 +42,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import read_file
+from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.manifests.objects import file_values
 from dra_kit.sandbox.manifests import Manifest, load_manifests
 from dra_kit.values.nearest import did_you_mean
 
@@ -236,11 +238,11 @@ def _applied(directory: Path, steps: Sequence[_StepFile]) -> list[tuple[str, ...
 
 
 def _read(path: Path) -> _StoryFile:
+    found = file_values(path)
+    if len(found) > 1:
+        raise ConfigurationError(f"{path}: it has {len(found)} documents, and a story is one; remove the others")
     try:
-        data: Any = yaml.safe_load(_text(path))
-        return _StoryFile.model_validate_json(json.dumps(data, default=str))
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+        return _StoryFile.model_validate_json(json.dumps(found[0] if found else None))
     except ValidationError as error:
         raise ConfigurationError(f"{path}: {'; '.join(_problem(item) for item in error.errors())}") from None
 
@@ -269,6 +271,6 @@ def _keys(part: type[BaseModel], path: Sequence[str | int]) -> list[str]:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"story file {path}: {error.strerror}") from None
+        return read_file(path, MANIFESTS).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from None

@@ -57,13 +57,18 @@ def loads(text: str | bytes) -> Any:
     return decoded(text, _decode)
 
 
-def decoder(**numbers: Callable[[str], Any]) -> Callable[[str], Any]:
+def decoder(
+    parse_int: Callable[[str], Any] | None = None, parse_float: Callable[[str], Any] | None = None
+) -> Callable[[str], Any]:
     """What decodes as ``loads`` does, but reads numbers in its own way.
 
     Args:
-        numbers: ``parse_int`` and ``parse_float`` of ``json.JSONDecoder``.
+        parse_int: as for ``json.JSONDecoder``.
+        parse_float: likewise.
     """
-    return json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant, **numbers).decode
+    return json.JSONDecoder(
+        object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=parse_int, parse_float=parse_float
+    ).decode
 
 
 def decoded(text: str | bytes, decode: Callable[[str], Any]) -> Any:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from dra_kit.apiserver.answers import Refusal, bad_request, conflict, not_found
 from dra_kit.apiserver.api import Answer
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.managed import ApplyConflict, after_apply, entries, managers_of
 from dra_kit.apiserver.patches.fieldsets import repetitions, shown
-from dra_kit.apiserver.verbs.bodies import typed
+from dra_kit.apiserver.verbs.bodies import parse_yaml, typed
 from dra_kit.apiserver.verbs.write import Write, change, create_object
+from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.resource.fielderror import quote
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType
@@ -79,31 +78,21 @@ def _only(decoded: Any, given: Any) -> Any:
     return decoded
 
 
-class _StrictLoader(yaml.CSafeLoader):
-    """Refuses keys that come twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise _DuplicateKey(f'line {line}: key "{key.value}" already set in map')
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-class _DuplicateKey(Exception):
-    """A key that comes twice."""
-
-
 def _configuration(write: Write) -> Object:
+    body = write.request.body
     try:
-        value = yaml.load(write.request.body, _StrictLoader)  # noqa: S506 - a safe loader; JSON is YAML
-    except _DuplicateKey as error:
-        text = f"error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n  {error}"
-        raise bad_request(text) from None
-    except yaml.YAMLError as error:
-        raise bad_request(f"error decoding YAML: {' '.join(str(error).split())}") from None
+        document = parse_yaml(body)
+    except Unreadable as error:
+        raise bad_request(f"error decoding YAML: {error.within(body.decode(errors='replace'))}") from None
+    value = None if document is None else document.value
+    repeated = None if document is None else next(document.repeated(everywhere=True), None)
+    if repeated is not None:
+        _, node = repeated
+        line = body.decode()[: node.start].count("\n") + 1
+        raise bad_request(
+            "error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:\n"
+            f'  line {line}: key "{node.text}" already set in map'
+        )
     value = {} if value is None else value
     if not isinstance(value, dict):
         raise bad_request("error decoding YAML: the body is no object")

@@ -7,19 +7,21 @@ from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any, Final
 
-import yaml
-
 from dra_kit.apiserver.answers import Object, Refusal, bad_request, unsupported_media_type
 from dra_kit.apiserver.api import Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
+from dra_kit.manifests.json_text import check_json
+from dra_kit.manifests.limits import REQUESTS
+from dra_kit.manifests.text import TextDocument, decoded, documents
+from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.resource.schema import protobuf
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.raw import reaches_raw, texts
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.values.json import loads
 
-BODY_MAX: Final = 3 * 1024 * 1024
+BODY_MAX: Final = REQUESTS.file_bytes
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
 MEDIA_TYPES: Final = ("application/json", "application/yaml", PROTOBUF)
 
@@ -44,26 +46,29 @@ def parse(body: bytes, content_type: str, types: Mapping[str, str]) -> Any:
         raise Refusal(413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_MAX}")
     if content_type == "application/yaml":
         try:
-            return yaml.load(body, yaml.CSafeLoader)
-        except yaml.YAMLError as error:
-            raise NoJson(f"error converting YAML to JSON: {' '.join(str(error).split())}") from None
+            document = parse_yaml(body)
+        except Unreadable as error:
+            text = error.within(body.decode(errors="replace"))
+            raise NoJson(f"error converting YAML to JSON: yaml: {text}") from None
+        return None if document is None else document.value
     if content_type == PROTOBUF:
         return _from_protobuf(body, types)
     if content_type not in {"application/json", ""}:
         raise unsupported_media_type(MEDIA_TYPES)
     try:
-        return json_value(body)
+        return parse_json(body)
     except ValueError as error:
         text = _go_text(error, body)
         raise NoJson(f"couldn't get version/kind; json parse error: {text}") from None
 
 
-def json_value(body: bytes) -> Any:
-    """A body of JSON; halves of surrogate pairs become U+FFFD, as Go reads them.
+def parse_json(body: bytes) -> Any:
+    """A body of JSON; an object with repeated keys is a DuplicateKeysObject, half of a surrogate pair U+FFFD as in Go.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: it is none, or nested too deeply, or has too many values.
     """
+    check_json(body, REQUESTS)
     value = loads(body)
     return _whole(value) if _HALF.search(body) else value
 
@@ -82,6 +87,15 @@ def _whole(value: Any) -> Any:
     return value
 
 
+def parse_yaml(body: bytes) -> TextDocument | None:
+    """A body of YAML, or JSON: its first document; None if it has none.
+
+    Raises:
+        Unreadable: it is none, or beyond the limits.
+    """
+    return next(documents(decoded(body), REQUESTS), None)
+
+
 def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
     try:
         api_version, kind, message = protobuf.unpack(body)
@@ -90,6 +104,8 @@ def _from_protobuf(body: bytes, types: Mapping[str, str]) -> Any:
         return {"apiVersion": api_version, "kind": kind} | protobuf.decode(message, types[kind])
     except protobuf.Malformed as error:
         raise NoJson(str(error)) from None
+    except RecursionError:
+        raise NoJson("proto: exceeded max recursion depth") from None
 
 
 def _go_text(error: ValueError, body: bytes) -> str:
@@ -121,7 +137,7 @@ def read_object(request: Request, kind: Kind, validation: str, context: Context)
         text = "couldn't get version/kind; json parse error: json: cannot unmarshal a value that is no object"
         raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): {text}")
     _check_type(value, request, kind)
-    sent: dict[str, str] = {}
+    sent: Mapping[str, str] = {}
     if request.content_type == "application/json" and reaches_raw(kind.type_of(request.target.api_version)):
         sent = texts(request.body.decode())
     return typed(value, request, kind, validation, context, sent=sent)

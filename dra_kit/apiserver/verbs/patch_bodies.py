@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from dra_kit.apiserver.answers import Refusal, bad_request
 from dra_kit.apiserver.api import Request
-from dra_kit.apiserver.verbs.bodies import json_value
+from dra_kit.apiserver.verbs.bodies import parse_json
 from dra_kit.resource.schema.scalars import json_type
 from dra_kit.values.json import DuplicateKeysObject
 
@@ -27,7 +27,7 @@ def parse_patch(request: Request) -> Any:
         Refusal: 400.
     """
     try:
-        return json_value(request.body)
+        return parse_json(request.body)
     except ValueError:
         raise bad_request("invalid JSON patch") from None
 

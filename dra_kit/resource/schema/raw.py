@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
@@ -27,19 +27,37 @@ def reaches_raw(type_name: str) -> bool:
     return False
 
 
-def texts(document: str) -> dict[str, str]:
+class _Texts(Mapping[str, str]):
+    """Pieces of a text, which are cut out when they are asked for: one may be inside of the other."""
+
+    def __init__(self, document: str, places: Mapping[str, tuple[int, int]]) -> None:
+        self._document = document
+        self._places = places
+
+    def __getitem__(self, path: str) -> str:
+        start, end = self._places[path]
+        return self._document[start:end]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def texts(document: str) -> Mapping[str, str]:
     """The text of every object inside a JSON document, by its path as in ``spec.devices.config[0].opaque``.
 
     Args:
         document: well-formed JSON. Of a key that comes twice the last counts.
     """
-    found: dict[str, str] = {}
+    found: dict[str, tuple[int, int]] = {}
     words = _words(document)
 
     def value(path: str, word: str, start: int) -> int:
         if word == "{":
             end = members(path)
-            found[path] = document[start:end]
+            found[path] = start, end
             return end
         return items(path) if word == "[" else start + len(word)
 
@@ -65,7 +83,7 @@ def texts(document: str) -> dict[str, str]:
                 index += 1
 
     value("", *next(words))
-    return found
+    return _Texts(document, found)
 
 
 def unquoted(word: str) -> str:

@@ -348,7 +348,7 @@ def test_a_file_that_is_no_manifest_is_named_with_the_place_of_the_problem(tmp_p
     as_snapshot = run("explain", "claim", "lunch", "--from", file).output
 
     for text in (as_manifest, as_snapshot):
-        assert text.startswith(f"error: {file} is neither YAML nor JSON: line 3, column 1: ")
+        assert text.startswith(f"error: {file} cannot be read: line 3, column 1: ")
         assert "string>" not in text
 
 

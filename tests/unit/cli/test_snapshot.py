@@ -73,7 +73,7 @@ def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
     ("content", "error"),
     [
         (b"", "holds no objects that a claim could be explained with"),
-        (b"kind: [", "is neither YAML nor JSON"),
+        (b"kind: [", "saved.yaml cannot be read: line 1, column 7: "),
         (b"- 1\n", "is no object; it must have apiVersion, kind and metadata"),
     ],
 )

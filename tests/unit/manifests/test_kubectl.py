@@ -13,14 +13,14 @@ from dra_kit.manifests.unreadable import Unreadable
 from tests.unit.manifests.record import HEAD, texts
 
 RECORDED = [
-    json.loads(line)
-    for line in Path("tests/data/golden/kubectl-yaml.jsonl").read_text(encoding="utf-8").splitlines()
+    json.loads(line) for line in Path("tests/data/golden/kubectl-yaml.jsonl").read_text(encoding="utf-8").splitlines()
 ]
 
 
 def observed(text: str) -> Any:
     try:
-        return [document.value for document in documents(HEAD + text)][0].get("value")
+        first, *_ = documents(HEAD + text)
+        return first.value.get("value")
     except Unreadable as error:
         return error
 

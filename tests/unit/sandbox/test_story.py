@@ -114,9 +114,9 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
         ("namespace: {}", "there is nothing to expect"),
         ("- a", "the file: Input should be an object"),
-        ("pods: {", "is no YAML"),
-        ("steps: [{apply: [nothing.yaml]}]", "nothing.yaml: No such file or directory"),
-        ("steps: [{edit: {menu: nothing.yaml}}]", "nothing.yaml: No such file or directory"),
+        ("pods: {", "cannot be read: line 1"),
+        ("steps: [{apply: [nothing.yaml]}]", "nothing.yaml cannot be read: No such file or directory"),
+        ("steps: [{edit: {menu: nothing.yaml}}]", "nothing.yaml cannot be read: No such file or directory"),
     ],
 )
 def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, expect: str, text: str) -> None:
@@ -151,7 +151,7 @@ def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
         ("kind: Pod\napiVersion: v1", "(Pod) has no metadata.name"),
         ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),
         ("--- 1\n--- 2", "document 1 is no object"),
-        ("a: [", "is no YAML"),
+        ("a: [", "cannot be read: line 1"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, text: str) -> None:
