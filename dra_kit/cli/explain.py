@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NOT_GOOD: Final = 3
 """Exit code of an explanation whose answer is no."""
 
+UNDECIDED: Final = 4
+"""Exit code of an explanation that is neither yes nor no, since not everything was looked at."""
+
 _KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node")
 _NAMES: Final = 8
 
@@ -50,8 +53,9 @@ Subject = tuple[SubjectKind, str, str]
     "--filename",
     "files",
     multiple=True,
-    type=path(exists=True),
-    help="explain the pods of this file or folder, else its claims and templates, as if applied; may be repeated",
+    type=path(exists=True, allow_dash=True),
+    help="explain the pods of this file or folder, else its claims and templates, as if applied; - is standard input; "
+    "may be repeated",
 )
 @click.option("--from", "saved", type=path(exists=True), help="look at these saved objects instead of a cluster")
 @source_options
@@ -73,7 +77,8 @@ def command(
     Reading suffices: what may not be read is told, with the right that is missing. With --from, the objects of
     'dra-kit snapshot' are looked at, or those of a folder with what kubectl get -o yaml wrote.
 
-    Exit code 0: it has devices or can get them; 3: it cannot; 1 and 2: no explanation could be given.
+    Exit code 0: it has devices or can get them; 3: it cannot; 4: devices fit, or nothing is against it so far, and not
+    everything was looked at; 1 and 2: no explanation could be given.
 
     \b
       dra-kit explain claim lunch
@@ -88,10 +93,10 @@ def command(
     # what is read is kept until the end: there is nothing to collect, and looking for it takes as long as all the rest
     gc.disable()
     try:
-        good = _explain(wanted, files, options)
+        code = _explain(wanted, files, options)
     finally:
         gc.enable()
-    ctx.exit(0 if good else NOT_GOOD)
+    ctx.exit(code)
 
 
 def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
@@ -108,7 +113,7 @@ def _wanted(words: Sequence[str]) -> list[tuple[SubjectKind, str]]:
     return [(_WORDS[kind], name) for kind, name in pairs]
 
 
-def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> bool:
+def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], options: Mapping[str, Any]) -> int:
     only_claims = bool(wanted) and all(kind == "claim" for kind, _ in wanted)
     objects, namespace = _objects(options, _KINDS_OF_CLAIM if only_claims else None)
     if wanted:
@@ -162,7 +167,7 @@ def _claim_of(template: Document) -> Document:
     }
 
 
-def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, everything: bool) -> bool:
+def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, everything: bool) -> int:
     from dra_kit.cli.explanation_text import Page, tell_claim, tell_gaps
     from dra_kit.cli.pod_explanation import explain_pod, pod_document
     from dra_kit.cli.pod_text import tell_pod
@@ -172,20 +177,21 @@ def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, every
     explainer = Explainer(cluster)
     page = Page(colour=sys.stdout.isatty(), everything=everything)
     documents: list[dict[str, Any]] = []
-    good = True
+    verdicts: list[tuple[bool, bool]] = []
     for kind, namespace, name in subjects:
         page.line()
         if kind == "pod":
             pod = explain_pod(explainer, _pod(cluster, namespace, name))
-            good = good and pod.good
+            verdicts.append((pod.good, pod.undecided))
             documents.append(pod_document(pod)) if as_json else tell_pod(page, pod)
         else:
             claim = cluster.claims.get((namespace, name))
             if claim is None:
                 raise _missing(cluster, "ResourceClaim", namespace, name)
             explanation = explainer.explain(claim)
-            good = good and explanation.good
+            verdicts.append((explanation.good, explanation.outcome == "stopped"))
             documents.append(claim_document(explanation)) if as_json else tell_claim(page, explanation)
+    good = all(one for one, _ in verdicts)
     if as_json:
         gaps = gap_documents(cluster.gaps)
         whole = {"kubernetes": cluster.version, "good": good, "explanations": documents, "notRead": gaps}
@@ -193,7 +199,9 @@ def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, every
     else:
         tell_gaps(page, cluster.gaps)
         click.echo(str(page))
-    return good
+    if good:
+        return 0
+    return UNDECIDED if all(one or undecided for one, undecided in verdicts) else NOT_GOOD
 
 
 def _pod(cluster: Cluster, namespace: str, name: str) -> Document:

@@ -74,6 +74,10 @@ class Page:
         """What did not."""
         self.line(f"✗ {text}", colour="red", bold=True)
 
+    def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
+        """What may go well or not, since not everything was looked at."""
+        self.line(f"? {text}; not looked at: {', '.join(not_looked_at)}", colour="yellow", bold=True)
+
 
 def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
     """A claim: devices first, the verdict last."""
@@ -90,6 +94,9 @@ def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
     if explanation.outcome == "fits":
         _tell_fitting(page, explanation, fitting)
         return
+    if explanation.outcome == "stopped":
+        page.undecided(f"{explanation.key} would take too much work to explain", explanation.not_looked_at)
+        return
     text = ": kube-scheduler gives up" if explanation.outcome == "error" else " cannot be allocated"
     page.bad(f"{explanation.key}{text}")
     for blocker in explanation.blockers:
@@ -98,6 +105,9 @@ def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
         page.line(f"→ {remedy}", indent=2, colour="yellow")
     for miss in explanation.nearest:
         page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
+    if explanation.not_looked_at:
+        told = ", ".join(explanation.not_looked_at)
+        page.line(f"not looked at, since it would take too much work: {told}", indent=2, colour="yellow")
 
 
 def _change(explanation: ClaimExplanation, miss: Miss) -> str:

@@ -11,7 +11,9 @@ from dra_kit.allocator.nodes import selects
 from dra_kit.cli.pod_binding import never_prepared
 from dra_kit.cli.pod_containers import devices_cannot_be_injected, failing_containers
 from dra_kit.cli.pod_resources import ExtendedResource, Provision, provided, provisions
+from dra_kit.cli.pod_unexamined import foreword, not_looked_at
 from dra_kit.explain.apart import told_apart
+from dra_kit.explain.budget import WorkSpent
 from dra_kit.explain.claims import Explainer
 from dra_kit.explain.cluster import Document, model_of_claim
 from dra_kit.explain.document import claim_document
@@ -28,8 +30,9 @@ _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", "FailedPrepareDynam
 _INSUFFICIENT: Final = "Insufficient "
 
 Outcome: TypeAlias = Literal[
-    "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "waits", "does-not-fit", "error"
-]
+    "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "waits",
+    "does-not-fit", "error", "stopped",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,9 @@ class PodExplanation:
     Attributes:
         name: ``namespace/name``.
         outcome: ``waits``: for a claim; ``bypassed``: it has a node and no devices; ``not-prepared``: it has a node and
-            devices, which the kubelet cannot prepare; ``not-running``: it has them prepared, and a container fails.
+            devices, which the kubelet cannot prepare; ``not-running``: it has them prepared, and a container fails;
+            ``devices-fit``: it can run as far as its devices go, and not everything was looked at; ``stopped``: it is
+            too much work to tell.
         node: where it is.
         claims: that it needs.
         problems: what stands in its way besides the devices of one claim, a sentence each.
@@ -64,6 +69,8 @@ class PodExplanation:
         fitting: nodes on which it could run.
         events: what controllers, the scheduler and the kubelet reported last.
         resources: extended resources that it asks for.
+        foreword: what is to be known first, a sentence each.
+        not_looked_at: what may keep it from running all the same, in a few words each.
     """
 
     name: str
@@ -75,11 +82,18 @@ class PodExplanation:
     fitting: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     resources: tuple[ExtendedResource, ...] = ()
+    foreword: tuple[str, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
         """Whether it runs or can run."""
         return self.outcome in {"ended", "runs", "scheduled", "fits"}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it may run, or may not."""
+        return self.outcome in {"devices-fit", "stopped"}
 
 
 def explain_pod(explainer: Explainer, pod: Document) -> PodExplanation:
@@ -149,9 +163,7 @@ class _PodExplainer:
 
     def _unscheduled(self, claims: list[PodClaimExplanation], events: tuple[str, ...]) -> PodExplanation:
         problems = [f"claim {claim.entry}: {claim.problem}" for claim in claims if claim.problem]
-        gates = [gate["name"] for gate in self._pod["spec"].get("schedulingGates") or ()]
-        if gates:
-            problems.append(f"it has scheduling gates, which somebody has to remove: {', '.join(gates)}")
+        gated = bool(self._pod["spec"].get("schedulingGates"))
         loads = self._loads()
         known = [claim.explanation for claim in claims if claim.explanation is not None]
         pending = [each.claim for each in known if each.outcome != "allocated"]
@@ -168,9 +180,19 @@ class _PodExplainer:
             if name in loads and (why := self._rejection(loads[name], provision.resources, claims))
         }
         open_nodes = [node.name for node in self._cluster.nodes if node.name not in rejections]
-        fits = {name for provision in found for name in self._fitting(pending, provision, open_nodes)}
+        missed = tuple(not_looked_at(self._pod, self._cluster))
+        fits: set[str] = set()
+        stopped = any(each.outcome == "stopped" for each in known)
+        try:
+            fits |= {name for provision in found for name in self._fitting(pending, provision, open_nodes)}
+        except WorkSpent:
+            stopped = True
         fitting = tuple(name for name in open_nodes if name in fits)
-        outcome = self._outcome(known, fitting, waits=any(claim.problem for claim in claims) or bool(gates))
+        outcome = self._outcome(known, fitting, waits=any(claim.problem for claim in claims) or gated)
+        if stopped and outcome != "waits":
+            outcome, missed = "stopped", ("which nodes have devices for all its claims", *missed)
+        elif outcome == "fits" and missed:
+            outcome = "devices-fit"
         if outcome == "does-not-fit":
             problems += self._why_not(claims, open_nodes)
             claims = [self._for_the_pod(claim, pending, found, open_nodes) for claim in claims]
@@ -184,6 +206,8 @@ class _PodExplainer:
             fitting,
             events,
             self._resources(loads),
+            tuple(foreword(self._pod)),
+            missed if outcome in {"devices-fit", "stopped"} else (),
         )
 
     def _allocatable(self, loads: Mapping[str, NodeLoad]) -> dict[str, Mapping[str, int]]:
@@ -209,9 +233,11 @@ class _PodExplainer:
         if not nodes:
             return claim
         beside = [each for each in _with(pending, provision) if each is not explanation.claim]
-        return replace(
-            claim, explanation=replace(explanation, nearest=self._explainer.nearest(explanation, beside, nodes))
-        )
+        try:
+            nearest = self._explainer.nearest(explanation, beside, nodes)
+        except WorkSpent:
+            return replace(claim, explanation=replace(explanation, not_looked_at=("what would help the whole pod",)))
+        return replace(claim, explanation=replace(explanation, nearest=nearest))
 
     def _outcome(self, known: Sequence[ClaimExplanation], fitting: Sequence[str], *, waits: bool) -> Outcome:
         if waits:
@@ -348,7 +374,8 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "name": name,
         "outcome": explanation.outcome,
         "node": explanation.node,
-        "problems": list(explanation.problems),
+        "problems": [*explanation.foreword, *explanation.problems],
+        "notLookedAt": list(explanation.not_looked_at),
         "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
         "fittingNodes": list(explanation.fitting),
         "events": list(explanation.events),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from dra_kit.cli.explanation_text import Page, tell_claim
-from dra_kit.cli.pod_explanation import PodExplanation
+from dra_kit.cli.pod_explanation import PodClaimExplanation, PodExplanation
 from dra_kit.explain.summary import counted
 
 _REASONS: Final = 6
@@ -20,15 +20,36 @@ _VERDICTS: Final = {
     "not-prepared": "has its devices on {node}, and the kubelet cannot prepare them",
     "not-running": "has its devices on {node}, and does not run",
     "fits": "can run on {where}",
+    "devices-fit": "finds its devices on {where}",
     "waits": "waits for a claim",
     "does-not-fit": "cannot be scheduled",
     "error": "cannot be scheduled: kube-scheduler gives up",
+    "stopped": "would take too much work to explain",
 }
 
 
 def tell_pod(page: Page, explanation: PodExplanation) -> None:
-    """A pod: its claims first, the verdict last."""
-    for claim in explanation.claims:
+    """A pod: what is to be known first, its claims, the verdict last."""
+    for sentence in explanation.foreword:
+        page.line(f"! pod {explanation.name}: {sentence}", colour="yellow", bold=True)
+    page.line()
+    _tell_claims(page, explanation.claims)
+    for resource in explanation.resources:
+        page.line(resource.text)
+    rejections = explanation.rejections or {}
+    if rejections:
+        nodes = counted(len(rejections), "node")
+        page.line(f"{nodes} not for this pod, whatever its devices: {_reasons(rejections.values())}", bold=True)
+    _tell_verdict(page, explanation)
+    for problem in explanation.problems:
+        page.line(problem, indent=2)
+    if not explanation.good or explanation.outcome == "fits":
+        for event in explanation.events:
+            page.line(f"reported: {event}", indent=2)
+
+
+def _tell_claims(page: Page, claims: Iterable[PodClaimExplanation]) -> None:
+    for claim in claims:
         origin = f" (from {claim.origin})" if claim.origin else ""
         page.line(f"claim {claim.entry or 'of extended resources'}{origin}", bold=True)
         if claim.explanation is not None:
@@ -36,23 +57,20 @@ def tell_pod(page: Page, explanation: PodExplanation) -> None:
         elif claim.problem:
             page.bad(claim.problem)
         page.line()
-    for resource in explanation.resources:
-        page.line(resource.text)
-    rejections = explanation.rejections or {}
-    if rejections:
-        nodes = counted(len(rejections), "node")
-        page.line(f"{nodes} not for this pod, whatever its devices: {_reasons(rejections.values())}", bold=True)
+
+
+def _tell_verdict(page: Page, explanation: PodExplanation) -> None:
     where = ", ".join(explanation.fitting[:3])
     if len(explanation.fitting) > 3:
         where += f" and {len(explanation.fitting) - 3} more nodes"
     verdict = _VERDICTS[explanation.outcome].format(node=explanation.node, where=where)
     text = f"pod {explanation.name} {verdict}"
-    page.good(text) if explanation.good else page.bad(text)
-    for problem in explanation.problems:
-        page.line(problem, indent=2)
-    if not explanation.good or explanation.outcome == "fits":
-        for event in explanation.events:
-            page.line(f"reported: {event}", indent=2)
+    if explanation.undecided:
+        page.undecided(text, explanation.not_looked_at)
+    elif explanation.good:
+        page.good(text)
+    else:
+        page.bad(text)
 
 
 def _reasons(rejections: Iterable[tuple[str, ...]]) -> str:

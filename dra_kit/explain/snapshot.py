@@ -29,8 +29,11 @@ _ANNOTATIONS: Final = frozenset(
 )
 _POD_SPEC: Final = (
     "nodeName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "resourceClaims", "schedulingGates",
-    "schedulerName",
+    "schedulerName", "topologySpreadConstraints", "schedulingGroup",
 )  # fmt: skip
+_VOLUMES: Final = {"persistentVolumeClaim": ("claimName",), "csi": ("driver",), "ephemeral": ()}
+"""Volumes that bind a pod to nodes, and what is kept of them."""
+
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
 _CONTAINER_STATUSES: Final = ("initContainerStatuses", "containerStatuses")
@@ -81,7 +84,7 @@ class Objects:
 
 
 def reduced(kind: str, document: Document) -> dict[str, Any]:
-    """What is kept of an object: of pods neither commands nor environments nor volumes, of nodes no addresses.
+    """What is kept of an object: of pods neither commands nor environments, of nodes no addresses.
 
     Opaque configuration of claims and classes is kept: what devices would get is part of an explanation.
 
@@ -120,8 +123,19 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     kept = _only(spec, _POD_SPEC)
     for field_ in ("initContainers", "containers"):
         if spec.get(field_):
-            kept[field_] = [_only(container, _CONTAINER) for container in spec[field_]]
-    return kept
+            kept[field_] = [_container(container) for container in spec[field_]]
+    volumes = [
+        {"name": volume["name"], kind: _only(volume[kind], fields)}
+        for volume in spec.get("volumes") or ()
+        for kind, fields in _VOLUMES.items()
+        if volume.get(kind) is not None
+    ]
+    return kept | ({"volumes": volumes} if volumes else {})
+
+
+def _container(container: Mapping[str, Any]) -> dict[str, Any]:
+    ports = [port for port in container.get("ports") or () if port.get("hostPort")]
+    return _only(container, _CONTAINER) | ({"ports": ports} if ports else {})
 
 
 def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:

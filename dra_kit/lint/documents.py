@@ -97,7 +97,8 @@ def read(file: SourceFile) -> Reading:
                 reading.documents.append(Document(file, body, positions, repeated if number == 0 else ()))
     except Unreadable as error:
         reading.problem = error.problem
-        reading.place = Place(error.start, error.start + 1)
+        start = min(error.start, max(len(file.text) - 1, 0))
+        reading.place = Place(start, start + 1)
     if reading.problem and not file.chosen and "{{" in file.text:
         return Reading()  # a template of Helm's, which is no manifest yet
     return reading

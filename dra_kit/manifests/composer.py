@@ -58,7 +58,7 @@ def compose(text: str, limits: Limits) -> Iterator[Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise Unreadable(problem, min(mark.index, max(len(text) - 1, 0)) if mark is not None else 0) from None
+        raise Unreadable(problem, mark.index if mark is not None else 0) from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -66,8 +66,7 @@ def compose(text: str, limits: Limits) -> Iterator[Node]:
 
 def _index(text: str, error: yaml.reader.ReaderError) -> int:
     """The index of a character that may not be there; libyaml counts bytes."""
-    behind = text.encode(errors="replace")[: error.position].decode(errors="ignore")
-    return min(len(behind), max(len(text) - 1, 0))
+    return len(text.encode(errors="replace")[: error.position].decode(errors="ignore"))
 
 
 class _Anchor:

@@ -31,7 +31,7 @@ def check_json(content: bytes, limits: Limits) -> None:
         Unreadable: with the limit.
     """
     structure = _structure(content)
-    # a list or object of n values has n - 1 commas and one opening bracket
+    # a list or object of n values has n - 1 commas and an opening bracket: there are no more values than this
     values = structure.count(b",") + structure.count(b"[") + structure.count(b"{")
     if values > limits.values:
         raise Unreadable(f"it has more than {limits.values} values; split it")

@@ -69,15 +69,17 @@ class MappingNode:
     def index(self) -> dict[str, tuple[ScalarNode, Node]]:
         """The nodes of key and value by the key, those that are merged in among them; its own count most."""
         if self._index is None:
-            self._index = {}
+            found: dict[str, tuple[ScalarNode, Node]] = {}
             for key, key_node, value in self.entries:
                 if key is not None:
-                    self._index.setdefault(key, (key_node, value))
+                    found.setdefault(key, (key_node, value))
             for key, _, value in self.entries:
                 if key is None:
                     for mapping in value.items if isinstance(value, SequenceNode) else [value]:
                         if isinstance(mapping, MappingNode):
-                            self._index = {**mapping.index, **self._index}
+                            for name, nodes in mapping.index.items():
+                                found.setdefault(name, nodes)
+            self._index = found
         return self._index
 
 

@@ -172,11 +172,9 @@ def _short(value: float) -> str:
         (value,) = struct.unpack("f", wanted)
     except OverflowError:
         return ".inf" if value > 0 else "-.inf"
-    for precision in range(9):
-        digits = f"{value:.{precision}e}"
-        if struct.pack("f", float(digits)) == wanted:
-            break
-    mantissa, _, exponent = digits.partition("e")
+    # nine digits tell any two of them apart
+    precision = next(n for n in range(9) if struct.pack("f", float(f"{value:.{n}e}")) == wanted)
+    mantissa, _, exponent = f"{value:.{precision}e}".partition("e")
     if -4 <= int(exponent) < _SHORTEST:
-        return f"{float(digits):.{max(precision - int(exponent), 0)}f}"
+        return f"{value:.{max(precision - int(exponent), 0)}f}"
     return f"{mantissa}e{exponent}"

@@ -48,7 +48,7 @@ async def test_what_cannot_be_made_is_told_in_one_line(client: Client, tmp_path:
     with pytest.raises(ConfigurationError) as caught:
         await apply_text(client, tmp_path, text)
 
-    assert str(caught.value).startswith(f"manifest {tmp_path / 'order.yaml'}, document 1: ")
+    assert str(caught.value).startswith(f"manifest {tmp_path / 'order.yaml'}, document 1")
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -1,0 +1,130 @@
+"""Texts beyond the limits are refused with the limit, before they become anything; those within are read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.manifests.json_text import check_json
+from dra_kit.manifests.limits import MANIFESTS, Limits
+from dra_kit.manifests.text import documents
+from dra_kit.manifests.unreadable import Unreadable
+
+SMALL = Limits(file_bytes=1_000, depth=5, values=20)
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text('[]{},:"\\ab', max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('[]{},:"\\ab', max_size=3), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def depth(value: Any) -> int:
+    if isinstance(value, dict | list):
+        return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
+    return 0
+
+
+def size(value: Any) -> int:
+    """How many values there are, a value of a mapping without its key."""
+    if isinstance(value, dict | list):
+        return 1 + sum(map(size, value.values() if isinstance(value, dict) else value))
+    return 1
+
+
+def refusal(text: str, limits: Limits = MANIFESTS) -> str:
+    with pytest.raises(Unreadable) as caught:
+        list(documents(text, limits))
+    return caught.value.within(text)
+
+
+@given(VALUES)
+def test_json_is_refused_exactly_beyond_its_depth(value: Any) -> None:
+    content = json.dumps([value]).encode()
+    levels = depth([value])
+    check_json(content, Limits(depth=levels))
+    with pytest.raises(Unreadable, match=f"more than {levels - 1} levels deep"):
+        check_json(content, Limits(depth=levels - 1))
+
+
+@given(VALUES)
+def test_json_and_yaml_have_the_same_values_within_the_same_limits(value: Any) -> None:
+    text = json.dumps({"a": value})
+    (as_json,) = documents(text)
+    (as_yaml,) = documents(f"---\n{text}\n")
+    assert as_json.value == as_yaml.value == {"a": value}
+
+
+@given(VALUES)
+def test_a_document_within_the_number_of_values_is_read(value: Any) -> None:
+    text = json.dumps({"a": value})
+    # brackets and keys count, too
+    for form in (text, f"---\n{text}\n"):
+        (document,) = documents(form, Limits(values=2 * size({"a": value})))
+        assert document.value == {"a": value}
+
+
+@pytest.mark.parametrize("form", ["[{}]", "a: [{}]", "- [{}]", '{{"a": [{}]}}'])
+def test_too_many_values_are_told_with_the_limit(form: str) -> None:
+    assert "more than 20 values" in refusal(form.format(", ".join("1" * 21)), SMALL)
+
+
+@pytest.mark.parametrize("text", ["[[[[[[1]]]]]]", "a: [[[[[1]]]]]", "- - - - - - 1", '{"a": [[[[[1]]]]]}'])
+def test_too_many_levels_are_told_with_the_limit(text: str) -> None:
+    assert "it is nested more than 5 levels deep" in refusal(text, SMALL)
+
+
+def test_aliases_count_with_all_that_they_stand_for() -> None:
+    assert "line 2, column 5: it has more than 20 values once its aliases are replaced" in refusal(
+        "a: &a [1, 2, 3, 4, 5, 6, 7, 8]\nb: [*a, *a]\n", SMALL
+    )
+    assert "characters once its aliases are replaced" in refusal(f"a: &a {'x' * 400}\nb: [*a, *a]\n", SMALL)
+
+
+def test_documents_count_together() -> None:
+    assert "more than 20 values" in refusal("a\n---\n" * 30, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: &a [*a]", "line 1, column 8: an alias stands inside of what it repeats"),
+        ("a: *b", "line 1, column 4: there is no anchor b before its alias"),
+        ("a: &a 1\n---\nb: *a", "line 3, column 4: there is no anchor a"),
+        ("a:\n  b: .inf", "line 2, column 6: JSON has neither infinite numbers nor NaN"),
+        ("? [a]\n: b", "line 1, column 3: a list or mapping is no key"),
+        ("a: {<<: [1]}", "line 1, column 9: << merges a mapping or a list of mappings"),
+        ("a: \x07", "line 1, column 4: control characters are not allowed"),
+        ("é: \x07", "line 1, column 4: control characters are not allowed"),
+        ("%TAG !a! x\n" * 30, "30 lines begin with %"),
+        ('{"a": 1e999}', "a number is larger than a float of 64 bits can be"),
+    ],
+)
+def test_what_has_no_value_is_told_with_its_place(text: str, problem: str) -> None:
+    assert problem in refusal(text)
+
+
+def test_halves_of_characters_become_whole_ones() -> None:
+    (document,) = documents('{"a": ["\\ud83d\\ude00", "\\ud800", "\\\\ud800"]}')
+    assert document.value == {"a": ["😀", "\ufffd", "\\ud800"]}
+    json.dumps(document.value).encode()
+
+
+def test_long_numbers_are_no_work() -> None:
+    (document,) = documents(f"a: {'9' * 100_000}\nb: 0x{'f' * 100_000}\n")
+    assert document.value == {"a": "9" * 100_000, "b": "0x" + "f" * 100_000}
+    (document,) = documents(f'{{"a": {"9" * 300}}}')
+    assert document.value == {"a": 1e300}
+
+
+@given(st.text())
+def test_no_text_is_too_strange(text: str) -> None:
+    with contextlib.suppress(Unreadable):
+        for document in documents(text):
+            json.dumps(document.value)
+            assert document.root.start <= document.root.end
