@@ -50,8 +50,9 @@ def validate(manifest: Manifest, gates: FeatureGates) -> Iterator[Problem]:
 
 
 def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Problem]:
+    wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
-        if not _is_told(manifest, error):
+        if not _is_told(manifest, wrong, error):
             yield Problem(error.path, "invalid-value", f"{error.path}: {error.body}")
 
 
@@ -59,11 +60,11 @@ def _is_reference(error: FieldError) -> bool:
     return error.kind is ErrorKind.NOT_FOUND or bool(_ENTRY.search(error.path))
 
 
-def _is_told(manifest: Manifest, error: FieldError) -> bool:
+def _is_told(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
     """Whether a rule that knows more tells of the same: of an expression, a value of a wrong type, a misspelt field."""
     written = manifest.document.positions.find(error.path)
     paths = {error.path, written.path} if written.exact else {error.path}
-    if any(problem.rule == "wrong-type" and problem.path in paths for problem in manifest.problems):
+    if not wrong.isdisjoint(paths):
         return True
     if error.kind is ErrorKind.REQUIRED:
         return any(misspelt(manifest.problems, path) for path in paths)
@@ -101,17 +102,21 @@ def _metadata(manifest: Manifest) -> Iterator[FieldError]:
     known = KINDS.get(manifest.kind)
     if namespace and (known is None or known.namespaced):  # elsewhere the API server takes no notice of it
         yield from _texts("metadata.namespace", namespace, names.dns_label)
+    places = {f"metadata.{name}": _keys(metadata.get(name)) for name in ("annotations", "labels")}
     for error in validate_metadata(metadata):
-        yield replace(error, path=_of_key(metadata, error))
+        # the API server names only the map
+        key = places.get(error.path, {}).get(error.value) if error.value else None
+        yield error if key is None else replace(error, path=f"{error.path}[{key}]")
 
 
-def _of_key(metadata: Mapping[str, Any], error: FieldError) -> str:
-    """The path of the label or annotation that an error is about; the API server names only the map."""
-    pairs = metadata.get(error.path.removeprefix("metadata."))
-    for key, value in pairs.items() if isinstance(pairs, Mapping) and error.value else ():
-        if error.value in {key, value}:
-            return f"{error.path}[{key}]"
-    return error.path
+def _keys(pairs: Any) -> dict[Any, str]:
+    """The keys of a map by what an error about them may show: the key or the value."""
+    found: dict[Any, str] = {}
+    for key, value in pairs.items() if isinstance(pairs, Mapping) else ():
+        found.setdefault(key, key)
+        if isinstance(value, str):
+            found.setdefault(value, key)
+    return found
 
 
 def _texts(path: str, value: str, rule: Callable[[str], list[str]]) -> Iterator[FieldError]:

@@ -31,12 +31,13 @@ _DIRECTIVES: Final = 20
 """Lines that begin with ``%``: kubectl takes none, and libyaml compares each ``%TAG`` with all before it."""
 
 
-def compose(text: str, limits: Limits) -> Iterator[Node]:
+def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
     """The documents of a YAML text, one after the other, empty ones too.
 
     Args:
         text: the text.
         limits: of all documents together.
+        inner: whether the nodes inside of a list or mapping are kept, and not only its value.
 
     Raises:
         Unreadable: from here on there is no YAML, or more of it than the limits allow.
@@ -50,7 +51,7 @@ def compose(text: str, limits: Limits) -> Iterator[Node]:
     loader = None
     try:
         loader = _LOADER(text)
-        composer = _Composer(loader, limits)
+        composer = _Composer(loader, limits, inner=inner)
         while (root := composer.document()) is not None:
             yield root
     except yaml.reader.ReaderError as error:
@@ -96,7 +97,8 @@ class _Open:
 class _Composer:
     """Makes one document after the other."""
 
-    def __init__(self, loader: Any, limits: Limits) -> None:
+    def __init__(self, loader: Any, limits: Limits, *, inner: bool) -> None:
+        self._inner = inner
         self._next = loader.get_event
         self._limits = limits
         self._open: list[_Open] = []
@@ -213,14 +215,16 @@ class _Composer:
         frame = self._open[-1]
         parent = frame.node
         if isinstance(parent, SequenceNode):
-            parent.items.append(node)
+            if self._inner:
+                parent.items.append(node)
             parent.value.append(node.value)
         elif frame.key is None:
             frame.key = self._key(node, start)
         else:
             key, key_node = frame.key
             frame.key = None
-            parent.entries.append((key, key_node, node))
+            if self._inner:
+                parent.entries.append((key, key_node, node))
             if key is None:
                 self._merge(parent.value, node)
             else:
@@ -237,8 +241,8 @@ class _Composer:
 
     def _merge(self, into: dict[str, Any], node: Node) -> None:
         """Merges mappings; kubectl lets them win over what stands before, and the first of a list over the others."""
-        merged = reversed(node.items) if isinstance(node, SequenceNode) else [node]
+        merged = reversed(node.value) if isinstance(node, SequenceNode) else [node.value]
         for mapping in merged:
-            if not isinstance(mapping, MappingNode):
+            if not isinstance(mapping, dict):
                 raise Unreadable("<< merges a mapping or a list of mappings, and nothing else", node.start)
-            into.update(mapping.value)
+            into.update(mapping)

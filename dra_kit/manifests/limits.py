@@ -23,7 +23,7 @@ class Limits:
     total_bytes: int = 256 << 20
     files: int = 10_000
     depth: int = 200
-    values: int = 3_000_000
+    values: int = 2_000_000
 
 
 MANIFESTS: Final = Limits(file_bytes=16 << 20, total_bytes=128 << 20, values=300_000)

@@ -27,7 +27,7 @@ def values(content: bytes | str, name: str, limits: Limits = MANIFESTS) -> list[
     text = ""
     try:
         text = decoded(content) if isinstance(content, bytes) else content
-        return [document.value for document in documents(text, limits)]
+        return [document.value for document in documents(text, limits, places=False)]
     except Unreadable as error:
         raise ConfigurationError(f"{name} cannot be read: {error.within(text)}") from None
 

@@ -83,12 +83,13 @@ class TextDocument:
                     waiting.append((where, value))
 
 
-def documents(text: str, limits: Limits = MANIFESTS) -> Iterator[TextDocument]:
+def documents(text: str, limits: Limits = MANIFESTS, *, places: bool = True) -> Iterator[TextDocument]:
     """The documents of a text, those before a problem too: one of JSON, or any number of YAML.
 
     Args:
         text: without a byte order mark.
         limits: of all of them together.
+        places: whether anybody will ask for more than their values.
 
     Raises:
         Unreadable: what follows is neither YAML nor JSON, or more than the limits allow.
@@ -103,7 +104,7 @@ def documents(text: str, limits: Limits = MANIFESTS) -> Iterator[TextDocument]:
             pass  # a mapping or list of YAML, maybe; kubectl tries both, too
         else:
             return
-    for root in compose(text, limits):
+    for root in compose(text, limits, inner=places):
         yield TextDocument(root.value, root, text, limits)
 
 

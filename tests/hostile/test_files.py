@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import http.client
 import io
 import json
 import os
@@ -11,11 +12,10 @@ import socket
 import subprocess
 import sys
 import tarfile
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -84,25 +84,23 @@ def test_lint_holds(bomb: str, tmp_path: Path, ledger: Ledger) -> None:
         unusable = outcome.code == 2
         if unusable:
             one_line(outcome, "bomb.yaml")
-        harmless = bomb in {"a Python object", "documents"}
-        held(case, outcome, 2 if unusable else 0 if harmless else 1)
+        held(case, outcome, 2 if unusable else 0 if bomb == "a Python object" else 1)
         assert len(outcome.stdout) < 2_000
     assert not (tmp_path / "owned").exists()
 
 
-@pytest.mark.parametrize("bomb", FEW)
-@pytest.mark.parametrize("suffix", ["yaml", "json"])
+@pytest.mark.parametrize(
+    ("bomb", "suffix"),
+    [("25,000 brackets", "json"), ("25,000 brackets", "yaml"), ("aliases", "yaml"), ("values of YAML", "yaml"),
+     ("values of JSON", "json")],
+)  # fmt: skip
 def test_explain_holds_what_was_saved(bomb: str, suffix: str, tmp_path: Path, ledger: Ledger) -> None:
-    content = BOMBS[bomb] if bomb != "too large" else b"#" * (65 * MIB)
     file = tmp_path / f"bomb.{suffix}"
-    file.write_bytes(content)
+    file.write_bytes(BOMBS[bomb])
     with ledger.attack(f"explain --from .{suffix}: {bomb}") as case:
         outcome = dra_kit("explain", "claim", "lunch", "--from", file, limit=LIMIT)
         one_line(outcome, file.name)
-        case.took(outcome.mebibytes)
-        assert outcome.code == 2
-        # a snapshot may have ten times the values of a manifest
-        assert outcome.mebibytes < 3 * MEBIBYTES
+        held(case, outcome, 2)
 
 
 @pytest.mark.parametrize("bomb", FEW)
@@ -149,7 +147,8 @@ def fifo(path: Path) -> None:
 
 
 def unix_socket(path: Path) -> None:
-    socket.socket(socket.AF_UNIX).bind(str(path))
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
 
 
 def link(path: Path) -> None:
@@ -236,7 +235,10 @@ ARCHIVES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a FIFO": (lambda path: archive(path, (member("a.json", tarfile.FIFOTYPE), b"")), "a FIFO"),
     "a name that leads out": (lambda path: archive(path, (member("../a.json"), b"")), "leads out of it"),
     "an absolute name": (lambda path: archive(path, (member("/etc/a.json"), b"")), "leads out of it"),
-    "a broken stream": (lambda path: path.write_bytes(gzip.compress(bytes(MIB))[:500]), "is no archive"),
+    "a broken stream": (
+        lambda path: path.write_bytes(gzip.compress(member("a.json", size=MIB).tobuf() + os.urandom(MIB))[:5_000]),
+        "is no archive",
+    ),
 }
 
 
@@ -270,13 +272,13 @@ def test_costly_selectors_end_an_explanation(tmp_path: Path, ledger: Ledger) -> 
 
 
 def test_lint_of_one_long_line_is_linear(tmp_path: Path, ledger: Ledger) -> None:
-    labels = ",".join(f'"-bad{n}-":"x y"' for n in range(20_000))
+    labels = ",".join(f'"-bad{n}-":"x y"' for n in range(5_000))
     text = f'{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a","labels":{{{labels}}}}},"spec":{{{labels}}}}}'
     (tmp_path / "long.json").write_text(text)
-    with ledger.attack("lint: 20,000 mistakes in one line of 800 KB") as case:
+    with ledger.attack("lint: 10,000 mistakes in one line") as case:
         outcome = dra_kit("lint", "--format", "github", "long.json", directory=tmp_path, limit=LIMIT)
         held(case, outcome, 1)
-        assert outcome.stdout.count("\n") >= 20_000
+        assert outcome.stdout.count("\n") >= 5_000
 
 
 SERVER = """
@@ -331,21 +333,20 @@ def test_the_api_server_holds(
 ) -> None:
     pid, address, headers = server
     path = "/api/v1/namespaces/default/configmaps"
+    body = KINDS[method, content_type][name]
     path += "/a?fieldManager=hostile" if method == "PATCH" else ""
     with ledger.attack(f"API server, {method} of {content_type}: {name}") as case:
-        request = urllib.request.Request(
-            address + path,
-            KINDS[method, content_type][name],
-            {**headers, "Content-Type": content_type},
-            method=method,
-        )
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(request, timeout=LIMIT)
-        assert refused.value.code in {400, 404, 413, 422}
+        status = answered(method, address, path, {**headers, "Content-Type": content_type}, body)
         case.took(peak_mebibytes(pid))
+        assert status in {400, 404, 413, 422}
         assert peak_mebibytes(pid) < MEBIBYTES
         # it goes on serving
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{address}/healthz", headers=headers), timeout=LIMIT
-        ) as answer:
-            assert answer.status == 200
+        assert answered("GET", address, "/healthz", headers, b"") == 200
+
+
+def answered(method: str, address: str, path: str, headers: dict[str, str], body: bytes) -> int:
+    """The status of the answer."""
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=LIMIT)
+    with contextlib.closing(connection):
+        connection.request(method, path, body, headers)
+        return connection.getresponse().status

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import tarfile
 from pathlib import Path
@@ -12,8 +13,11 @@ import yaml
 from dra_kit.apiserver.server import run_in_thread
 from dra_kit.cli.given_objects import load
 from dra_kit.explain.snapshot import KINDS, reduced
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.resources import EVENTS, NAMESPACES
 from tests.support.api import Api
-from tests.unit.cli.saved import CLASS, KITCHEN, claim, pod, run, save, slice_of, words
+from tests.unit.cli.saved import CLASS, KITCHEN, Document, claim, event, pod, run, save, slice_of, words
 
 
 def test_an_explanation_is_the_same_from_a_snapshot(tmp_path: Path) -> None:
@@ -73,7 +77,7 @@ def test_what_kubectl_wrote_is_a_snapshot_too(tmp_path: Path) -> None:
     ("content", "error"),
     [
         (b"", "holds no objects that a claim could be explained with"),
-        (b"kind: [", "saved.yaml cannot be read: line 1, column 7: "),
+        (b"kind: [", "saved.yaml cannot be read: line 1, column 8: "),
         (b"- 1\n", "is no object; it must have apiVersion, kind and metadata"),
     ],
 )
@@ -168,3 +172,69 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path, names: list[str]) 
         result.output
     )
     assert sorted(file.name for file in folder.iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["kitchen", "kitchen.tar.gz"])
+def test_nobody_else_can_read_a_snapshot(tmp_path: Path, name: str) -> None:
+    with Api() as api:
+        api.put("resourceslices", slice_of("node-1", margherita="mozzarella"))
+        saved = run("snapshot", tmp_path / name, "--kubeconfig", api.kubeconfig(tmp_path / "config"))
+
+    assert saved.exit_code == 0
+    place = tmp_path / name
+    files = list(place.iterdir()) if place.is_dir() else [place]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    if place.is_dir():
+        assert place.stat().st_mode & 0o777 == 0o700
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(["config", name])
+
+
+def test_a_snapshot_does_not_follow_links_that_somebody_planted(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("precious")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "snapshot.json").symlink_to(other)
+    (tmp_path / "saved" / "nodes.json").symlink_to(other)
+    (tmp_path / "link").symlink_to(tmp_path / "saved")
+    (tmp_path / "link.tgz").symlink_to(other)
+    with Api() as api:
+        config = api.kubeconfig(tmp_path / "config")
+        assert run("snapshot", tmp_path / "saved", "--kubeconfig", config).exit_code == 0
+        for name in ("link", "link.tgz"):
+            refused = run("snapshot", tmp_path / name, "--kubeconfig", config)
+            assert refused.exit_code == 2
+            assert "it is a link to" in refused.output
+
+    assert other.read_text() == "precious"
+    assert not any(file.is_symlink() for file in (tmp_path / "saved").iterdir())
+
+
+@pytest.mark.parametrize(("flags", "namespaces"), [((), {"kitchen"}), (("--all-events",), {"kitchen", "default"})])
+def test_events_of_other_namespaces_are_saved_only_when_asked(
+    tmp_path: Path, flags: tuple[str, ...], namespaces: set[str]
+) -> None:
+    own = event("pulled", "guest", "told")
+    own["metadata"]["namespace"] = own["regarding"]["namespace"] = "kitchen"
+    with run_in_thread() as server:
+        config = tmp_path / "kubeconfig"
+        config.write_text(yaml.safe_dump(server.kubeconfig()))
+        put_events(config, event("pulled", "guest", "told"), own)
+        saved = run("snapshot", tmp_path / "saved", "-n", "kitchen", "--kubeconfig", config, *flags)
+
+    assert saved.exit_code == 0
+    items = json.loads((tmp_path / "saved" / "events.json").read_text())["items"]
+    assert {item["metadata"]["namespace"] for item in items} == namespaces
+
+
+def put_events(config: Path, *events: Document) -> None:
+    """Creates Events, and the namespaces that they are in."""
+
+    async def put() -> None:
+        async with Client(await load_credentials(config, None), user_agent="test", timeout=10) as client:
+            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kitchen"}})
+            for one in events:
+                moment = {"eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "action": "Told",
+                          "reportingController": "example.com/oven", "reportingInstance": "one"}  # fmt: skip
+                await client.create(EVENTS, {**one, **moment})
+
+    asyncio.run(put())
