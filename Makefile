@@ -78,7 +78,11 @@ proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
 	$(BIN)/python -m dra_kit.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
 
+PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
+  --no-header
+
 .PHONY: lock
-lock: ## pin the development environment again (needs uv on the PATH)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate \
-	  --no-header --group dev --output-file requirements/dev.txt pyproject.toml
+lock: ## pin the development environment again, and what images are built of (needs uv on the PATH)
+	$(PIN) --group dev --output-file requirements/dev.txt pyproject.toml
+	$(PIN) --constraints requirements/dev.txt --output-file requirements/runtime.txt pyproject.toml
+	echo hatchling | $(PIN) --constraints requirements/dev.txt --output-file requirements/build.txt -

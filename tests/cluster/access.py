@@ -32,16 +32,22 @@ class Access:
     release: str
     namespace: str
 
-    def kubeconfig(self, role: str) -> Path:
-        """A kubeconfig that is the role's ServiceAccount; the node's token is bound to its Node, as in a pod there."""
+    def kubeconfig(self, role: str, *, node: str | None = None) -> Path:
+        """A kubeconfig that is the role's ServiceAccount.
+
+        Args:
+            role: which one.
+            node: a Node that the token is bound to, as in a pod there; by default the plane's for the role ``node``,
+                and none for the others. Empty for none.
+        """
         account = f"{self.release}-{role}"
-        binding: list[str] = []
-        if role == "node":
+        if node is None and role == "node":
             assert self.plane.node is not None
-            uid = self.plane.get("node", self.plane.node)["metadata"]["uid"]
-            binding = [
-                "--bound-object-kind=Node", f"--bound-object-name={self.plane.node}", f"--bound-object-uid={uid}"
-            ]  # fmt: skip
+            node = self.plane.node
+        binding: list[str] = []
+        if node:
+            uid = self.plane.get("node", node)["metadata"]["uid"]
+            binding = ["--bound-object-kind=Node", f"--bound-object-name={node}", f"--bound-object-uid={uid}"]
         token = self.plane.kubectl(
             "create", "token", account, "--namespace", self.namespace, "--duration=4h", *binding
         ).stdout.strip()
@@ -52,7 +58,7 @@ class Access:
             "contexts": [{"name": account, "context": {"cluster": cluster, "user": account}}],
             "current-context": account,
         }
-        path = self.plane.directory / f"{account}.kubeconfig"
+        path = self.plane.directory / f"{account}-{node or 'nowhere'}.kubeconfig"
         path.touch(mode=0o600)
         path.write_text(json.dumps(config))
         return path

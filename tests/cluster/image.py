@@ -7,10 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from tests.cluster.find import REPOSITORY, Found
 
@@ -20,7 +17,7 @@ BASE_IMAGE = "localhost/python:3.11-bookworm"
 BASE_PYTHON = "3.11"
 BUILD_TOOLS = ("buildah", "debootstrap")
 PROJECT = Path("examples", "pizza-driver")
-CONTEXT = (".dockerignore", "LICENSE", "README.md", "pyproject.toml", "dra_kit", PROJECT)
+CONTEXT = (".dockerignore", "LICENSE", "README.md", "pyproject.toml", "dra_kit", "requirements", PROJECT)
 
 
 class CannotBuild(Exception):
@@ -76,32 +73,12 @@ def _lay_out(context: Path) -> None:
 
 
 def _download(wheelhouse: Path) -> None:
-    """What the build would download otherwise, for the base image's Python, in the versions that are installed here."""
-    projects = [_project(Path()), _project(PROJECT)]
-    own = {project["project"]["name"] for project in projects}
-    requirements = {
-        requirement
-        for project in projects
-        # what pip of Debian 12 takes where a project names no build system
-        for requirement in (
-            *project["project"]["dependencies"],
-            *project.get("build-system", {}).get("requires", ("setuptools", "wheel")),
-        )
-        if requirement not in own
-    }
-    wheelhouse.mkdir()
-    constraints = wheelhouse.with_name("constraints.txt")
-    installed = {item.metadata["Name"]: item.version for item in metadata.distributions()}
-    pins = [f"{name}=={version}\n" for name, version in sorted(installed.items()) if name not in own]
-    constraints.write_text("".join(pins), encoding="utf-8")
+    """What the build would download otherwise, for the base image's Python."""
+    pins = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
     _run(
-        sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--constraint", constraints,
-        "--only-binary", ":all:", "--python-version", BASE_PYTHON, *sorted(requirements),
+        sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--require-hashes", "--no-deps",
+        "--only-binary", ":all:", "--python-version", BASE_PYTHON, *(word for path in pins for word in ("-r", path)),
     )  # fmt: skip
-
-
-def _project(folder: Path) -> dict[str, Any]:
-    return tomllib.loads((REPOSITORY / folder / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def _run(*command: object) -> None:

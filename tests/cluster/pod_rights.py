@@ -44,22 +44,28 @@ class PodRights:
         """Delete a ResourceSlice."""
         return self.request("delete", "--raw", f"{_SLICES.format(version='v1')}/{name}")
 
-    def report_devices(self, claim: dict[str, Any], devices: list[dict[str, Any]]) -> str:
+    def report_devices(
+        self, claim: dict[str, Any], devices: list[dict[str, Any]], *, labels: dict[str, str] | None = None
+    ) -> str:
         """Say something of a claim's devices in its status, by server-side apply, as the node role does."""
-        metadata = {key: claim["metadata"][key] for key in ("name", "namespace", "uid")}
+        metadata = {key: claim["metadata"][key] for key in ("name", "namespace", "uid")} | {"labels": labels or {}}
         body = {key: claim[key] for key in ("apiVersion", "kind")} | {
             "metadata": metadata,
             "status": {"devices": devices},
         }
         return self.request(
-            "apply",
-            "--server-side",
-            "--subresource=status",
-            "--validate=false",
-            "--filename",
-            "-",
-            stdin=json.dumps(body),
-        )
+            "apply", "--server-side", "--force-conflicts", "--subresource=status", "--validate=false",
+            "--filename", "-", stdin=json.dumps(body),
+        )  # fmt: skip
+
+    def patch_status(self, claim: dict[str, Any], status: dict[str, Any], *, version: str = "v1") -> str:
+        """Change a claim's status by a merge patch."""
+        metadata = claim["metadata"]
+        return self.request(
+            "patch", f"{RESOURCE_CLAIMS.plural}.{version}.{RESOURCE_CLAIMS.group}", metadata["name"],
+            "--namespace", metadata["namespace"], "--subresource=status", "--type=merge",
+            "--patch", json.dumps({"status": status}),
+        )  # fmt: skip
 
     def request(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the pod."""
@@ -105,9 +111,8 @@ def empty_slice(driver: str, node: str, *, version: str = "v1", name: str = "ref
 
 
 @contextmanager
-def claim_of(plane: Plane, namespace: str, drivers: list[str]) -> Iterator[dict[str, Any]]:
-    """A claim that holds a device of each of these drivers on the plane's node, as the scheduler would write it."""
-    assert plane.node is not None
+def claim_of(plane: Plane, namespace: str, drivers: list[str], nodes: list[str]) -> Iterator[dict[str, Any]]:
+    """A claim that holds a device of each of these drivers, for these nodes; as the scheduler would write it."""
     exactly = {"deviceClassName": "of-nobody", "allocationMode": "ExactCount", "count": 1}
     requests = [{"name": f"from-{number}", "exactly": exactly} for number in range(len(drivers))]
     body = {
@@ -117,11 +122,11 @@ def claim_of(plane: Plane, namespace: str, drivers: list[str]) -> Iterator[dict[
         "spec": {"devices": {"requests": requests}},
     }
     results = [
-        {"request": request["name"], "driver": driver, "pool": plane.node, "device": "device"}
+        {"request": request["name"], "driver": driver, "pool": nodes[0], "device": "device"}
         for request, driver in zip(requests, drivers, strict=True)
     ]
-    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [plane.node]}]}
-    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": [here]}}
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
+    allocation = {"devices": {"results": results}, "nodeSelector": {"nodeSelectorTerms": terms}}
     plane.kubectl("create", "--filename", "-", stdin=json.dumps(body))
     try:
         patch = json.dumps({"status": {"allocation": allocation}})

@@ -25,6 +25,8 @@ metadata:
   {{- with (index .root.Values .role).serviceAccount.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
+# the pods that read the token say so themselves: nobody else's pod gets it by naming the account
+automountServiceAccountToken: false
 {{- end }}
 
 {{- define "dra-driver.clusterRoleBinding" -}}
@@ -74,6 +76,8 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- define "dra-driver.pod" -}}
 {{- $values := index .root.Values .role -}}
 serviceAccountName: {{ include "dra-driver.fullname" .root }}-{{ .role }}
+# every role asks the API server something; the webhook, which versions it serves
+automountServiceAccountToken: true
 terminationGracePeriodSeconds: {{ $values.terminationGracePeriodSeconds }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}

@@ -86,12 +86,21 @@ def test_the_chart_of_a_driver(user: User) -> None:
     policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
     assert names(user, policies, "drivers") == [
         "validatingadmissionpolicy.admissionregistration.k8s.io/pizza-node",
+        "validatingadmissionpolicy.admissionregistration.k8s.io/pizza-node-status",
         "validatingadmissionpolicybinding.admissionregistration.k8s.io/pizza-node",
+        "validatingadmissionpolicybinding.admissionregistration.k8s.io/pizza-node-status",
     ]
     assert names(user, "deployments,services", "drivers") == [
         "deployment.apps/pizza-controller", "deployment.apps/pizza-webhook", "service/pizza-webhook"
     ]  # fmt: skip
+    assert names(user, "networkpolicies,poddisruptionbudgets", "drivers") == [
+        *(f"networkpolicy.networking.k8s.io/pizza-{role}" for role in ("controller", "node", "webhook")),
+        "poddisruptionbudget.policy/pizza-webhook",
+    ]
 
     user.run("helm", "uninstall", "pizza", "-n", "drivers")
-    left = "daemonsets,deployments,services,secrets,clusterroles,clusterrolebindings,validatingwebhookconfigurations"
+    left = (
+        "daemonsets,deployments,services,secrets,clusterroles,clusterrolebindings,validatingwebhookconfigurations,"
+        "networkpolicies,poddisruptionbudgets"
+    )
     assert names(user, f"{left},{policies}", "drivers") == []

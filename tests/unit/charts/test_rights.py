@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, Helm, Manifests
 
+POLICIES = ["node", "node-status"]
 NAMES = [pytest.param({}, id="release-name"), pytest.param({"fullnameOverride": "oven"}, id="other-name")]
 EVERYTHING: dict[str, Any] = {**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}}
 
@@ -42,40 +43,69 @@ def test_every_workload_finds_its_own_pods_and_no_others(manifests: Manifests) -
         assert matching == [workload["metadata"]["name"]]
 
 
-def test_the_policy_is_about_the_account_that_the_nodes_pods_use(manifests: Manifests) -> None:
+def test_no_pod_gets_a_token_by_only_naming_an_account(manifests: Manifests) -> None:
+    accounts = [item for item in manifests.objects if item["kind"] == "ServiceAccount"]
+
+    assert [item["automountServiceAccountToken"] for item in accounts] == [False] * 3
+    # all three roles read theirs
+    assert [item["spec"]["template"]["spec"]["automountServiceAccountToken"] for item in workloads(manifests)] == (
+        [True] * 3
+    )
+
+
+def policy(manifests: Manifests, name: str, kind: str = "ValidatingAdmissionPolicy") -> Any:
+    """The release's policy, or binding, of that name."""
     account = manifests.named("DaemonSet")["spec"]["template"]["spec"]["serviceAccountName"]
-    (condition,) = manifests.named("ValidatingAdmissionPolicy")["spec"]["matchConditions"]
+    return manifests.named(kind, f"{account.removesuffix('node')}{name}")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_is_about_the_account_that_the_nodes_pods_use(name: str, manifests: Manifests) -> None:
+    account = manifests.named("DaemonSet")["spec"]["template"]["spec"]["serviceAccountName"]
+    (condition,) = policy(manifests, name)["spec"]["matchConditions"]
 
     user = f"system:serviceaccount:{NAMESPACE}:{account}"
     assert condition["expression"] == f'request.userInfo.username == "{user}"'
 
 
-def test_the_policy_is_bound_and_denies(manifests: Manifests) -> None:
-    binding = manifests.named("ValidatingAdmissionPolicyBinding")["spec"]
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_is_bound_and_denies(name: str, manifests: Manifests) -> None:
+    binding = policy(manifests, name, "ValidatingAdmissionPolicyBinding")["spec"]
 
-    assert binding["policyName"] == manifests.named("ValidatingAdmissionPolicy")["metadata"]["name"]
+    assert binding["policyName"] == policy(manifests, name)["metadata"]["name"]
     assert binding["validationActions"] == ["Deny"]
-    assert manifests.named("ValidatingAdmissionPolicy")["spec"]["failurePolicy"] == "Fail"
+    assert policy(manifests, name)["spec"]["failurePolicy"] == "Fail"
 
 
-def test_the_policy_covers_every_write_in_every_version(manifests: Manifests) -> None:
-    (rule,) = manifests.named("ValidatingAdmissionPolicy")["spec"]["matchConstraints"]["resourceRules"]
+@pytest.mark.parametrize(
+    ("name", "resource", "operations"),
+    [
+        ("node", "resourceslices", ["CREATE", "UPDATE", "DELETE"]),
+        # a status is neither created nor deleted; patch and apply are updates
+        ("node-status", "resourceclaims/status", ["UPDATE"]),
+    ],
+)
+def test_a_policy_covers_every_write_in_every_version(
+    name: str, resource: str, operations: list[str], manifests: Manifests
+) -> None:
+    (rule,) = policy(manifests, name)["spec"]["matchConstraints"]["resourceRules"]
 
     assert rule == {
         "apiGroups": ["resource.k8s.io"],
         "apiVersions": ["v1", "v1beta2", "v1beta1"],
-        "operations": ["CREATE", "UPDATE", "DELETE"],
-        "resources": ["resourceslices"],
+        "operations": operations,
+        "resources": [resource],
     }
 
 
-def test_the_policy_and_the_role_name_the_driver(manifests: Manifests) -> None:
-    policy = manifests.named("ValidatingAdmissionPolicy")
-    role = manifests.named("ClusterRole", policy["metadata"]["name"])
+def test_the_policies_and_the_role_name_the_driver(manifests: Manifests) -> None:
+    slices, status = policy(manifests, "node"), policy(manifests, "node-status")
+    role = manifests.named("ClusterRole", slices["metadata"]["name"])
 
     (driver,) = [item for item in role["rules"] if item["resources"] == ["resourceclaims/driver"]]
     assert driver["resourceNames"] == [DRIVER]
-    assert f'slice.spec.driver == "{DRIVER}"' in policy["spec"]["validations"][1]["expression"]
+    assert f'slice.spec.driver == "{DRIVER}"' in slices["spec"]["validations"][1]["expression"]
+    assert f'entry.driver != "{DRIVER}"' in status["spec"]["validations"][1]["expression"]
 
 
 @pytest.mark.parametrize("role", ["controller", "webhook"])

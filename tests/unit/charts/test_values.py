@@ -31,6 +31,7 @@ def test_the_chart_is_well_formed(helm: Helm) -> None:
         ({**DEPLOYED, "node": {"livenessProbe": {}}}, "livenessProbe"),
         ({**DEPLOYED, "logging": {"level": "verbose"}}, "level"),
         ({**DEPLOYED, "webhook": {"certificate": {"caBundle": "LS0tLS1CRUdJTg=="}}}, "caBundle"),
+        ({**DEPLOYED, "node": {"networkPolicy": {"ports": []}}}, "ports"),
         ({**DEPLOYED, "nodes": {}}, "nodes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -80,3 +81,18 @@ def test_an_image_by_digest_needs_no_tag(helm: Helm) -> None:
     manifests = helm.render({**DEPLOYED, "image": {"repository": "images.example/pizza", "digest": digest}})
 
     assert manifests.container("node")["image"] == f"images.example/pizza@{digest}"
+
+
+@pytest.mark.parametrize("role", ["node", "controller", "webhook"])
+def test_the_memory_of_every_role_is_limited_and_an_author_says_how(role: str, helm: Helm) -> None:
+    values = {**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}}
+
+    def memory(**resources: Any) -> dict[str, str]:
+        changed = {**values, role: {**values.get(role, {}), "resources": resources}}
+        found: dict[str, Any] = helm.render(changed).container(role)["resources"]
+        return {kind: amounts["memory"] for kind, amounts in found.items()}
+
+    default = memory()
+    assert default.keys() == {"requests", "limits"}
+    assert memory(limits={"memory": "2Gi"}) == {**default, "limits": "2Gi"}
+    assert memory(limits=None) == {"requests": default["requests"]}

@@ -104,3 +104,41 @@ def test_without_a_port_there_is_no_liveness_probe(helm: Helm) -> None:
     assert [item["name"] for item in container["ports"]] == ["https"]
     assert "livenessProbe" not in container
     assert "readinessProbe" in container
+
+
+def spread(helm: Helm, **webhook: Any) -> Any:
+    chart_values = values()
+    chart_values["webhook"] |= webhook
+    return helm.render(chart_values).pod("webhook")["topologySpreadConstraints"]
+
+
+def test_replicas_are_on_different_nodes_where_that_is_possible(helm: Helm) -> None:
+    (constraint,) = spread(helm)
+
+    selector = helm.render(values()).named("Deployment", f"{RELEASE}-webhook")["spec"]["selector"]
+    assert (constraint["topologyKey"], constraint["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    # a cluster may have one node only
+    assert constraint["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert constraint["labelSelector"] == selector
+
+
+def test_they_are_spread_otherwise_where_a_value_says_so(helm: Helm) -> None:
+    zones = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+    assert spread(helm, topologySpreadConstraints=[zones]) == [zones]
+
+
+def test_no_more_than_one_replica_is_evicted_at_a_time(helm: Helm) -> None:
+    manifests = helm.render(values())
+
+    budget = manifests.named("PodDisruptionBudget")["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"] == manifests.named("Deployment", f"{RELEASE}-webhook")["spec"]["selector"]
+
+
+@pytest.mark.parametrize("webhook", [{"replicas": 1}, {"podDisruptionBudget": False}], ids=["one-replica", "disabled"])
+def test_an_only_replica_can_be_evicted(webhook: dict[str, Any], helm: Helm) -> None:
+    chart_values = values()
+    chart_values["webhook"] |= webhook
+
+    assert "PodDisruptionBudget" not in helm.render(chart_values).kinds()

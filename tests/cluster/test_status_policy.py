@@ -1,0 +1,263 @@
+"""What a node's token may write to the status of claims, in the oldest and the newest release.
+
+From 1.36 on the API server asks for rights of its own. The accounts here are given all of these as well, so that it is
+the chart's policy that refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from dra_kit.kube.resources import RESOURCE_CLAIMS
+from tests.cluster.access import Access, granted
+from tests.cluster.find import NotFound, find
+from tests.cluster.plane import Plane, start
+from tests.cluster.pod_rights import PodRights, claim_of
+
+DRIVER, ANOTHER = "status.pizza.example", "another.pizza.example"
+OLDEST = "1.34"
+ONLY_DEVICES = "may change nothing in the status of a claim but status.devices"
+ONLY_OWN = "may change only its own entries of status.devices"
+ONLY_HERE = "may change status.devices only of claims that are allocated on this node"
+DEADLINE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    """A driver's account in a cluster with two nodes.
+
+    Attributes:
+        access: the driver's accounts.
+        here: the node whose token is asked about.
+        there: another node.
+    """
+
+    access: Access
+    here: str
+    there: str
+
+    @property
+    def admin(self) -> PodRights:
+        """Those of somebody who may do everything."""
+        return PodRights(self.access.plane, self.access.plane)
+
+    def rights(self, node: str | None = None) -> PodRights:
+        """Those of a token of a node; empty for a token that names none."""
+        plane = self.access.plane
+        kubeconfig = self.access.kubeconfig("node", node=self.here if node is None else node)
+        return PodRights(plane, replace(plane, kubeconfig=kubeconfig))
+
+    @contextmanager
+    def claim(self, *nodes: str, says: str = "cold") -> Iterator[dict[str, Any]]:
+        """A claim with a device of the driver and one of another, of which the other driver says something."""
+        with claim_of(self.access.plane, self.access.namespace, [DRIVER, ANOTHER], list(nodes or [self.here])) as claim:
+            if says:
+                assert self.admin.patch_status(claim, {"devices": [entry(claim, ANOTHER, says)]}) == ""
+            yield self.status_of(claim)
+
+    def status_of(self, claim: Mapping[str, Any]) -> dict[str, Any]:
+        """The claim as it is now."""
+        place = ("--namespace", self.access.namespace)
+        found: dict[str, Any] = self.access.plane.get(RESOURCE_CLAIMS.plural, claim["metadata"]["name"], *place)
+        return found
+
+
+def entry(claim: Mapping[str, Any], driver: str, oven: str) -> dict[str, Any]:
+    """What a driver says of its device of the claim."""
+    [result] = [item for item in claim["status"]["allocation"]["devices"]["results"] if item["driver"] == driver]
+    return {name: result[name] for name in ("driver", "pool", "device")} | {"data": {"oven": oven}}
+
+
+@pytest.fixture(scope="module", params=[OLDEST, "newest"])
+def releases(request: pytest.FixtureRequest) -> Iterator[Plane]:
+    """A control plane of the oldest and of the newest release; its nodes are objects without a kubelet."""
+    if request.param == "newest":
+        yield request.getfixturevalue("plane")
+        return
+    try:
+        found = find()
+    except NotFound as error:
+        pytest.skip(str(error))
+    if found.tool is None:
+        pytest.skip(f"only a cluster tool can start {request.param}; found {found.why}")
+    with start(replace(found, running=None, node=False), ["--release", request.param]) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def nodes(releases: Plane) -> Iterator[tuple[str, str]]:
+    """Two nodes that take no pods."""
+    names = (f"here-{secrets.token_hex(3)}", f"there-{secrets.token_hex(3)}")
+    spec = {"unschedulable": True, "taints": [{"key": "example.com/nobody", "effect": "NoExecute"}]}
+    items = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec} for name in names]
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    releases.kubectl("create", "-f", "-", stdin=manifest)
+    try:
+        yield names
+    finally:
+        releases.kubectl("delete", "-f", "-", stdin=manifest)
+
+
+@pytest.fixture(scope="module")
+def kitchen(releases: Plane, nodes: tuple[str, str]) -> Iterator[Kitchen]:
+    """The driver, as soon as the API server judges by its roles and its policy."""
+    with granted(releases, release="status-policy", driver=DRIVER) as access, everything_else(access):
+        kitchen = Kitchen(access, *nodes)
+        end = time.monotonic() + DEADLINE_SECONDS
+        with kitchen.claim() as claim:
+            rights = kitchen.rights(kitchen.there)
+            # nobody but the policy minds; what was said before is no change
+            while ONLY_HERE not in (
+                answer := rights.report_devices(claim, [entry(claim, DRIVER, secrets.token_hex(8))])
+            ):
+                assert time.monotonic() < end, f"the policy is not in force within {DEADLINE_SECONDS} s: {answer}"
+                time.sleep(0.3)
+        yield kitchen
+
+
+@contextmanager
+def everything_else(access: Access) -> Iterator[None]:
+    """Give the node's account every right that the API server asks for from 1.36 on, and what kubectl patches with."""
+    name = f"{access.namespace}-whole-status"
+    subresources = ["resourceclaims/driver", "resourceclaims/binding"]
+    rules = [
+        {"apiGroups": [RESOURCE_CLAIMS.group], "resources": subresources, "verbs": ["*"]},
+        {"apiGroups": [RESOURCE_CLAIMS.group], "resources": ["resourceclaims/status"], "verbs": ["get"]},
+    ]
+    header = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    account = {"kind": "ServiceAccount", "name": f"{access.release}-node", "namespace": access.namespace}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    items = [
+        {**header, "kind": "ClusterRole", "rules": rules},
+        {**header, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [account]},
+    ]
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    access.plane.kubectl("create", "-f", "-", stdin=manifest)
+    try:
+        yield
+    finally:
+        access.plane.kubectl("delete", "-f", "-", stdin=manifest)
+
+
+def test_the_driver_says_changes_and_takes_back_what_it_knows_of_its_device(kitchen: Kitchen) -> None:
+    rights = kitchen.rights()
+    with kitchen.claim() as claim:
+        told = []
+        for own in ([entry(claim, DRIVER, "hot")], [entry(claim, DRIVER, "hotter")], []):
+            assert rights.report_devices(claim, own) == ""
+            told.append([item["data"]["oven"] for item in kitchen.status_of(claim)["status"]["devices"]])
+
+    assert told == [["cold", "hot"], ["cold", "hotter"], ["cold"]]
+
+
+def test_labels_do_not_come_in_by_the_status(kitchen: Kitchen) -> None:
+    rights = kitchen.rights()
+    with kitchen.claim() as claim:
+        answer = rights.report_devices(claim, [entry(claim, DRIVER, "hot")], labels={"kitchen": "mine"})
+        after = kitchen.status_of(claim)
+
+    assert answer == ""
+    assert "labels" not in after["metadata"]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+def test_an_allocation_is_not_taken_away(kitchen: Kitchen, version: str) -> None:
+    with kitchen.claim() as claim:
+        answer = kitchen.rights().patch_status(claim, {"allocation": None, "devices": None}, version=version)
+        after = kitchen.status_of(claim)
+
+    assert ONLY_DEVICES in answer
+    assert after["status"] == claim["status"]
+
+
+def test_an_allocation_is_not_given(kitchen: Kitchen) -> None:
+    with kitchen.claim() as claim:
+        assert kitchen.admin.patch_status(claim, {"allocation": None, "devices": None}) == ""
+
+        answer = kitchen.rights().patch_status(claim, {"allocation": claim["status"]["allocation"]})
+
+    assert ONLY_DEVICES in answer
+
+
+@pytest.mark.parametrize("before", [[], ["others"], ["others", "mine"]], ids=["none", "another", "both"])
+def test_reservations_stay_as_they_are(kitchen: Kitchen, before: list[str]) -> None:
+    # of a kind that the claim controller does not know, so that it leaves them alone
+    reservations = {
+        name: {"apiGroup": "example.com", "resource": "tables", "name": name, "uid": name}
+        for name in ("others", "mine")
+    }
+    with kitchen.claim() as claim:
+        assert kitchen.admin.patch_status(claim, {"reservedFor": [reservations[name] for name in before]}) == ""
+
+        answer = kitchen.rights().patch_status(claim, {"reservedFor": [reservations["mine"]]})
+        assert kitchen.admin.patch_status(claim, {"reservedFor": None}) == ""
+
+    assert ONLY_DEVICES in answer
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("cold", "warm"), ("cold", ""), ("", "warm")], ids=["changed", "removed", "added"]
+)
+def test_what_another_driver_says_stays_as_it_is(kitchen: Kitchen, before: str, after: str) -> None:
+    with kitchen.claim(says=before) as claim:
+        theirs = [entry(claim, ANOTHER, after)] if after else []
+        answer = kitchen.rights().patch_status(claim, {"devices": [*theirs, entry(claim, DRIVER, "hot")]})
+        unchanged = kitchen.status_of(claim)
+
+    assert ONLY_OWN in answer
+    assert unchanged["status"] == claim["status"]
+
+
+def test_apply_does_not_take_over_what_another_driver_says(kitchen: Kitchen) -> None:
+    with kitchen.claim() as claim:
+        answer = kitchen.rights().report_devices(claim, [entry(claim, ANOTHER, "warm")])
+
+    assert ONLY_OWN in answer
+
+
+def test_nothing_is_said_of_a_claim_of_another_node(kitchen: Kitchen) -> None:
+    with kitchen.claim(kitchen.there) as claim:
+        answer = kitchen.rights().report_devices(claim, [entry(claim, DRIVER, "hot")])
+
+    assert f"the driver on node {kitchen.here} {ONLY_HERE}" in answer
+
+
+def test_nothing_is_said_of_a_claim_of_several_nodes(kitchen: Kitchen) -> None:
+    with kitchen.claim(kitchen.here, kitchen.there) as claim:
+        answer = kitchen.rights().report_devices(claim, [entry(claim, DRIVER, "hot")])
+
+    assert ONLY_HERE in answer
+
+
+def test_a_token_that_names_no_node_says_nothing(kitchen: Kitchen) -> None:
+    with kitchen.claim() as claim:
+        answer = kitchen.rights(node="").report_devices(claim, [entry(claim, DRIVER, "hot")])
+
+    assert f"the driver on node (none: its token names no node) {ONLY_HERE}" in answer
+
+
+def test_what_it_said_is_not_taken_back_from_elsewhere(kitchen: Kitchen) -> None:
+    with kitchen.claim() as claim:
+        assert kitchen.rights().report_devices(claim, [entry(claim, DRIVER, "hot")]) == ""
+
+        answer = kitchen.rights(kitchen.there).patch_status(claim, {"devices": [entry(claim, ANOTHER, "cold")]})
+
+    assert ONLY_HERE in answer
+
+
+def test_the_server_finds_no_fault_in_the_types_of_the_policies(kitchen: Kitchen) -> None:
+    plane, release = kitchen.access.plane, kitchen.access.release
+    end = time.monotonic() + DEADLINE_SECONDS
+    for name in (f"{release}-node", f"{release}-node-status"):
+        while (checked := plane.get("validatingadmissionpolicy", name).get("status", {}).get("typeChecking")) is None:
+            assert time.monotonic() < end, f"{name} is not checked within {DEADLINE_SECONDS} s"
+            time.sleep(0.3)
+        assert checked == {}

@@ -1,0 +1,83 @@
+"""Who may open connections to the pods: the ports that somebody has to reach, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.charts.rendering import DEPLOYED, RELEASE, Helm, Manifests
+
+ROLES = ["node", "controller", "webhook"]
+
+
+def deployed(helm: Helm, **values: dict[str, Any]) -> Manifests:
+    webhook = {"certificate": {"secretName": "webhook"}, **values.pop("webhook", {})}
+    return helm.render({**DEPLOYED, **values, "webhook": webhook})
+
+
+def policy(manifests: Manifests, role: str) -> Any:
+    return manifests.named("NetworkPolicy", f"{RELEASE}-{role}")["spec"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_it_is_about_the_pods_of_the_role(role: str, helm: Helm) -> None:
+    manifests = deployed(helm)
+
+    workload = manifests.named("DaemonSet" if role == "node" else "Deployment", f"{RELEASE}-{role}")
+    assert policy(manifests, role)["podSelector"] == workload["spec"]["selector"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_the_container_names_is_open_and_nothing_else(role: str, helm: Helm) -> None:
+    manifests = deployed(helm, webhook={"port": 10443, "probePort": 9000})
+
+    ports = [item["containerPort"] for item in manifests.container(role)["ports"]]
+    assert policy(manifests, role)["ingress"] == [{"ports": [{"port": port}]} for port in ports]
+
+
+def test_where_nobody_asks_nothing_is_open(helm: Helm) -> None:
+    spec = policy(deployed(helm, node={"probePort": 0}), "node")
+
+    assert spec["policyTypes"] == ["Ingress"]
+    assert not spec["ingress"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_driver_may_have_ports_of_its_own(role: str, helm: Helm) -> None:
+    rule = {"from": [{"namespaceSelector": {}}], "ports": [{"port": 9400}]}
+
+    spec = policy(deployed(helm, **{role: {"networkPolicy": {"ingress": [rule]}}}), role)
+
+    assert rule in spec["ingress"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_goes_out_is_limited_by_choice(role: str, helm: Helm) -> None:
+    rule = {"to": [{"ipBlock": {"cidr": "10.96.0.1/32"}}], "ports": [{"port": 443}]}
+
+    free = policy(deployed(helm), role)
+    limited = policy(deployed(helm, **{role: {"networkPolicy": {"egress": [rule]}}}), role)
+
+    assert (free["policyTypes"], "egress" in free) == (["Ingress"], False)
+    assert (limited["policyTypes"], limited["egress"]) == (["Ingress", "Egress"], [rule])
+
+
+def test_the_network_of_the_host_is_left_alone(helm: Helm) -> None:
+    manifests = deployed(helm, node={"hostNetwork": True})
+
+    names = {item["metadata"]["name"] for item in manifests.objects if item["kind"] == "NetworkPolicy"}
+    assert names == {f"{RELEASE}-controller", f"{RELEASE}-webhook"}
+
+
+@pytest.mark.parametrize("values", [{"networkPolicy": {"enabled": False}}, {"image": {}}], ids=["disabled", "no-image"])
+def test_there_may_be_none(values: dict[str, Any], helm: Helm) -> None:
+    assert "NetworkPolicy" not in deployed(helm, **values).kinds()
+
+
+@pytest.mark.parametrize("role", ["controller", "webhook"])
+def test_a_role_that_is_not_deployed_has_none(role: str, helm: Helm) -> None:
+    manifests = deployed(helm, **{role: {"enabled": False}})
+
+    names = {item["metadata"]["name"] for item in manifests.objects if item["kind"] == "NetworkPolicy"}
+    assert names == {f"{RELEASE}-{other}" for other in ROLES if other != role}
