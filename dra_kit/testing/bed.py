@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,6 +27,10 @@ from dra_kit.testing.real import real_cluster
 from dra_kit.values.nearest import did_you_mean
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
+
+# The roles run in threads, which would import them at once. pytest rewrites the assertions of a plugin's package as it is
+# imported, and early releases of Python 3.11 cannot do that in two threads (SystemError, CPython gh-106905).
+_ROLES: Final = ("dra_kit.node.agent", "dra_kit.controller.agent", "dra_kit.webhook.agent")
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,8 @@ def sandbox(
         driver = _driver(target, nodes, settings or {})
     except ConfigurationError as error:
         raise error.with_traceback(None) from None  # it tells the author's line
+    for role in _ROLES:
+        import_module(role)
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
     wished = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
     with Background() as background, background.entered(Sandbox(driver, wished)) as cluster:

@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -24,9 +25,9 @@ def evaluations() -> Iterator[list[str]]:
     found: list[str] = []
     matches = cel.Selector.matches
 
-    def counting(self: cel.Selector, seen: cel.Device) -> bool:
+    def counting(self: cel.Selector, seen: cel.Device, *rest: Any) -> bool:
         found.append(self.text)
-        return matches(self, seen)
+        return matches(self, seen, *rest)
 
     with patch.object(cel.Selector, "matches", counting):
         yield found

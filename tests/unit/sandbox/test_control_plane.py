@@ -87,7 +87,7 @@ async def test_files_are_applied_in_an_order_that_works_and_again(tmp_path: Path
         ("- 1", "is no object"),
         ("{apiVersion: v1, kind: Pod}", "has no metadata.name"),
         ("{apiVersion: a.example/v1, kind: A, metadata: {name: a}}", "the API server has no kind A of a.example/v1"),
-        ("{", "is no YAML"),
+        ("{", "cannot be read: line 1, column 2"),
     ],
 )
 async def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, expected: str) -> None:
