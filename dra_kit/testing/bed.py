@@ -28,8 +28,8 @@ from dra_kit.values.nearest import did_you_mean
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
 
-# The roles run in threads, which would import them at once. pytest rewrites the assertions of a plugin's package as it is
-# imported, and early releases of Python 3.11 cannot do that in two threads (SystemError, CPython gh-106905).
+# The roles run in threads, which would import them at once. pytest rewrites what belongs to a plugin as it is imported,
+# and early releases of Python 3.11 cannot do that in two threads at a time (SystemError, CPython gh-106905).
 _ROLES: Final = ("dra_kit.node.agent", "dra_kit.controller.agent", "dra_kit.webhook.agent")
 
 

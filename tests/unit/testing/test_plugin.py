@@ -179,7 +179,8 @@ FAILURES = {
     "test_a_failure_tells_what_happened": "AssertionError: pod guest is Succeeded; it should be Failed and told "
     "'stale'",
     "test_an_object_that_the_server_refuses": "dra_kit.errors.Invalid: CREATE resourceclaims.resource.k8s.io",
-    "test_a_manifest_that_is_not_there": "dra_kit.errors.ConfigurationError: {project}/tests/orders.yaml cannot be read: No",
+    "test_a_manifest_that_is_not_there": "dra_kit.errors.ConfigurationError: {project}/tests/orders.yaml cannot be "
+    "read: No",
     "test_a_pod_that_was_never_applied": "AssertionError: pod nope does not exist; it should be Running; applied was "
     "nothing",
     "test_a_container_that_does_not_exist": "KeyError: 'pod guest has no started container eatre; did you mean "
