@@ -21,8 +21,8 @@ from benchmarks.requests import counting_proxy
 from benchmarks.table import Row
 from benchmarks.world import DRIVER, World, cpu_seconds, memory_mib, state, timed
 from dra_kit.kube.credentials import Credentials
-from dra_kit.kubelet.kubelet import Kubelet
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import ConfigurationError
-from dra_kit.node.discovery import Discovery
-from dra_kit.node.inventory import CurrentInventory
+from dra_kit.node.slices.discovery import Discovery
+from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import raised
 
 _NODE: Final = "this-node"

@@ -90,7 +90,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
     if dump_state:
-        from dra_kit.node.dump import dump_state as dump
+        from dra_kit.node.state.dump import dump_state as dump
 
         settings = NodeSettings(node_name="", kubelet_dir=kubelet_dir, state_dir=state_dir)
         click.echo(json.dumps(dump(settings.database(driver.name)), indent=2))

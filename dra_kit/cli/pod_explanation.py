@@ -18,7 +18,7 @@ from dra_kit.explain.claims import Explainer
 from dra_kit.explain.cluster import Document, model_of_claim
 from dra_kit.explain.document import claim_document
 from dra_kit.explain.verdicts import ClaimExplanation
-from dra_kit.kubelet.pods import PodClaim, pod_claims
+from dra_kit.resource.pods import PodClaim, pod_claims
 from dra_kit.resource.v1 import ResourceClaim
 from dra_kit.sandbox.controllers.generation import claim_from_template
 from dra_kit.sandbox.scheduler.nodes import NodeLoad, is_tainted, node_loads, node_rejection

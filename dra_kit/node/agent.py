@@ -16,29 +16,29 @@ from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.service import ClaimService
+from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
-from dra_kit.node.discovery import Discovery
-from dra_kit.node.effects import EffectEngine
-from dra_kit.node.files import ClaimFiles
-from dra_kit.node.inventory import CurrentInventory
-from dra_kit.node.leftovers import Leftovers
-from dra_kit.node.locks import Locks
-from dra_kit.node.mending import Mending
-from dra_kit.node.metadata import MetadataFiles
-from dra_kit.node.orphans import Orphans
+from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.files.claim_files import ClaimFiles
+from dra_kit.node.files.metadata import MetadataFiles
+from dra_kit.node.files.strays import StrayFiles
+from dra_kit.node.locks.named import Locks
+from dra_kit.node.locks.processes import Processes
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
-from dra_kit.node.preparation import Preparation
-from dra_kit.node.processes import Processes
-from dra_kit.node.publisher import Publisher
-from dra_kit.node.records import ClaimRecord
-from dra_kit.node.replugging import Replugging
-from dra_kit.node.server import ServerFacts
-from dra_kit.node.service import ClaimService
+from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.status import StatusWriter
+from dra_kit.node.slices.discovery import Discovery
+from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.node.slices.publisher import Publisher
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
-from dra_kit.node.store import Store
-from dra_kit.node.strays import StrayFiles
+from dra_kit.node.upkeep.leftovers import Leftovers
+from dra_kit.node.upkeep.mending import Mending
+from dra_kit.node.upkeep.orphans import Orphans
+from dra_kit.node.upkeep.replugging import Replugging
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.sockets import plugin_socket, registration_socket

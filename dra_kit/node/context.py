@@ -9,7 +9,7 @@ from typing import Any
 from dra_kit.author.context import Context, NodeInfo, PreparedClaim
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import ConfigurationError
-from dra_kit.node.store import Store
+from dra_kit.node.state.store import Store
 
 Update = Callable[[str, str, DeviceStatus | None, DeviceMetadata | None], None]
 

@@ -14,10 +14,10 @@ from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kube.credentials import Credentials
+from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.context import NodeContext
-from dra_kit.node.publisher import Publisher
-from dra_kit.node.server import ServerFacts
-from dra_kit.node.service import ClaimService
+from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.slices.publisher import Publisher
 from dra_kit.node.steps import Step, reached
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer

@@ -18,7 +18,6 @@ from dra_kit.apiserver.pod_log import LogOptions, NoLog
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError, SandboxError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES, VALIDATING_WEBHOOK_CONFIGURATIONS
-from dra_kit.kubelet.activity import Activity
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox import kubeconfig
 from dra_kit.sandbox.control_plane import ControlPlane, first_of
@@ -26,6 +25,7 @@ from dra_kit.sandbox.directory import mark_of, sandbox_directory
 from dra_kit.sandbox.drivers import SandboxDriver, file_of, redirected
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.journal import DriverLog
+from dra_kit.sandbox.kubelet.activity import Activity
 from dra_kit.sandbox.node import SandboxNode
 from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
 from dra_kit.sandbox.pod_log import log_stream, logged_container

@@ -15,7 +15,14 @@ _CAPACITY: Final = 4 << 20  # characters
 _LINE_MAX: Final = 1 << 14  # characters of one
 _PROBLEMS: Final = 1_000
 # rooms of dra-kit that run the cluster here, not the driver
-_CLUSTER: Final = ("dra_kit.sandbox", "dra_kit.kubelet", "dra_kit.apiserver", "dra_kit.cli", "aiohttp", "asyncio")
+_CLUSTER: Final = (
+    "dra_kit.sandbox",
+    "dra_kit.sandbox.kubelet",
+    "dra_kit.apiserver",
+    "dra_kit.cli",
+    "aiohttp",
+    "asyncio",
+)
 
 
 class DriverLog(logging.Handler):

@@ -16,7 +16,9 @@ import click
 
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.kubelet.activity import (
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
+from dra_kit.sandbox.kubelet.activity import (
     Activity,
     ClaimsPrepared,
     ClaimsReleased,
@@ -25,8 +27,6 @@ from dra_kit.kubelet.activity import (
     PluginCalled,
     PluginConnection,
 )
-from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
 from dra_kit.sandbox.pods import shown
 from dra_kit.sandbox.recorder import START_ERROR
 from dra_kit.sandbox.roles import HANGING_SECONDS

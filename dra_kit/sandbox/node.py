@@ -16,11 +16,11 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
-from dra_kit.kubelet.activity import Observer
-from dra_kit.kubelet.node import NodeKubelet
 from dra_kit.node.agent import Agent
-from dra_kit.node.dump import dump_state
 from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.dump import dump_state
+from dra_kit.sandbox.kubelet.activity import Observer
+from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.workload.intake import Intake
 from dra_kit.sandbox.workload.runtime import ProcessRuntime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dra_kit.kubelet.pods import containers
+from dra_kit.resource.pods import containers
 from dra_kit.sandbox.pods import Object, is_terminal, shown
 
 

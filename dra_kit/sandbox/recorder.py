@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS
-from dra_kit.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted, PluginCalled, PodTerminating
-from dra_kit.kubelet.claims import PREPARE
 from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
+from dra_kit.sandbox.kubelet.activity import Activity, ClaimsPrepared, ContainerStarted, PluginCalled, PodTerminating
+from dra_kit.sandbox.kubelet.dra.claims import PREPARE
 from dra_kit.sandbox.outcome import status_problem
 from dra_kit.sandbox.pods import Object, key_of
 from dra_kit.sandbox.report import pod_report

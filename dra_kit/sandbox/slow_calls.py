@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from dra_kit.kubelet.activity import ClaimsPrepared, ClaimsReleased, PluginCalled
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.kubelet.activity import ClaimsPrepared, ClaimsReleased, PluginCalled
 
 PATIENCE: Final = 3.0
 """Seconds after which a call is slow."""

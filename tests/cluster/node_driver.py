@@ -13,8 +13,8 @@ from pathlib import Path
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
-from dra_kit.node.dump import dump_state
 from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.dump import dump_state
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running

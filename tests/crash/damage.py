@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from dra_kit.errors import ConfigurationError, KubeletError, StoreError
-from dra_kit.kubelet.plugin import Device
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.kubelet.dra.plugin import Device
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.hardware import Baker, Hardware, Heat
 from tests.unit.node.role import DRIVER, Node

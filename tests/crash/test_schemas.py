@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
-from dra_kit.node.schema import MAJOR, MINOR
+from dra_kit.node.state.schema import MAJOR, MINOR
 from tests.crash.invariants import check, check_stopped
 from tests.crash.world import World, world
 from tests.support.api import eventually

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dra_kit.errors import KubeletError
-from dra_kit.kubelet.kubelet import Kubelet
-from dra_kit.kubelet.plugin import Device, PluginClient
-from dra_kit.node.dump import dump_state
+from dra_kit.node.state.dump import dump_state
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.kubelet.dra.plugin import Device, PluginClient
 from tests.crash.launch import Crash, NodeProcess
 from tests.support.api import Api, eventually
 from tests.support.files import files_below

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any, Final
 
-from dra_kit.kubelet.pods import PodClaim, pod_claims
+from dra_kit.resource.pods import PodClaim, pod_claims
 from dra_kit.sandbox.pods import Object, owns
 
 POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"

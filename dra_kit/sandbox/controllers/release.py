@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_kit.kubelet.pods import pod_claims
+from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.pods import Object, is_done, is_reserved_for
 
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"

@@ -11,7 +11,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from dra_kit.kubelet.pods import pod_claims
+from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.controllers.generation import claim_from_template, generated_claim, missing_claims
 from dra_kit.sandbox.controllers.release import consumer, next_step, to_reserve
 from dra_kit.sandbox.controllers.workqueue import WorkQueue

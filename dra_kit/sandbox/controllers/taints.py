@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dra_kit.allocator.taints import tolerates
-from dra_kit.kubelet.pods import pod_claims
+from dra_kit.resource.pods import pod_claims
 from dra_kit.resource.v1 import DeviceTaint, DeviceToleration
 from dra_kit.sandbox.pods import Key, Object, is_terminal
 

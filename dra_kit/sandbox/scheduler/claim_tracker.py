@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dra_kit.kubelet.pods import pod_claims
+from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.pods import Key, Object, key_of
 from dra_kit.sandbox.scheduler.claims import NotReady
 from dra_kit.sandbox.scheduler.cycle import Placement

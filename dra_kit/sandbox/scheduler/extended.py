@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_kit.kubelet.pods import containers, init_containers, is_sidecar
+from dra_kit.resource.pods import containers, init_containers, is_sidecar
 from dra_kit.sandbox.controllers.generation import pod_owner
 from dra_kit.sandbox.pods import Object
 from dra_kit.sandbox.scheduler.resources import pod_requests

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from dra_kit.kube.informer import Change
-from dra_kit.kubelet.pods import pod_claims
+from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.controllers.taints import published_devices, selects
 from dra_kit.sandbox.pods import Object
 from dra_kit.sandbox.scheduler.extended import extended_resources

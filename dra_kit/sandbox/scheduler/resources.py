@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from dra_kit.kubelet.pods import containers, init_containers, is_sidecar
+from dra_kit.resource.pods import containers, init_containers, is_sidecar
 from dra_kit.sandbox.pods import Object
 from dra_kit.values.quantity import InvalidQuantity, Quantity
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dra_kit.kubelet.runtime import ContainerConfig, ContainerStatus
+from dra_kit.sandbox.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 from dra_kit.sandbox.workload.container_log import ContainerLog
 
 

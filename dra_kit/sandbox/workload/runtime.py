@@ -17,7 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from dra_kit.kubelet.runtime import ContainerConfig, ContainerExit, ContainerStatus, PodReference
+from dra_kit.resource.pods import PodReference
+from dra_kit.sandbox.kubelet.pods.runtime import ContainerConfig, ContainerExit, ContainerStatus
 from dra_kit.sandbox.workload.container_log import LIMIT, ContainerLog
 from dra_kit.sandbox.workload.intake import Intake, OutputPipe
 from dra_kit.sandbox.workload.orphans import MARK_VARIABLE

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.node.records import ClaimRecord
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.store import Store
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
 
 DRIVER = """

@@ -195,7 +195,9 @@ async def test_a_discover_without_an_inventory_is_told_and_one_that_waits_for_ch
 async def test_what_discover_fails_with_is_no_hanging(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.discovery.RETRY_SECONDS", (3600.0,))  # asked once: what hung would hang for ever
+    monkeypatch.setattr(
+        "dra_kit.node.slices.discovery.RETRY_SECONDS", (3600.0,)
+    )  # asked once: what hung would hang for ever
 
     class Broken(Oven):
         def discover(self) -> Iterator[Sequence[dra.Device]]:

@@ -47,7 +47,7 @@ def jsonl() -> io.StringIO:
     return stream
 
 
-logger = logging.getLogger("dra_kit.node.claims")
+logger = logging.getLogger("dra_kit.node.claims.reader")
 
 
 class Broken:

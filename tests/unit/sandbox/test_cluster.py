@@ -22,7 +22,7 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxObserver, SandboxSettings
 from dra_kit.sandbox.directory import mark_of
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

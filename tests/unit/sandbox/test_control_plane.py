@@ -10,7 +10,7 @@ from dra_kit.kube.resources import NODES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.objects import apply
 from dra_kit.sandbox.scheduler.decision import Decision
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 
 POD = """\
 apiVersion: v1

@@ -10,7 +10,7 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.live import LiveView
 from dra_kit.sandbox.workload.container_log import LIMIT
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 from tests.unit.sandbox.test_cluster import CLASS, Settings, claim, new_driver, phase, pod
 
 # more than is kept of the output, then a pause until the file is there, then a last word

@@ -21,7 +21,7 @@ from dra_kit.kube.transport import Transport
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from tests.unit.apiserver.programs import program
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 from tests.unit.sandbox.test_cluster import Settings, new_driver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -12,7 +12,7 @@ from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.recorder import PodRecorder
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 from tests.unit.sandbox.test_cluster import CLASS, Settings, claim, new_driver, phase, pod
 
 

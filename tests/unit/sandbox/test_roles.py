@@ -9,7 +9,7 @@ import pytest
 from dra_kit.author.calling import call
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.roles import HANGING_SECONDS, RoleThread
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 
 
 async def test_a_role_runs_in_a_thread_of_its_own_until_it_is_stopped() -> None:

@@ -14,7 +14,7 @@ from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.live import LiveView
 from dra_kit.sandbox.recorder import PodRecorder
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 from tests.unit.sandbox.test_cluster import CLASS, claim, phase, pod
 
 

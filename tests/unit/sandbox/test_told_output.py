@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from dra_kit.kubelet.runtime import ContainerConfig, ContainerStatus, PodReference
+from dra_kit.resource.pods import PodReference
+from dra_kit.sandbox.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 from dra_kit.sandbox.told_output import ToldOutputs
 from dra_kit.sandbox.workload.container_log import ContainerLog
 from dra_kit.sandbox.workload.report import ContainerReport

@@ -25,9 +25,9 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
     Resource,
 )
-from dra_kit.kubelet.node import NodeKubelet
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.control_plane import ControlPlane
+from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 from tests.crash.launch import NodeProcess
 from tests.life.cluster import Pace, Process

@@ -12,7 +12,7 @@ import pytest
 
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.control_plane import ControlPlane
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 from tests.unit.sandbox.scheduler.test_scheduler import add_node, add_pod, known, pizzas
 
 ROUNDS = int(os.environ.get("BURST_ROUNDS", "5"))

@@ -9,7 +9,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.control_plane import ControlPlane
 from dra_kit.sandbox.scheduler.decision import Decision
-from tests.unit.kubelet.polling import until
+from tests.unit.sandbox.kubelet.polling import until
 
 Object = dict[str, Any]
 READY = [{"type": "Ready", "status": "True"}]

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from dra_kit.cdi.spec import ContainerEdits, Mount
-from dra_kit.kubelet.runtime import ContainerConfig, ContainerStatus, PodReference
+from dra_kit.resource.pods import PodReference
+from dra_kit.sandbox.kubelet.pods.runtime import ContainerConfig, ContainerStatus
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
 POD = PodReference("kitchen", "guest", "uid-1")
@@ -276,7 +277,8 @@ def test_nothing_is_left_when_its_process_is_killed(tmp_path: Path) -> None:
     command = f"setsid sleep 3601 & echo $$ $! $PWD > {told}.new; mv {told}.new {told}; wait"
     script = f"""
         import asyncio
-        from dra_kit.kubelet.runtime import ContainerConfig, PodReference
+        from dra_kit.sandbox.kubelet.pods.runtime import ContainerConfig
+        from dra_kit.resource.pods import PodReference
         from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
         async def main():

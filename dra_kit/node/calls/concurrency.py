@@ -1,0 +1,41 @@
+"""Which calls of the author's code may overlap: ``Driver(concurrency=…)``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from typing import Literal
+
+from dra_kit.node.locks.named import Locks
+
+
+class Turns:
+    """Taken for each call; the one call at a time of a claim is its own lock's affair.
+
+    Args:
+        concurrency: what may overlap with nothing else of its kind.
+        locks: hold across the driver's processes.
+    """
+
+    def __init__(self, concurrency: Literal["claim", "device", "driver"], locks: Locks) -> None:
+        self._concurrency = concurrency
+        self._locks = locks
+
+    def taken(self, devices: Iterable[tuple[str, str]]) -> AbstractAsyncContextManager[None]:
+        """``async with`` waits for its turn.
+
+        Args:
+            devices: pool and name of those that the call is about.
+        """
+        if self._concurrency == "driver":
+            return self._all(["driver"])
+        if self._concurrency == "device":
+            return self._all(sorted({"/".join(device) for device in devices}))  # one order for everybody: no circle
+        return nullcontext()
+
+    @asynccontextmanager
+    async def _all(self, names: Sequence[str]) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for name in names:
+                await stack.enter_async_context(self._locks.hold(name))
+            yield

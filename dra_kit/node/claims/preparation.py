@@ -1,0 +1,286 @@
+"""One claim through the author's preparer: from an allocated claim to the record of what was prepared."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.author.calling import call
+from dra_kit.author.claim import AllocatedDevice, Effects
+from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.device import Device
+from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Ensuring
+from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.errors import (
+    ConfigurationError,
+    DraKitError,
+    InvalidConfig,
+    PermanentError,
+    PrepareError,
+    TransientError,
+)
+from dra_kit.node.claims.reader import AllocatedClaim
+from dra_kit.node.claims.status import device_statuses
+from dra_kit.node.effects.engine import ClaimEffects, EffectEngine
+from dra_kit.node.files.edits import claim_spec
+from dra_kit.node.files.metadata import MetadataFiles, metadata_json
+from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.process.tracebacks import raised
+from dra_kit.resource import v1
+from dra_kit.resource.config import base_request
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """Runs a driver's preparer for one claim at a time; keeps nothing between calls.
+
+    Args:
+        driver: whose preparer is run.
+        inventory: where allocated devices are looked up.
+        effects: where the preparer's effects are ensured.
+        boot_id: written into the record.
+        started: set once the preparer's ``startup`` has returned.
+        metadata: knows where the metadata of a claim will be.
+    """
+
+    driver: Driver[Any, Any]
+    inventory: CurrentInventory
+    effects: EffectEngine
+    boot_id: str
+    started: asyncio.Event
+    metadata: MetadataFiles
+
+    def lacking(self) -> str:
+        """Why nothing can be prepared at all now, empty when that is not so."""
+        provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
+        if not self.started.is_set():
+            return f"{provider}.startup and {preparer}.startup have not both returned yet"
+        if self.inventory.latest is None:
+            problem = f" ({self.inventory.problem})" if self.inventory.problem else ""
+            return f"{provider}.discover has not yielded an inventory yet{problem}"
+        return ""
+
+    def is_current(self, record: ClaimRecord) -> bool:
+        """Whether a record may be answered from as it is."""
+        return self.is_of_this_boot(record) and not self.is_replugged(record)
+
+    def is_of_this_boot(self, record: ClaimRecord) -> bool:
+        """Whether what was done for a claim can still be in force."""
+        return record.boot_id == self.boot_id
+
+    def is_replugged(self, record: ClaimRecord) -> bool:
+        """Whether a device advertises something else than when it was prepared; one that is gone says nothing."""
+        return record.outdated or any(
+            self.inventory.fingerprint(item.pool, item.device) not in {None, item.advertised} for item in record.devices
+        )
+
+    async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None) -> ClaimRecord:
+        """The record of a prepared claim, not stored yet.
+
+        Args:
+            claim: to prepare.
+            before: what was recorded of the same allocation.
+
+        Raises:
+            PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
+        """
+        configs = [self._configs(claim, index) for index in range(len(claim.results))]
+        advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
+        fingerprints = [self.inventory.fingerprint(result.pool, result.device) or "" for result in claim.results]
+        await self.started.wait()
+        ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
+        admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
+        try:
+            prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
+        finally:
+            await ordinary_scope.close()
+            await admin_scope.close()
+        items = list(zip(claim.results, prepared, strict=True))
+        mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
+        spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
+        statuses = device_statuses(self.driver.name, items)
+        records = tuple(
+            DeviceRecord(
+                request=base_request(result.request),
+                pool=result.pool,
+                device=result.device,
+                share_id=result.share_id,
+                admin_access=bool(result.admin_access),
+                cdi_devices=names[index],
+                state=prepared[index].state,
+                status=statuses[index],
+                metadata=metadata_json(prepared[index].metadata),
+                advertised=fingerprints[index],
+            )
+            for index, result in enumerate(claim.results)
+        )
+        if self.driver.effects:
+            # what an earlier preparation needed, cut off or of another device, and this one does not
+            await self.effects.release(claim.reference, keep=ordinary_scope.ensured)
+        return ClaimRecord(
+            namespace=claim.reference.namespace,
+            name=claim.reference.name,
+            uid=claim.reference.uid,
+            allocation=claim.allocation,
+            boot_id=self.boot_id,
+            devices=records,
+            spec=spec,
+            pod_claim_name=claim.pod_claim_name,
+            metadata_generation=before.metadata_generation + 1 if before is not None else 1,
+        )
+
+    async def _ask(
+        self,
+        claim: AllocatedClaim,
+        configs: Sequence[list[OpaqueConfig]],
+        advertised: Sequence[Device],
+        ordinary: Effects,
+        admin: Effects,
+    ) -> list[Prepared]:
+        devices = [
+            await self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
+            for index, result in enumerate(claim.results)
+        ]
+        prepared = await self._ask_author(claim, devices, ordinary, admin)
+        self._check_all_awaited(ordinary, admin)
+        return prepared
+
+    def _configs(self, claim: AllocatedClaim, index: int) -> list[OpaqueConfig]:
+        """The configs of one result, decoded, weakest first.
+
+        Raises:
+            InvalidConfig: naming request, source and every field.
+        """
+        decoded = []
+        for entry in claim.configs[index]:
+            parameters = entry.opaque.parameters if entry.opaque is not None else None
+            try:
+                decoded.append(self.driver.configs.decode(parameters))
+            except InvalidConfig as error:
+                source = "the claim" if entry.source == "FromClaim" else "its DeviceClass"
+                raise InvalidConfig(
+                    f"request {claim.results[index].request!r}: config of {source}: {error}; correct it and create "
+                    "the claim again",
+                    problems=error.problems,
+                    omitted=error.omitted,
+                ) from error
+        return decoded
+
+    async def _device(
+        self,
+        result: v1.DeviceRequestAllocationResult,
+        configs: list[OpaqueConfig],
+        advertised: Device,
+        effects: Effects,
+    ) -> AllocatedDevice[Any, Any]:
+        request, _, subrequest = result.request.partition("/")
+        config = configs[-1] if configs else await self._default_config(advertised)
+        return AllocatedDevice(
+            name=result.device,
+            pool=result.pool,
+            request=request,
+            subrequest=subrequest or None,
+            config=config,
+            configs=tuple(configs),
+            advertised=advertised,
+            consumed_capacity=result.consumed_capacity,
+            share_id=result.share_id,
+            admin_access=bool(result.admin_access),
+            binding_conditions=result.binding_conditions,
+            effects=effects,
+        )
+
+    async def _default_config(self, advertised: Device) -> OpaqueConfig:
+        try:
+            config: OpaqueConfig = await config_without_claim(self.driver.preparer, advertised)
+        except Exception as error:
+            raise self._author_error("default_config", error) from error
+        return config
+
+    async def _ask_author(
+        self, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]], ordinary: Effects, admin: Effects
+    ) -> list[Prepared]:
+        preparer = self.driver.preparer
+        try:
+            # admin access changes nothing, by whatever it is asked
+            whole = admin if all(device.admin_access for device in devices) else ordinary
+            prepared = await prepare_all(preparer, claim.for_author(whole), devices)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._author_error("prepare", error) from error  # something of the author's was cancelled
+        except Exception as error:
+            if Ensuring.__name__ in str(error):  # it was put where its outcome belongs
+                self._check_all_awaited(ordinary, admin, error)
+            failure = self._author_error("prepare", error)
+            raise self._with_unasked_config(failure, claim, devices) from error
+        fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
+        if not fits or not all(isinstance(item, Prepared) for item in prepared):
+            raise PermanentError(
+                f"{type(preparer).__name__} returned {prepared!r:.200} for {len(devices)} devices; return one "
+                "dra_kit.Prepared for each",
+                code="invalid-prepared",
+            )
+        return list(prepared)
+
+    def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
+        forgotten = ordinary.never_awaited() + admin.never_awaited()
+        if forgotten:
+            raise ConfigurationError(
+                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
+                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
+                code="effect-not-awaited",
+            ) from cause
+
+    def _author_error(self, method: str, error: BaseException) -> DraKitError:
+        """The author's exception as a per-claim error; errors meant for the user pass as they are."""
+        if isinstance(error, PrepareError | ConfigurationError):
+            return error
+        preparer = type(self.driver.preparer)
+        if isinstance(error, DraKitError):
+            return PrepareError(f"{preparer.__name__}.{method}: {error}", code=error.code)
+        return PrepareError(
+            f"{preparer.__name__}.{method} {raised(error, preparer.__module__)}; the driver's log has the traceback",
+            code="author-error",
+        )
+
+    async def unprepare(self, record: ClaimRecord) -> None:
+        """Call the author's ``unprepare``.
+
+        Raises:
+            PrepareError: it failed; the claim is not released.
+        """
+        preparer = self.driver.preparer
+        try:
+            await call(preparer.unprepare, record.reference, [device.state for device in record.devices])
+        except PrepareError:
+            raise
+        except Exception as error:
+            raise TransientError(
+                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
+                "and released when the kubelet asks again",
+                code="author-error",
+            ) from error
+
+    def _with_unasked_config(
+        self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
+    ) -> DraKitError:
+        """An error with the remark that a config was none of the claim's: of several kinds it has the first."""
+        preparer = type(self.driver.preparer)
+        given = [device for device in devices if not device.configs]
+        chosen = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
+        if chosen or not given or not self.driver.configs.kinds:
+            return error
+        text = (
+            f"{error} (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
+            f"default, a {type(given[0].config).__name__}; override {preparer.__name__}.default_config to choose)"
+        )
+        if isinstance(error, PermanentError):
+            return PermanentError(text, code=error.code)
+        return TransientError(text, code=error.code)

@@ -1,0 +1,221 @@
+"""A ResourceClaim as the API server has it, narrowed down to what this driver must prepare."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from dra_kit.author.claim import Claim, ConsumerReference, Effects
+from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
+from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
+from dra_kit.kube.status import Answer
+from dra_kit.node.calls.bursts import Bursts
+from dra_kit.resource import v1
+from dra_kit.resource.config import configs_for_driver
+from dra_kit.resource.names import dns_label
+from dra_kit.resource.reference import ClaimReference
+
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+
+_REMEMBERED: Final = 256  # claims; more than a node has
+
+
+class Getter(Protocol):
+    """What of the API client is needed here."""
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+        """One object."""
+        ...
+
+    async def get_answer(self, resource: Resource, name: str, namespace: str | None = None) -> Answer:
+        """One object, not decoded."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedClaim:
+    """A claim that is allocated to this driver, checked against what the kubelet named.
+
+    Attributes:
+        results: this driver's results, in the API's order.
+        configs: for each result the entries with opaque parameters for this driver, weakest first.
+        allocation: fingerprint of results and configs: equal means that the same is to be prepared.
+    """
+
+    reference: ClaimReference
+    status: v1.ResourceClaimStatus
+    raw: dict[str, Any]
+    results: tuple[v1.DeviceRequestAllocationResult, ...]
+    configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...]
+    allocation: str
+
+    @property
+    def pods(self) -> str | None:
+        """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
+        names = [
+            f"{self.reference.namespace}/{item.name}"
+            for item in self.status.reserved_for
+            if item.resource == "pods" and not item.api_group
+        ]
+        return ",".join(names) or None
+
+    @property
+    def pod_claim_name(self) -> str | None:
+        """The name in the pod's ``resourceClaims``, for claims made from a template.
+
+        Whoever makes a claim writes its annotations; so the one that tells the name counts only where a pod controls
+        the claim, as it does one that was generated for it, and where it is a name that a pod can give (a DNS label).
+        """
+        metadata = self.raw["metadata"]
+        name = (metadata.get("annotations") or {}).get(POD_CLAIM_NAME)
+        generated = any(
+            owner.get("controller") is True and owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1"
+            for owner in metadata.get("ownerReferences") or ()
+        )
+        return name if generated and isinstance(name, str) and not dns_label(name) else None
+
+    def for_author(self, effects: Effects | None) -> Claim:
+        """The claim as a preparer sees it."""
+        metadata = self.raw["metadata"]
+        return Claim(
+            namespace=self.reference.namespace,
+            name=self.reference.name,
+            uid=self.reference.uid,
+            labels=metadata.get("labels") or {},
+            annotations=metadata.get("annotations") or {},
+            reserved_for=tuple(
+                ConsumerReference(item.api_group, item.resource, item.name, item.uid)
+                for item in self.status.reserved_for
+            ),
+            pod_claim_name=self.pod_claim_name,
+            raw=self.raw,
+            effects=effects,
+        )
+
+
+class ClaimReader:
+    """Reads claims for one driver; one that is still as it was read before is not taken apart again.
+
+    Args:
+        api: the API server.
+        driver: the driver's name.
+    """
+
+    def __init__(self, api: Getter, driver: str) -> None:
+        self._api = api
+        self._driver = driver
+        self._bursts = Bursts()
+        self._read: OrderedDict[ClaimReference, tuple[bytes, AllocatedClaim]] = OrderedDict()
+
+    async def fetch(self, reference: ClaimReference) -> AllocatedClaim:
+        """GET the claim and check it.
+
+        Raises:
+            PermanentError: when there is no such claim (code ``claim-not-found``), or it is another driver's.
+            TransientError: when the API server cannot be asked, or the claim was replaced or is not allocated.
+        """
+        try:
+            async with self._bursts:
+                answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
+            text, known = self._read.get(reference, (b"", None))
+            if known is not None and text == answer.text:
+                return known
+            raw = answer.decode()
+        except NotFound as error:
+            raise PermanentError(
+                f"claim {reference} does not exist; delete the pod that uses it, or create the claim again",
+                code="claim-not-found",
+            ) from error
+        except KubeError as error:
+            hint = "; the kubelet tries again" if isinstance(error, Unavailable) else ""
+            raise TransientError(f"claim {reference} cannot be read: {error}{hint}", code=error.code) from error
+        claim = allocated(raw, reference, self._driver)
+        self._read[reference] = answer.text, claim
+        if len(self._read) > _REMEMBERED:
+            self._read.popitem(last=False)
+        return claim
+
+    def forget(self, reference: ClaimReference) -> None:
+        """The claim is released."""
+        self._read.pop(reference, None)
+
+
+def allocated(raw: dict[str, Any], reference: ClaimReference, driver: str) -> AllocatedClaim:
+    """Check a claim object and narrow it down to this driver.
+
+    Raises:
+        PrepareError: when it is another claim than ``reference``, not allocated, or not ours.
+    """
+    uid = (raw.get("metadata") or {}).get("uid")
+    try:
+        # nothing else of the object decides here, and this is done with every call of the kubelet
+        status = v1.ResourceClaimStatus.model_validate(raw.get("status") or {})
+    except ValidationError as error:
+        raise InternalError(
+            f"claim {reference} is not understood: {error.errors(include_url=False)[0]['msg']}"
+        ) from error
+    if uid != reference.uid:
+        raise TransientError(
+            f"claim {reference} was replaced: the kubelet asks for UID {reference.uid}, the API server has "
+            f"{uid}; the pod must be created again",
+            code="claim-replaced",
+        )
+    allocation = status.allocation
+    if allocation is None:
+        raise TransientError(
+            f"claim {reference} is not allocated; it is prepared once the scheduler has allocated it",
+            code="claim-not-allocated",
+        )
+    results = tuple(result for result in allocation.devices.results if result.driver == driver)
+    if not results:
+        others = sorted({result.driver for result in allocation.devices.results})
+        raise PermanentError(
+            f"claim {reference} holds no device of driver {driver}, only of {', '.join(others) or 'nobody'}; "
+            "it is another driver's to prepare",
+            code="claim-of-other-driver",
+        )
+    configs = tuple(tuple(configs_for_driver(allocation.devices.config, result.request, driver)) for result in results)
+    return AllocatedClaim(reference, status, raw, results, configs, _fingerprint(results, configs))
+
+
+def _fingerprint(
+    results: tuple[v1.DeviceRequestAllocationResult, ...],
+    configs: tuple[tuple[v1.DeviceAllocationConfiguration, ...], ...],
+) -> str:
+    # only what decides about the preparation: fields that a newer API server adds to running claims do not
+    data = [
+        [
+            result.request, result.pool, result.device, result.share_id, bool(result.admin_access),
+            {name: str(amount) for name, amount in result.consumed_capacity.items()},
+            [entry.opaque.parameters for entry in entries if entry.opaque is not None],
+        ]
+        for result, entries in zip(results, configs, strict=True)
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool:
+    """Whether a claim object is another claim than ``reference``, or has no device of the driver any more."""
+    try:
+        allocated(raw, reference, driver)
+    except PrepareError:
+        return True
+    except InternalError:  # nobody knows
+        return False
+    return False
+
+
+def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, device: str) -> bool:
+    """Whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device."""
+    if raw is None:
+        return False
+    try:
+        found = allocated(raw, ClaimReference("", "", uid), driver)
+    except PrepareError:
+        return False
+    return any((result.pool, result.device) == (pool, device) for result in found.results)

@@ -1,0 +1,1 @@
+"""Changes to hardware that outlive a call: written down, counted, undone."""

@@ -1,0 +1,185 @@
+"""Device metadata (KEP-5304, Kubernetes 1.37): facts about its devices that a container reads from a file.
+
+One file per claim, request and driver, mounted read-only. The files are derived from the claim's record and are made
+again whenever the claim is prepared again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from dra_kit.author.device import attributes_v1
+from dra_kit.author.prepared import DeviceMetadata, Mount, Prepared
+from dra_kit.errors import PermanentError, StoreError
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.resource import v1
+from dra_kit.resource.config import base_request
+from dra_kit.resource.names import dns_label, dns_subdomain
+from dra_kit.resource.reference import ClaimReference
+
+API_VERSION: Final = "metadata.resource.k8s.io/v1beta1"
+_PREFIX: Final = "claim-"
+IN_CONTAINER: Final = PurePosixPath("/var/run/kubernetes.io/dra-device-attributes")
+
+
+class MetadataFiles:
+    """The metadata files of one driver on one node.
+
+    Args:
+        directory: where they are; the same path for this process and for the container runtime.
+        driver: the driver's name.
+    """
+
+    def __init__(self, directory: Path, driver: str) -> None:
+        self._directory = directory
+        self._driver = driver
+
+    def mounts(
+        self,
+        claim: ClaimReference,
+        pod_claim_name: str | None,
+        items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
+    ) -> list[Mount | None]:
+        """For each device the mount that goes with it: the first device of a request brings the request's file.
+
+        Args:
+            claim: whose devices they are.
+            pod_claim_name: of a claim made from a template.
+            items: the claim's results and what was prepared for them.
+
+        Raises:
+            PermanentError: a name cannot be part of a path; the API server lets none such pass.
+        """
+        wanted = {base_request(result.request) for result, prepared in items if prepared.metadata is not None}
+        mounts: list[Mount | None] = []
+        for result, _ in items:
+            request = base_request(result.request)
+            if request not in wanted:
+                mounts.append(None)
+                continue
+            wanted.remove(request)
+            if dns_label(request) or dns_subdomain(claim.name) or (pod_claim_name and dns_label(pod_claim_name)):
+                raise PermanentError(
+                    f"claim {claim}, request {request!r}: its device metadata cannot be mounted, for a name is none "
+                    "that the Kubernetes API allows; create the claim again"
+                )
+            origin = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", claim.name)
+            inside = IN_CONTAINER.joinpath(*origin, request, f"{self._driver}-metadata.json")
+            mounts.append(
+                Mount(
+                    host_path=str(self._file(claim.uid, request)),
+                    container_path=str(inside),
+                    options=["ro", "bind"],
+                )
+            )
+        return mounts
+
+    def write(self, record: ClaimRecord) -> None:
+        """Make the files of a claim, each replaced in one step; a newer content has a higher generation.
+
+        Raises:
+            StoreError: when the directory cannot be written.
+        """
+        requests = {device.request for device in record.devices if device.metadata is not None}
+        try:
+            for request in sorted(requests):
+                _replace(self._file(record.uid, request), self._document(record, request))
+        except OSError as error:
+            raise StoreError(
+                f"device metadata of claim {record.reference} cannot be written below {self._directory}: {error}; "
+                "check that the disk is writable and not full (--state-dir)"
+            ) from error
+
+    def intact(self, record: ClaimRecord) -> bool:
+        """Whether every file is there."""
+        return all(
+            self._file(record.uid, device.request).exists() for device in record.devices if device.metadata is not None
+        )
+
+    def remove(self, uid: str) -> None:
+        """Remove the files of a claim; none is fine.
+
+        Raises:
+            StoreError: when they cannot be removed.
+        """
+        try:
+            shutil.rmtree(self._folder(uid))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreError(
+                f"device metadata {self._folder(uid)} cannot be removed: {error}; check that the disk is writable "
+                "(--state-dir)"
+            ) from error
+
+    def uids(self) -> set[str]:
+        """UIDs of the claims that have files.
+
+        Raises:
+            StoreError: the directory is there and cannot be read.
+        """
+        try:
+            names = [item.name for item in self._directory.iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+        except OSError as error:
+            raise StoreError(
+                f"device metadata directory {self._directory} cannot be read: {error}; check its file system "
+                "(--state-dir)"
+            ) from error
+        return {unquote(name.removeprefix(_PREFIX)) for name in names if name.startswith(_PREFIX)}
+
+    def _folder(self, uid: str) -> Path:
+        # whatever the UID is, it is one name and neither "." nor ".."
+        return self._directory / f"{_PREFIX}{quote(uid, safe='')}"
+
+    def _file(self, uid: str, request: str) -> Path:
+        return self._folder(uid) / request / "metadata.json"
+
+    def _document(self, record: ClaimRecord, request: str) -> str:
+        identity = {
+            "name": record.name,
+            "namespace": record.namespace,
+            "uid": record.uid,
+            "generation": record.metadata_generation,
+        }
+        devices = [
+            {"driver": self._driver, "pool": device.pool, "name": device.device, **(device.metadata or {})}
+            for device in record.devices
+            if device.request == request
+        ]
+        document: dict[str, Any] = {"kind": "DeviceMetadata", "apiVersion": API_VERSION, "metadata": identity}
+        if record.pod_claim_name:
+            document["podClaimName"] = record.pod_claim_name
+        document["requests"] = [{"name": request, "devices": devices}]
+        return json.dumps(document, indent=2) + "\n"
+
+
+def metadata_json(metadata: DeviceMetadata | None) -> dict[str, Any] | None:
+    """Metadata as it is kept and written."""
+    if metadata is None:
+        return None
+    result: dict[str, Any] = {"attributes": attributes_v1(metadata.attributes)} if metadata.attributes else {}
+    if metadata.network_data is not None:
+        result["networkData"] = network_json(metadata.network_data.model_dump())
+    return result
+
+
+def network_json(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Network data in the API's form."""
+    names = {"interface_name": "interfaceName", "ips": "ips", "hardware_address": "hardwareAddress"}
+    return {names[key]: list(value) if key == "ips" else value for key, value in data.items() if value}
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    # one name: whoever holds the claim's lock writes it, and writes over what a killed process left
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text)
+    temporary.chmod(0o644)
+    temporary.replace(path)

@@ -1,0 +1,123 @@
+"""Locks by name that hold across the processes of a rolling update."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from dra_kit.node.locks.byte_locks import ByteLocks
+
+_FIRST_WAIT: Final = 0.002  # seconds until another process's lock is tried again, doubled up to the last
+_LAST_WAIT: Final = 0.05
+
+
+@dataclass(slots=True)
+class _Queue:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    ours: bool = False  # other processes are kept out
+
+
+class Locks:
+    """One lock for each name: first come first served within a process, one process at a time among several.
+
+    Args:
+        file: keeps other processes out; see :class:`ByteLocks`.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._between = ByteLocks(file)
+        self._here: dict[str, _Queue] = {}
+
+    def hold(self, name: str) -> Holding:
+        """``async with`` holds the lock of that name, waiting for it as long as it takes."""
+        return Holding(name, self._here, self._between, wait=True)
+
+    def try_hold(self, name: str) -> Holding:
+        """``async with`` holds the lock of that name if nobody else does, here or in another process."""
+        return Holding(name, self._here, self._between, wait=False)
+
+    def held_elsewhere(self, name: str) -> bool:
+        """Whether another process holds that lock now.
+
+        Raises:
+            StoreError: when that cannot be found out.
+        """
+        queue = self._here.get(name)
+        return (queue is None or not queue.ours) and self._between.is_taken(name)
+
+
+class Holding:
+    """One use of a lock: a context manager that gives whether the lock is held, and gives it up at the end.
+
+    It is a class, not a generator, because each claim that is prepared needs several.
+    """
+
+    __slots__ = ("_between", "_descriptor", "_here", "_name", "_queue", "_wait")
+
+    def __init__(self, name: str, here: dict[str, _Queue], between: ByteLocks, *, wait: bool) -> None:
+        self._name = name
+        self._here = here
+        self._between = between
+        self._wait = wait
+        self._queue: _Queue | None = None
+        self._descriptor: int | None = None
+
+    async def __aenter__(self) -> bool:
+        return await self.take()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.give_up()
+
+    async def take(self) -> bool:
+        """Whether the lock is held now; False only where it was not to be waited for.
+
+        Raises:
+            StoreError: when other processes cannot be kept out.
+        """
+        queue = self._here.get(self._name)
+        if queue is None:
+            queue = self._here[self._name] = _Queue()
+        elif not self._wait:
+            return False
+        queue.users += 1
+        try:
+            await queue.lock.acquire()
+        except BaseException:
+            self._leave(queue)
+            raise
+        self._queue = queue
+        try:
+            queue.ours = await self._keep_others_out()
+        finally:
+            if not queue.ours:
+                self.give_up()
+        return self._queue is not None
+
+    async def _keep_others_out(self) -> bool:
+        pause = _FIRST_WAIT
+        while (descriptor := self._between.take(self._name)) is None:
+            if not self._wait:
+                return False
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LAST_WAIT)
+        self._descriptor = descriptor
+        return True
+
+    def give_up(self) -> None:
+        """Let the next one have the lock; does nothing where it is not held."""
+        queue, self._queue = self._queue, None
+        if queue is None:
+            return
+        queue.ours = False
+        if self._descriptor is not None:
+            self._between.give_up(self._descriptor)
+        queue.lock.release()
+        self._leave(queue)
+
+    def _leave(self, queue: _Queue) -> None:
+        queue.users -= 1
+        if not queue.users:
+            self._here.pop(self._name, None)

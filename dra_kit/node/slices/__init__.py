@@ -1,0 +1,1 @@
+"""From the author's inventory to published ResourceSlices."""

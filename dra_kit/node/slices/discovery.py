@@ -1,0 +1,212 @@
+"""Runs an author's ``discover`` in a thread of its own and hands every inventory to the main loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import AsyncIterable
+from contextlib import closing
+from typing import Any, Final
+
+from dra_kit.author.calling import as_error
+from dra_kit.author.driver import Driver
+from dra_kit.author.inventory import Inventory
+from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
+from dra_kit.node.slices.inventory import CurrentInventory, Fingerprints, as_inventory, fingerprints
+from dra_kit.process.tracebacks import from_author, named, place_of
+
+logger = logging.getLogger(__name__)
+RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+
+
+class Discovery:
+    """A part of the node process: the provider's generator, again and again as asked.
+
+    Args:
+        driver: whose provider is run.
+        node_name: what a pool without a name is called.
+        current: where inventories go.
+    """
+
+    name = "discovery"
+
+    def __init__(self, driver: Driver[Any, Any], node_name: str, current: CurrentInventory) -> None:
+        self._driver = driver
+        self._node_name = node_name
+        self._current = current
+        self._wake = threading.Condition()
+        self._rescan = False
+        self._stopping = False
+        self._async_loop: asyncio.AbstractEventLoop | None = None
+        self._async_wake: asyncio.Event | None = None
+        self._failure = ""  # why it failed the last time, empty when it did not
+        self._dropped: set[str] = set()
+        self._delivered: tuple[Inventory[Any] | None, Fingerprints] = None, {}  # the last one
+        self._asked: float | None = None  # when it was asked for an inventory that has not come
+        self._produced: object = None  # the generator
+
+    def rescan(self) -> None:
+        """Start ``discover`` again; a running async generator is closed first. From any thread."""
+        self._interrupt(stop=False)
+
+    def hanging(self, patience: float) -> list[str]:
+        """A line while ``discover`` is asked for an inventory and gives none for longer than ``patience`` seconds.
+
+        It tells where in ``discover`` that is.
+
+        Once it has yielded, it may wait for changes of the hardware as long as it likes. May be asked from any thread.
+        """
+        asked, now = self._asked, time.monotonic()
+        if asked is None or now - asked <= patience:
+            return []
+        name = type(self._driver.provider).__name__
+        frame = getattr(self._produced, "gi_frame", None) or getattr(self._produced, "ag_frame", None)
+        place = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
+        return [f"{name}.discover has not yielded an inventory for {now - asked:.0f} s{place}"]
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready with the first inventory."""
+        loop = asyncio.get_running_loop()
+        self._current.listen(lambda _: ready.set())
+        ended: asyncio.Future[None] = loop.create_future()
+        thread = threading.Thread(target=self._work, args=(loop, ended), name="discovery", daemon=True)
+        thread.start()
+        try:
+            await ended
+        finally:
+            self._interrupt(stop=True)
+
+    def _interrupt(self, *, stop: bool) -> None:
+        with self._wake:
+            self._rescan = True
+            self._stopping = self._stopping or stop
+            self._wake.notify_all()
+            loop, event = self._async_loop, self._async_wake
+            if loop is not None and event is not None:
+                try:
+                    loop.call_soon_threadsafe(event.set)
+                except RuntimeError:
+                    pass  # between two lives of the loop; the flag is seen before the next
+
+    def _work(self, loop: asyncio.AbstractEventLoop, ended: asyncio.Future[None]) -> None:
+        attempt = 0
+        while not self._stopping:
+            self._rescan = False
+            delay = self._driver.rescan_every
+            began = self._asked = time.monotonic()
+            try:
+                self._once(loop)
+                attempt, self._failure = 0, ""
+            except BaseException as raised:  # noqa: BLE001 - the author's code may raise anything; told and tried again
+                error = as_error(raised)
+                if time.monotonic() - began > RETRY_SECONDS[-1]:
+                    attempt, self._failure = 0, ""  # it worked for a while: this is a new trouble
+                delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
+                attempt += 1
+                self._report(loop, error, delay)
+            self._asked = None
+            with self._wake:
+                self._wake.wait_for(lambda: self._rescan or self._stopping, timeout=delay)
+        _threadsafe(loop, lambda: None if ended.done() else ended.set_result(None))
+
+    def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
+        expected = isinstance(error, DraKitError)
+        text = str(error) if expected else named(error)
+        told: dict[str, object] = {"error": text, "again_in": delay}
+        if isinstance(error, DraKitError):
+            told["code"] = error.code
+        module = type(self._driver.provider).__module__
+        if place := place_of(error, module):
+            told["at"] = place
+        if text == self._failure:
+            logger.info("discover failed again", extra={"again_in": delay})  # nothing new to say
+        else:
+            logger.error("discover failed", extra=told, exc_info=None if expected else from_author(error, module))
+        self._failure = text
+        _threadsafe(loop, lambda: setattr(self._current, "problem", text))
+
+    def _once(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One life of the generator."""
+        produced: object = self._driver.provider.discover()
+        self._produced = produced
+        seen = False
+        if isinstance(produced, AsyncIterable):
+            seen = asyncio.run(self._drain(produced, loop))
+        elif inspect.isgenerator(produced):
+            with closing(produced):
+                for yielded in produced:
+                    seen = True
+                    self._deliver(yielded, loop)
+                    if self._rescan:
+                        break
+        else:
+            if inspect.iscoroutine(produced):
+                produced.close()
+            name = type(self._driver.provider).__name__
+            raise ConfigurationError(
+                f"{name}.discover must be a generator; write 'yield [...]' instead of 'return [...]'",
+                code="invalid-discover",
+            )
+        if not seen and not self._rescan:
+            raise ConfigurationError(
+                f"{type(self._driver.provider).__name__}.discover ended without an inventory; yield [] when there are "
+                "no devices",
+                code="invalid-discover",
+            )
+
+    async def _drain(self, produced: AsyncIterable[object], loop: asyncio.AbstractEventLoop) -> bool:
+        wake = asyncio.Event()
+        with self._wake:
+            self._async_loop, self._async_wake = asyncio.get_running_loop(), wake
+            if self._rescan:
+                wake.set()
+        interrupted = asyncio.ensure_future(wake.wait())
+        iterator = aiter(produced)
+        seen = False
+        try:
+            while True:
+                following = asyncio.ensure_future(_next(iterator))
+                await asyncio.wait({following, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+                if not following.done():
+                    following.cancel()
+                    await asyncio.gather(following, return_exceptions=True)
+                    return seen
+                self._deliver(following.result(), loop)
+                seen = True
+        except StopAsyncIteration:
+            return seen
+        finally:
+            interrupted.cancel()
+            with self._wake:
+                self._async_loop = self._async_wake = None
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
+        self._asked = None
+        inventory = as_inventory(self._driver, yielded, self._node_name, self._device_dropped)
+        before, known = self._delivered
+        if inventory != before:
+            known = fingerprints(inventory)
+            self._delivered = inventory, known
+        _threadsafe(loop, lambda: self._current.replace(inventory, known))
+
+    def _device_dropped(self, name: str, rule: str) -> None:
+        if rule not in self._dropped:
+            self._dropped.add(rule)
+            logger.error("device dropped", extra={"device": name, "error": rule, "code": InvalidDevice.default_code})
+
+
+async def _next(iterator: Any) -> object:
+    return await anext(iterator)
+
+
+def _threadsafe(loop: asyncio.AbstractEventLoop, function: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:
+        pass  # the main loop has ended: the process is going down

@@ -1,0 +1,1 @@
+"""The node's durable state: records, their database, its damage and repair."""

@@ -1,0 +1,202 @@
+"""Between rows of the database and records: what is written with a checksum, and what became of it when it is read."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from dra_kit.errors import StoreError
+from dra_kit.node.state.checksums import checksum
+from dra_kit.node.state.records import ClaimRecord, DeviceRecord, EffectRecord
+from dra_kit.node.state.schema import CHECKED
+from dra_kit.resource.reference import ClaimReference
+
+CLAIM: Final = ", ".join((*CHECKED["claims"], "checksum"))
+EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum"))
+NEED: Final = ", ".join((*CHECKED["effect_claims"], "checksum"))
+"""The columns that the functions below take, in this order."""
+
+_DIFFERS: Final = "its checksum is not that of what was stored"
+
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A row that is not what was stored; it is left alone until its claim is prepared or released.
+
+    Attributes:
+        table: of the database.
+        key: of the row, as far as it can be read.
+        why: how that is known.
+        claim: what the row is of, as far as it can be read; None for an effect.
+        named: what its record says that it is of; None where that cannot be read.
+    """
+
+    table: str
+    key: str
+    why: str
+    claim: ClaimReference | None = None
+    named: ClaimReference | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether the claim is named twice, and alike; else any part of the name may be what is damaged."""
+        return self.claim is not None and self.claim == self.named
+
+    def __str__(self) -> str:
+        return f"row {self.key} of table {self.table} is damaged: {self.why}"
+
+    def error(self) -> StoreError:
+        """What is told of it."""
+        return StoreError(f"{self}; it is kept until its claim is prepared or released", code="damaged-record")
+
+
+# -- claims
+
+
+def claim_row(record: ClaimRecord) -> tuple[Any, ...]:
+    """What is stored of a record."""
+    values = (record.uid, record.namespace, record.name, record.phase, record.to_json())
+    return (*values, checksum(values))
+
+
+def claim_of(row: Row) -> ClaimRecord | Damage:
+    """The record of a row.
+
+    Raises:
+        StoreError: it is sound, and another release wrote something that this one does not understand.
+    """
+    uid, namespace, name, _, text, seal = row
+    if seal is not None and seal != checksum(row[:-1]):
+        return _damaged_claim(row, _DIFFERS)
+    try:
+        record = ClaimRecord.model_validate_json(text)
+    except (ValidationError, TypeError) as error:  # TypeError: a damaged row may hold anything, also a number
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        if seal is None:
+            return _damaged_claim(row, f"its record is not understood: {why} in {text!s:.200}")
+        raise StoreError(
+            f"the record of a claim is not understood: {why} in {text!s:.200}; run the release that wrote it"
+        ) from error
+    if (record.uid, record.namespace, record.name) != (uid, namespace, name):
+        return _damaged_claim(row, f"its record is of claim {record.reference} with UID {record.uid}")
+    return record
+
+
+def _damaged_claim(row: Row, why: str) -> Damage:
+    uid, namespace, name, _, text, _ = row
+    return Damage("claims", str(uid), why, ClaimReference(str(namespace), str(name), str(uid)), _named(str(text)))
+
+
+def _named(text: str) -> ClaimReference | None:
+    """The claim that a record names; its JSON begins with that, and what comes after it may be damaged."""
+    found = {}
+    for key in ("namespace", "name", "uid"):
+        match = re.search(rf'[{{,]"{key}":"([^"\\]*)"', text)
+        if match is None:
+            return None
+        found[key] = match[1]
+    return ClaimReference(**found)
+
+
+def put_devices(db: sqlite3.Connection, record: ClaimRecord) -> None:
+    """Write down beside a record who has which device, so that it can be asked fast."""
+    wanted = {_device_key(item) for item in record.devices}
+    rows = db.execute("SELECT pool, device, share_id, exclusive FROM claim_devices WHERE uid = ?", (record.uid,))
+    known = set(rows.fetchall())
+    # rows that stay are not touched: columns of a newer release stay as they are
+    for key in known - wanted:
+        db.execute(
+            "DELETE FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND share_id = ? AND exclusive = ?",
+            (record.uid, *key),
+        )
+    db.executemany(
+        "INSERT INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)",
+        [(record.uid, *key) for key in sorted(wanted - known)],
+    )
+
+
+def _device_key(device: DeviceRecord) -> tuple[str, str, str, int]:
+    exclusive = not device.admin_access and device.share_id is None
+    return device.pool, device.device, device.share_id or "", int(exclusive)
+
+
+# -- effects
+
+
+def need_row(effect: int, claim: ClaimReference) -> tuple[Any, ...]:
+    """What is stored of a claim that needs an effect."""
+    values = (effect, claim.uid, claim.namespace, claim.name)
+    return (*values, checksum(values))
+
+
+def need_of(row: Row) -> ClaimReference | Damage:
+    """The claim of a row that says which effect it needs."""
+    effect, uid, namespace, name, seal = row
+    claim = ClaimReference(str(namespace), str(name), str(uid))
+    if seal is None or seal == checksum(row[:-1]):
+        return claim
+    return Damage("effect_claims", f"{effect}/{uid}", _DIFFERS, claim)
+
+
+def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Damage:
+    """The effect of a row, with the claims that need it.
+
+    Raises:
+        StoreError: it is sound, and another release wrote something that this one does not understand.
+    """
+    number, effect, spec, keys, phase, outcome, boot_id, error, seal = row
+    if seal is not None and seal != checksum(row[:-1]):
+        return Damage("effects", str(number), f"{_DIFFERS}; {effect} {spec!s:.200}")
+    try:
+        from_json(spec)  # what its fields mean is for its class to say
+        from_json(outcome or "null")
+        return EffectRecord(
+            number=number,
+            effect=effect,
+            spec=spec,
+            keys=from_json(keys),
+            phase=phase,
+            outcome=outcome,
+            boot_id=boot_id,
+            error=error,
+            claims=tuple(claims),
+        )
+    except (ValueError, TypeError) as problem:  # pydantic's errors are of the former
+        text = problem.errors(include_url=False)[0]["msg"] if isinstance(problem, ValidationError) else str(problem)
+        why = f"{text} in {effect} {spec!r:.200} with keys {keys!r:.200}"
+        if seal is None:
+            return Damage("effects", str(number), f"it is not understood: {why}")
+        raise StoreError(
+            f"row {number} of table effects is not understood: {why}; run the release that wrote it"
+        ) from problem
+
+
+def put_effect(db: sqlite3.Connection, record: EffectRecord) -> None:
+    """Write an effect's row again, with its checksum; the claims that need it stay."""
+    values = (
+        record.number, record.effect, record.spec, json.dumps(list(record.keys)), record.phase, record.outcome,
+        record.boot_id, record.error,
+    )  # fmt: skip
+    db.execute(
+        "UPDATE effects SET keys = ?4, phase = ?5, outcome = ?6, boot_id = ?7, error = ?8, checksum = ?9 "
+        "WHERE number = ?1 AND effect = ?2 AND spec = ?3",
+        (*values, checksum(values)),
+    )
+
+
+def find_effect(db: sqlite3.Connection, number: int) -> EffectRecord | Damage | None:
+    """The effect of that number, as far as it is there and sound."""
+    row = db.execute(f"SELECT {EFFECT} FROM effects WHERE number = ?", (number,)).fetchone()  # noqa: S608 - a constant
+    if row is None:
+        return None
+    rows = db.execute(f"SELECT {NEED} FROM effect_claims WHERE effect = ?", (number,)).fetchall()  # noqa: S608 - a constant
+    return effect_of(row, [ClaimReference(str(row[2]), str(row[3]), str(row[1])) for row in rows])

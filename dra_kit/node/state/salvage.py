@@ -1,0 +1,228 @@
+"""A damaged database is set aside and told; what can still be read of it is carried over. Never silently emptied."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.errors import StoreError
+from dra_kit.node.state.place import copy, logs, sync
+from dra_kit.node.state.schema import CARRIED, columns_of, has_form
+from dra_kit.node.steps import Step, reached
+
+logger = logging.getLogger(__name__)
+
+_REBUILT: Final = ".rebuilt-"
+_DAMAGED: Final = ".damaged-"
+_DAMAGED_ERRORS: Final = (sqlite3.DatabaseError, UnicodeDecodeError)  # the latter where sqlite quotes what it found
+_SANE: Final = 1 << 53  # numbers that are counted up one by one stay below it
+
+
+def as_text(stored: bytes) -> str:
+    """Text of a row, whatever became of it: sqlite stores and finds sound what is no UTF-8, and Python raises for it.
+
+    With words before it that no JSON begins with, so that a record it is in is not understood.
+    """
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return f"no UTF-8: {stored.decode(errors='backslashreplace')}"
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether something is there that is no sound database of ours; one that cannot be opened now is not damaged."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    try:
+        with closing(sqlite3.connect(path, timeout=30)) as database:
+            database.text_factory = as_text
+            # not quick_check: an index that lacks an entry hides who has a device
+            if database.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",) or not has_form(database):
+                return True
+            return not _is_writable_form(path)
+    except sqlite3.OperationalError as error:  # locked, no space, no permission: told when it is opened
+        return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # a header or a schema of nonsense
+    except _DAMAGED_ERRORS:
+        return True
+
+
+def _is_writable_form(path: Path) -> bool:
+    """Whether the header says what sqlite writes; with another number there it takes the file for read-only."""
+    with path.open("rb") as file:
+        return file.read(100)[18] in {1, 2}
+
+
+def needs_salvage(path: Path) -> bool:
+    """Whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
+    return bool(_unnamed(path)) or is_damaged(path)
+
+
+def _unnamed(path: Path) -> list[Path]:
+    """Complete new databases whose salvage was cut off before they had their name, the latest one last."""
+    return sorted(path.parent.glob(f"{path.name}{_REBUILT}*"))
+
+
+def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
+    """See to it that a database is sound: a damaged one is set aside, and a new one with what can be read has its name.
+
+    The new one is complete and durable before the damaged one is touched, and its name tells so: whoever comes after a
+    crash and finds no database goes on from there. Whoever finds one begins anew, for other processes may have been
+    answered since. To be called while nobody writes to the database; does nothing when another process was quicker.
+
+    Args:
+        path: of the database.
+        prepare: makes the tables of a new one.
+
+    Raises:
+        StoreError: when the new one cannot be written, or the damaged one not be renamed.
+    """
+    try:
+        unnamed = _unnamed(path)
+        if path.exists():
+            for stale in unnamed:
+                stale.unlink()
+            unnamed = [_rebuilt(path, prepare)] if is_damaged(path) else []
+        if not unnamed:
+            return
+        new = unnamed[-1]
+        aside = path.with_name(f"{path.name}{_DAMAGED}{new.name.partition(_REBUILT)[2]}")
+        # the database first: without its log it would lack what was answered, and look sound to whoever comes after a
+        # crash. The log is gone before the new one has the name: sqlite would write into that what the log tells
+        for part in (path, *logs(path)):
+            if part.exists():
+                part.rename(aside.with_name(part.name.replace(path.name, aside.name, 1)))
+                sync(path.parent)
+        reached(Step.STATE_SET_ASIDE)
+        new.rename(path)
+        sync(path.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(
+            f"state {path} is damaged and cannot be set aside: {error}; check that the disk is writable and not full "
+            "(--state-dir)"
+        ) from error
+    logger.error(
+        "state was damaged, it is set aside and what could be read is carried over", extra={"aside": str(aside)}
+    )
+
+
+def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
+    """What can be read of a damaged database, in a new one, whose name tells when it was found damaged."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+        prepare(memory)
+        carry_over(path, memory)
+        unnamed = copy(memory, path)
+    new = unnamed.rename(path.with_name(f"{path.name}{_REBUILT}{datetime.now(UTC):%Y%m%dT%H%M%S%f}"))
+    sync(path.parent)
+    reached(Step.STATE_REBUILT)
+    return new
+
+
+def carry_over(path: Path, database: sqlite3.Connection) -> int:
+    """Copy every row that can still be read into a new database; how many."""
+    rows = 0
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as damaged:
+            damaged.text_factory = as_text
+            damaged.execute("PRAGMA writable_schema = ON")  # a table whose definition is damaged costs no other
+            for table, columns in CARRIED.items():
+                for row in _readable(damaged, _found(damaged, table), columns):
+                    rows += _carried(database, table, columns, row)
+            for name, last in _readable(damaged, "sqlite_sequence", ("name", "seq")):  # numbers never come again
+                if isinstance(last, int) and last < _SANE:
+                    database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
+                    database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
+            _derive_devices(database)
+    except _DAMAGED_ERRORS as error:  # no database at all any more
+        logger.warning("nothing can be read of it", extra={"path": str(path), "error": str(error)})
+    logger.warning("rows carried over", extra={"rows": rows})
+    return rows
+
+
+def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], row: Sequence[Any]) -> bool:
+    """Whether a row could be stored; one that has become nonsense cannot."""
+    marks = ", ".join("?" * len(columns))
+    insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
+    problem = ""
+    if table in {"effects", "epochs"} and not (isinstance(row[0], int) and 0 < row[0] < _SANE):
+        problem = "after its number there is no other"
+    else:
+        try:
+            if database.execute(insert, tuple(row)).rowcount or table == "facts":  # the new one has some of its own
+                return True
+            problem = "a column is empty, or another row has its key"
+        except sqlite3.Error as error:
+            problem = str(error)
+    logger.error("row left in the damaged state", extra={"table": table, "row": f"{row!r:.500}", "error": problem})
+    return False
+
+
+def _derive_devices(database: sqlite3.Connection) -> None:
+    """Who has which device, from the records: a table of its own only so that it can be asked fast."""
+    insert = "INSERT OR IGNORE INTO claim_devices (uid, pool, device, share_id, exclusive) VALUES (?, ?, ?, ?, ?)"
+    for uid, record in database.execute("SELECT uid, record FROM claims").fetchall():
+        try:
+            found = _devices(uid, record)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:  # the row's text is damaged
+            logger.error(
+                "its record is damaged: a claim has the devices that were written down beside it",
+                extra={"claim_uid": uid, "error": f"{type(error).__name__}: {error}"},
+            )
+        else:
+            database.execute("DELETE FROM claim_devices WHERE uid = ?", (uid,))
+            database.executemany(insert, found)
+
+
+def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
+    found = []
+    for device in json.loads(record).get("devices", ()):
+        pool, name, share = device["pool"], device["device"], device.get("share_id") or ""
+        if not all(isinstance(text, str) for text in (pool, name, share)):
+            raise TypeError(f"no device: {device}")
+        found.append((uid, pool, name, share, int(not (device.get("admin_access") or share))))
+    return found
+
+
+def _found(database: sqlite3.Connection, table: str) -> str:
+    """The name of a table where its own is damaged: that of the one whose columns it would have."""
+    columns, wanted = columns_of(database, table), set(CARRIED[table])
+    if columns:
+        return table
+    # the name that its definition says; sqlite before 3.37 knows no such list
+    for _, name, *_ in database.execute("PRAGMA table_list").fetchall():
+        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum"}:
+            return str(name)
+    return table
+
+
+def _readable(database: sqlite3.Connection, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows up to the first page that is broken, from both ends of the table."""
+    seen: set[tuple[Any, ...]] = set()
+    chosen = _chosen(columns_of(database, table), columns)
+    for order in ("ASC", "DESC"):
+        try:
+            # not by an index, which may be what is damaged
+            for row in database.execute(f'SELECT {chosen} FROM "{table}" NOT INDEXED ORDER BY 1 {order}'):  # noqa: S608 - its own names
+                if row not in seen:
+                    seen.add(row)
+                    yield row
+        except _DAMAGED_ERRORS as error:
+            logger.error("table of the damaged state not read to its end", extra={"table": table, "error": str(error)})
+
+
+def _chosen(present: Sequence[str], columns: Sequence[str]) -> str:
+    """What to select for these columns: by name, else what is in the same place, else nothing.
+
+    An older release had fewer columns, a newer one has its own behind them; and a name may be damaged.
+    """
+    chosen = []
+    for place, column in enumerate(columns):
+        there = present[place] if place < len(present) else ""
+        name = column if column in present else there if there not in columns else ""
+        chosen.append(f'"{name}"' if name else "NULL")
+    return ", ".join(chosen)

@@ -1,0 +1,390 @@
+"""The node's durable state: claims, their epochs, and effects."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from dra_kit.errors import InternalError, StoreError, TransientError
+from dra_kit.node.state.damage import Damages
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.rows import (
+    CLAIM,
+    EFFECT,
+    NEED,
+    Damage,
+    Row,
+    claim_of,
+    claim_row,
+    effect_of,
+    find_effect,
+    need_of,
+    need_row,
+    put_devices,
+    put_effect,
+)
+from dra_kit.node.steps import Step, reached
+from dra_kit.resource.reference import ClaimReference
+
+logger = logging.getLogger(__name__)
+
+_REMEMBERED: Final = 256  # records; more than a node has
+
+# nothing is stored for a claim that was released since; not OR REPLACE: columns of a newer release stay as they are
+_PUT: Final = (
+    "INSERT INTO claims (uid, namespace, name, phase, record, checksum) SELECT ?1, ?2, ?3, ?4, ?5, ?6 "
+    "WHERE NOT EXISTS (SELECT 1 FROM epochs WHERE uid = ?1 AND epoch > ?7) "
+    "ON CONFLICT (uid) DO UPDATE SET namespace = excluded.namespace, name = excluded.name, phase = excluded.phase, "
+    "record = excluded.record, checksum = excluded.checksum"
+)
+
+
+class Store:
+    """Claims and effects in one sqlite database, shared by the processes of a rolling update.
+
+    Args:
+        path: of the database file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._db = Database(path)
+        self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # by their rows, the latest ones
+        self._damages = Damages(self._db.read)
+        self._not_understood: set[str] = set()  # UIDs of claims whose records were told of
+        try:
+            self._damages.look()
+        except StoreError as error:  # it may be readable later
+            logger.warning("records not looked through", extra={"error": str(error), "code": error.code})
+
+    def close(self) -> None:
+        """Finish the writes that wait and close the file."""
+        self._db.close()
+
+    # -- what is not as it was stored
+
+    def damage(self) -> list[Damage]:
+        """All rows that are damaged, each told once; the others are not concerned.
+
+        Raises:
+            StoreError: when the file cannot be read.
+        """
+        return self._damages.look()
+
+    def incomplete(self) -> list[str]:
+        """What the database may lack: ``claims``, and ``transactions`` where it is known to have lost some."""
+        return [row[0] for row in self._db.read("SELECT what FROM incomplete ORDER BY what")]
+
+    def may_lack_claims(self, with_files: set[str]) -> bool:
+        """Whether there may be claims that the database does not tell of: what nobody seems to need is kept then.
+
+        Args:
+            with_files: UIDs of all claims that have files on this node; a damaged record of one has its own UID.
+        """
+        return bool(self.incomplete()) or any(item.key not in with_files for item in self.damaged_claims())
+
+    async def explained(self, with_files: set[str]) -> bool:
+        """Whether there are no such claims; found out as soon as all have records that have files or need effects."""
+        if not self.may_lack_claims(with_files):
+            return True
+        known = with_files | {claim.uid for claim in self.needing()}
+        if not self.incomplete() or any(not self.has_claim(uid) for uid in known):
+            return False
+
+        def write(db: sqlite3.Connection) -> None:
+            if known <= {row[0] for row in db.execute("SELECT uid FROM claims")}:  # none has salvaged meanwhile
+                db.execute("DELETE FROM incomplete WHERE what IN ('claims', 'transactions')")
+
+        await self._db.write(write)
+        return not self.may_lack_claims(with_files)
+
+    # -- claims
+
+    def claim(self, uid: str) -> ClaimRecord | None:
+        """The record of a claim; None when it is not prepared here, or its record is damaged.
+
+        Raises:
+            StoreError: another release wrote a record that this one does not understand.
+        """
+        rows = self._db.read(f"SELECT {CLAIM} FROM claims WHERE uid = ?", uid)  # noqa: S608 - a constant
+        return self._claim(rows[0]) if rows else None
+
+    def claims(self) -> list[ClaimRecord]:
+        """All records that are understood, by namespace and name; of the others each is told once."""
+        found = []
+        for row in self._db.read(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
+            try:
+                record = self._claim(row)
+            except StoreError as error:  # one claim is no reason to do nothing for the others
+                if (uid := row[0]) not in self._not_understood:
+                    logger.error("claim left alone", extra={"claim_uid": uid, "error": str(error), "code": error.code})
+                self._not_understood.add(uid)
+            else:
+                if record is not None:
+                    found.append(record)
+        return found
+
+    def damaged_claims(self) -> list[Damage]:
+        """Claims whose records are damaged."""
+        return [item for item in self._damages.left() if item.table == "claims"]
+
+    def lost(self) -> list[ClaimReference]:
+        """Claims that are known by name although their records are lost or damaged."""
+        if not self.incomplete() and not self.damaged_claims():
+            return []
+        unrecorded = [claim for claim in self.needing() if not self.has_claim(claim.uid)]
+        return unrecorded + [item.claim for item in self.damaged_claims() if item.claim is not None and item.certain]
+
+    def has_claim(self, uid: str) -> bool:
+        """Whether there is a record of a claim, understood or not."""
+        return bool(self._db.read("SELECT 1 FROM claims WHERE uid = ?", uid))
+
+    def misspelt(self, uid: str) -> list[str]:
+        """UIDs under which there are damaged records of this claim, by what they say themselves."""
+        return [
+            item.key
+            for item in self.damaged_claims()
+            if item.key != uid and item.named is not None and item.named.uid == uid
+        ]
+
+    def holders(self, pool: str, device: str) -> list[ClaimRecord]:
+        """Claims that have the device to themselves: neither a share of it nor an admin's look at it."""
+        rows = self._db.read(
+            f"SELECT {CLAIM} FROM claims WHERE uid IN "  # noqa: S608 - a constant
+            "(SELECT uid FROM claim_devices WHERE pool = ? AND device = ? AND exclusive = 1)",
+            pool,
+            device,
+        )
+        return [record for record in map(self._claim, rows) if record is not None]
+
+    def held(self, uid: str, pool: str, device: str) -> bool:
+        """Whether it is written down beside a claim's record that it has the device to itself."""
+        return bool(
+            self._db.read(
+                "SELECT 1 FROM claim_devices WHERE uid = ? AND pool = ? AND device = ? AND exclusive = 1",
+                uid,
+                pool,
+                device,
+            )
+        )
+
+    async def put_claim(self, record: ClaimRecord, *, epoch: int, then: Callable[[ClaimRecord], None]) -> None:
+        """Store a prepared claim, and when that is durable make the files that are derived from the record.
+
+        Raises:
+            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+        """
+        row, misspelt = claim_row(record), self.misspelt(record.uid)
+
+        def write(db: sqlite3.Connection) -> None:
+            if not db.execute(_PUT, (*row, epoch)).rowcount:
+                raise TransientError(
+                    f"claim {record.reference} was released while it was being prepared; it is prepared anew when the "
+                    "kubelet asks again",
+                    code="claim-released",
+                )
+            _forget_claims(db, misspelt)
+            put_devices(db, record)
+
+        def derive() -> None:
+            reached(Step.CLAIM_STORED)
+            then(record)
+
+        await self._db.write(write, derive)
+        self._remember(row, record)
+
+    def _claim(self, row: Row) -> ClaimRecord | None:
+        """A claim that is asked for again has the same row, and records are immutable."""
+        known = self._known.get(row)
+        if known is not None:
+            return known
+        found = claim_of(row)
+        if isinstance(found, Damage):
+            self._damages.found(found)
+            return None
+        return self._remember(row, found)
+
+    def _remember(self, row: Row, record: ClaimRecord) -> ClaimRecord:
+        self._known[row] = record
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return record
+
+    async def begin_release(self, uid: str) -> None:
+        """Mark the claim's record as being released."""
+
+        def write(db: sqlite3.Connection) -> None:
+            row = db.execute(f"SELECT {CLAIM} FROM claims WHERE uid = ?", (uid,)).fetchone()  # noqa: S608 - a constant
+            record = claim_of(row) if row is not None else None
+            if isinstance(record, ClaimRecord):
+                *_, phase, text, seal = claim_row(record.model_copy(update={"phase": "releasing"}))
+                db.execute(
+                    "UPDATE claims SET phase = ?, record = ?, checksum = ? WHERE uid = ?", (phase, text, seal, uid)
+                )
+
+        await self._db.write(write)
+
+    async def forget_claim(self, uid: str, *, first: Callable[[str], None]) -> None:
+        """Remove the files of a released claim, then its record: a crash between leaves it to be released again."""
+        misspelt = self.misspelt(uid)
+
+        def write(db: sqlite3.Connection) -> None:
+            first(uid)
+            reached(Step.FILES_REMOVED)
+            _forget_claims(db, [uid, *misspelt])
+
+        await self._db.write(write)
+
+    # -- epochs: numbers that rise over all claims and never come again
+
+    def epoch(self) -> int:
+        """The epoch of work that begins now; of two releases, the later one ends more of them."""
+        rows = self._db.read("SELECT seq FROM sqlite_sequence WHERE name = 'epochs'")
+        return int(rows[0][0]) if rows else 0
+
+    def epochs(self) -> dict[str, int]:
+        """For each claim that was released while it was being prepared, the epoch that this began."""
+        return dict(self._db.read("SELECT uid, epoch FROM epochs ORDER BY uid"))
+
+    async def end_epoch(self, uid: str) -> None:
+        """Work for this claim that is under way now shall not be committed."""
+        await self._db.write(lambda db: db.execute("INSERT OR REPLACE INTO epochs (uid) VALUES (?)", (uid,)))
+
+    async def forget_epoch(self, uid: str) -> None:
+        """No older work for this claim is left that could be committed."""
+        await self._db.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = ?", (uid,)))
+
+    async def forget_epochs(self, epochs: Collection[int]) -> None:
+        """Likewise for the claims whose epochs these are; later epochs of the same claims stay."""
+        await self._db.write(lambda db: db.executemany("DELETE FROM epochs WHERE epoch = ?", [(n,) for n in epochs]))
+
+    # -- effects
+
+    def effects(self) -> list[EffectRecord]:
+        """All effects with the claims that need them, oldest first; of those that are damaged each is told once."""
+        found = []
+        needed = self._needs()
+        for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
+            effect = effect_of(row, [claim for number, claim in needed if number == row[0]])
+            if isinstance(effect, Damage):
+                self._damages.found(effect)
+            else:
+                found.append(effect)
+        return found
+
+    def _needs(self) -> list[tuple[int, ClaimReference]]:
+        """Numbers of effects and the claims that need them; also where the claim's name may be damaged."""
+        needs = []
+        for row in self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
+            claim = need_of(row)
+            if isinstance(claim, Damage):
+                self._damages.found(claim)
+                claim = claim.claim or ClaimReference("", "", "")
+            needs.append((row[0], claim))
+        return needs
+
+    def needing(self) -> list[ClaimReference]:
+        """The claims that need effects, but those whose names may be damaged."""
+        rows = self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid")  # noqa: S608 - a constant
+        return list(dict.fromkeys(claim for claim in map(need_of, rows) if isinstance(claim, ClaimReference)))
+
+    def needs(self, uid: str) -> set[int]:
+        """Numbers of the effects that a claim needs, also of those that are damaged or lost."""
+        return {row[0] for row in self._db.read("SELECT effect FROM effect_claims WHERE uid = ?", uid)}
+
+    def effects_of(self, uid: str) -> list[EffectRecord]:
+        """The effects that a claim needs, newest first: the order in which they are undone."""
+        if not self.needs(uid):
+            return []  # most drivers have none
+        return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
+
+    async def intend(
+        self, effect: str, spec: str, keys: Sequence[str], *, claim: ClaimReference, boot_id: str
+    ) -> EffectRecord:
+        """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again."""
+
+        def write(db: sqlite3.Connection) -> EffectRecord:
+            inserted = db.execute(
+                "INSERT INTO effects (effect, spec, keys, phase, boot_id) VALUES (?, ?, ?, 'intent', ?) "
+                "ON CONFLICT (effect, spec) DO NOTHING",
+                (effect, spec, json.dumps(list(keys)), boot_id),
+            )
+            row = db.execute("SELECT number FROM effects WHERE effect = ? AND spec = ?", (effect, spec)).fetchone()
+            number = int(row[0])
+            db.execute(
+                "INSERT OR IGNORE INTO effect_claims (effect, uid, namespace, name, checksum) VALUES (?, ?, ?, ?, ?)",
+                need_row(number, claim),
+            )
+            found = find_effect(db, number)
+            if found is None:
+                raise InternalError(f"effect {effect} {spec} is not stored although it was written")
+            if isinstance(found, Damage):
+                found = EffectRecord(
+                    number=number, effect=effect, spec=spec, keys=tuple(keys), phase="intent", boot_id=boot_id
+                )
+                put_effect(db, found)
+            elif inserted.rowcount:
+                put_effect(db, found)
+            return found
+
+        return await self._db.write(write)
+
+    async def applied(self, number: int, outcome: str, *, boot_id: str) -> None:
+        """Write down what an effect came to."""
+        await self._change(number, phase="applied", outcome=outcome, boot_id=boot_id, error="")
+
+    async def release_effect(self, number: int, uid: str) -> EffectRecord | None:
+        """A claim no longer needs an effect; the effect when no other claim does, so that it is to be undone now.
+
+        One that is damaged is not undone, and kept.
+        """
+
+        def write(db: sqlite3.Connection) -> EffectRecord | None:
+            others = db.execute(
+                "SELECT count(*) FROM effect_claims WHERE effect = ? AND uid <> ?", (number, uid)
+            ).fetchone()[0]
+            found = find_effect(db, number)
+            if others or not isinstance(found, EffectRecord):
+                db.execute("DELETE FROM effect_claims WHERE effect = ? AND uid = ?", (number, uid))
+                return None
+            found = found.model_copy(update={"phase": "reverting"})
+            put_effect(db, found)
+            return found
+
+        return await self._db.write(write)
+
+    async def begin_revert(self, number: int) -> None:
+        """An effect is being undone, whoever needs it: from now on it does not count as in force."""
+        await self._change(number, phase="reverting")
+
+    async def forget_effect(self, number: int) -> None:
+        """An effect is undone."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM effect_claims WHERE effect = ?", (number,))
+            db.execute("DELETE FROM effects WHERE number = ?", (number,))
+
+        await self._db.write(write)
+
+    async def revert_failed(self, number: int, error: str) -> None:
+        """An effect could not be undone; it is kept and tried again."""
+        await self._change(number, error=error)
+
+    async def _change(self, number: int, **changes: str) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            found = find_effect(db, number)
+            if isinstance(found, EffectRecord):
+                put_effect(db, found.model_copy(update=changes))
+
+        await self._db.write(write)
+
+
+def _forget_claims(db: sqlite3.Connection, uids: Sequence[str]) -> None:
+    for uid in uids:
+        db.execute("DELETE FROM claims WHERE uid = ?", (uid,))
+        db.execute("DELETE FROM claim_devices WHERE uid = ?", (uid,))

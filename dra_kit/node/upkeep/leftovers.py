@@ -1,0 +1,106 @@
+"""What a process that was killed leaves behind, on a node where others of the same driver may be at work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from dra_kit.errors import DraKitError
+from dra_kit.node.claims.service import ClaimService
+from dra_kit.node.files.strays import StrayFiles
+from dra_kit.node.locks.processes import Processes
+from dra_kit.plugin.sockets import remove_stale_sockets
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = 2.0
+"""Seconds between two looks whether another process has ended; a look lists one directory."""
+
+
+class Leftovers:
+    """A part of the node process: finds out whose work is over, and removes what it left.
+
+    Args:
+        driver: the driver's name.
+        kubelet_dir: the kubelet's root directory.
+        processes: those of the driver on this node.
+        service: knows the epochs of claims.
+        strays: files that no record stands for.
+        process_ended: called when another process has ended, in order or not.
+    """
+
+    name = "leftovers"
+
+    def __init__(
+        self,
+        driver: str,
+        kubelet_dir: Path,
+        processes: Processes,
+        service: ClaimService,
+        strays: StrayFiles,
+        *,
+        process_ended: Callable[[], None],
+    ) -> None:
+        self._driver = driver
+        self._kubelet_dir = kubelet_dir
+        self._processes = processes
+        self._service = service
+        self._strays = strays
+        self._process_ended = process_ended
+        self._others = 0  # other processes at the last look
+        self._killed = False  # a process was killed, and what it had begun has not been finished yet
+        self._told = ""
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
+        ready.set()
+        self._killed = False  # before the start, which has just finished what was left
+        others = self._others  # when this process began
+        while True:
+            try:
+                before, others = others, self._look()
+                if self._killed or others < before:
+                    self._process_ended()
+                if self._killed or (before and not others):
+                    await self.sweep()
+                elif not others:  # one may have come and gone between two looks
+                    await self._service.forget_epochs(self._alone)
+                if self._killed:  # what it had begun without the kubelet, nobody asks for again
+                    await self._service.resume()
+                    self._killed = False
+                self._told = ""
+            except DraKitError as error:  # a disk that does not work now is no reason to end
+                self._tell(error)
+            await asyncio.sleep(LOOK_EVERY)
+
+    def _tell(self, error: DraKitError) -> None:
+        if str(error) != self._told:
+            logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
+        self._told = str(error)
+
+    async def sweep(self) -> None:
+        """Remove what nobody needs any more; a leftover that stays is no reason not to serve, or not to end."""
+        alone = False
+        try:
+            alone = self._alone()
+            await self._service.forget_epochs(self._alone)
+        except DraKitError as error:
+            self._tell(error)
+        try:
+            for path in remove_stale_sockets(self._kubelet_dir, self._driver, alone=alone):
+                logger.info("stale socket removed", extra={"path": str(path)})
+        except OSError as error:
+            logger.error("stale sockets not removed", extra={"error": str(error)})
+        await self._strays.sweep()
+
+    def _alone(self) -> bool:
+        return not self._look()
+
+    def _look(self) -> int:
+        """How many other processes are there."""
+        removed, self._others = self._processes.sweep()
+        self._killed = self._killed or removed > 0
+        return self._others

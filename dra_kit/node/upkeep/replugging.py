@@ -1,0 +1,94 @@
+"""Prepares again what has a device that advertises something else than when it was prepared: it was replugged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
+
+from dra_kit.errors import DraKitError, PrepareError
+from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import Store
+from dra_kit.plugin.service import PreparedDevice
+from dra_kit.resource.reference import ClaimReference
+
+logger = logging.getLogger(__name__)
+
+RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds until what failed for the moment is tried again: the kubelet does not ask, for it knows of no change."""
+
+Answer: TypeAlias = Sequence[PreparedDevice] | Exception
+
+
+class Replugging:
+    """A part of the node process; level-triggered: records are held against the latest inventory.
+
+    Args:
+        store: the records.
+        preparation: knows whether a record is of the devices that there are now.
+        prepare: prepares a claim again if it still is prepared.
+    """
+
+    name = "replugging"
+
+    def __init__(
+        self, store: Store, preparation: Preparation, prepare: Callable[[ClaimReference], asyncio.Future[Answer]]
+    ) -> None:
+        self._store = store
+        self._preparation = preparation
+        self._prepare = prepare
+        self._changed = asyncio.Event()
+        self._under_way: set[str] = set()
+        self._failures = 0
+
+    def inventory_changed(self, _: object) -> None:
+        """There is another inventory."""
+        self._changed.set()
+
+    def process_ended(self) -> None:
+        """Another process of the driver is gone, which may have prepared by an inventory that was not the latest."""
+        self._changed.set()
+
+    def prepared(self, record: ClaimRecord) -> None:
+        """A claim was prepared, and its device may have changed meanwhile."""
+        if self._preparation.is_replugged(record):
+            self._changed.set()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
+        ready.set()
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                self._look()
+            except DraKitError as error:  # the state cannot be read now
+                logger.error("replugged devices not looked for", extra={"error": str(error), "code": error.code})
+                self._try_again()
+
+    def _look(self) -> None:
+        for record in self._store.claims():
+            changed = record.phase == "prepared" and self._preparation.is_replugged(record)
+            if changed and record.uid not in self._under_way:
+                logger.info("device changed", extra={"claim": str(record.reference), "claim_uid": record.uid})
+                self._under_way.add(record.uid)
+                self._prepare(record.reference).add_done_callback(partial(self._ended, record.uid))
+
+    def _ended(self, uid: str, outcome: asyncio.Future[Answer]) -> None:
+        self._under_way.discard(uid)
+        if outcome.cancelled():
+            return
+        answer = outcome.result()
+        if not isinstance(answer, Exception):
+            self._failures = 0
+            self._changed.set()  # it may have been replugged once more
+        elif not (isinstance(answer, PrepareError) and answer.permanent):
+            self._try_again()
+
+    def _try_again(self) -> None:
+        delay = RETRY[min(self._failures, len(RETRY) - 1)]
+        self._failures += 1
+        asyncio.get_running_loop().call_later(delay, self._changed.set)

@@ -1,0 +1,148 @@
+"""Facts about a pod object as the API server sends it: pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Object: TypeAlias = Mapping[str, Any]
+
+DEFAULT_GRACE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class PodReference:
+    """A pod by name and identity."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def reference(pod: Object) -> PodReference:
+    """The pod by name and identity."""
+    metadata = pod["metadata"]
+    return PodReference(metadata.get("namespace", ""), metadata["name"], metadata["uid"])
+
+
+def init_containers(pod: Object) -> list[Object]:
+    """The init containers, sidecars among them, in the order of the spec."""
+    return list(pod["spec"].get("initContainers") or ())
+
+
+def containers(pod: Object) -> list[Object]:
+    """The regular containers, in the order of the spec."""
+    return list(pod["spec"].get("containers") or ())
+
+
+def is_sidecar(init_container: Object) -> bool:
+    """Whether an init container runs beside the regular ones (KEP-753)."""
+    return init_container.get("restartPolicy") == "Always"
+
+
+def restarts(pod: Object, container: Object, exit_code: int) -> bool:
+    """Whether an ended container is started again, by its own policy (KEP-5307) or the pod's.
+
+    An init container that is no sidecar treats ``Always`` as ``OnFailure``: it is done once it has succeeded.
+    """
+    for rule in container.get("restartPolicyRules") or ():
+        codes = rule.get("exitCodes") or {}
+        if (exit_code in (codes.get("values") or ())) == (codes.get("operator") == "In"):
+            return bool(rule.get("action") == "Restart")
+    policy = container.get("restartPolicy") or pod["spec"].get("restartPolicy", "Always")
+    if policy == "Always":
+        regular_init = container.get("restartPolicy") != "Always" and any(
+            item["name"] == container["name"] for item in init_containers(pod)
+        )
+        return not regular_init or exit_code != 0
+    return bool(policy == "OnFailure") and exit_code != 0
+
+
+def grace_seconds(pod: Object) -> float:
+    """Seconds that the pod's containers have to end: those of its deletion, or of its spec."""
+    given = pod["metadata"].get("deletionGracePeriodSeconds")
+    if given is None:
+        given = pod["spec"].get("terminationGracePeriodSeconds")
+    return float(DEFAULT_GRACE_SECONDS if given is None else given)
+
+
+def remaining_seconds(pod: Object, now: dt.datetime) -> float | None:
+    """Seconds until the pod's ``activeDeadlineSeconds`` are over; None without them, or before it has started."""
+    deadline, start = pod["spec"].get("activeDeadlineSeconds"), (pod.get("status") or {}).get("startTime")
+    if deadline is None or not start:
+        return None
+    return float(deadline) - (now - dt.datetime.fromisoformat(start)).total_seconds()
+
+
+def is_deleted(pod: Object) -> bool:
+    """Whether somebody asked for its deletion."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def phase(pod: Object) -> str:
+    """Its phase as the API server knows it."""
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """An entry of ``spec.resourceClaims`` and the ResourceClaim behind it.
+
+    Attributes:
+        name: of the entry; empty for the claim of the pod's extended resources.
+        claim: name of the ResourceClaim; None while it is not made yet.
+        generated: it was made for the pod, which must own it.
+    """
+
+    name: str
+    claim: str | None
+    generated: bool
+
+
+def pod_claims(pod: Object) -> Iterator[PodClaim]:
+    """The claims that the pod needs, in the order of its spec; last the one of its extended resources (KEP-5004)."""
+    status = pod.get("status") or {}
+    made = {item["name"]: item.get("resourceClaimName") for item in status.get("resourceClaimStatuses") or ()}
+    for entry in pod["spec"].get("resourceClaims") or ():
+        name = entry["name"]
+        if entry.get("resourceClaimName"):
+            yield PodClaim(name, entry["resourceClaimName"], generated=False)
+        elif name not in made:
+            yield PodClaim(name, None, generated=True)
+        elif made[name]:  # without a name, the pod does without a claim
+            yield PodClaim(name, made[name], generated=True)
+    extended = status.get("extendedResourceClaimStatus") or {}
+    if extended.get("resourceClaimName"):
+        yield PodClaim("", extended["resourceClaimName"], generated=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUse:
+    """What a container uses of a claim.
+
+    Attributes:
+        name: of the entry in ``spec.resourceClaims``; empty for an extended resource.
+        claim: name of the ResourceClaim.
+        request: of the claim; empty for all of it.
+    """
+
+    name: str
+    claim: str
+    request: str
+
+
+def claim_uses(pod: Object, container: Object) -> Iterator[ClaimUse]:
+    """What the container uses, in the order of its spec."""
+    names = {entry.name: entry.claim for entry in pod_claims(pod)}
+    for used in (container.get("resources") or {}).get("claims") or ():
+        if claim := names.get(used["name"]):
+            yield ClaimUse(used["name"], claim, used.get("request") or "")
+    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    for mapping in extended.get("requestMappings") or ():
+        if mapping.get("containerName") == container["name"]:
+            yield ClaimUse("", extended["resourceClaimName"], mapping["requestName"])

@@ -1,0 +1,1 @@
+"""The kubelet's DRA manager: finds drivers, registers and calls them, remembers their claims."""

@@ -1,0 +1,47 @@
+"""Events on pods as the kubelet records them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.resource.pods import Object, init_containers, reference
+
+_ACTIONS: Final = {
+    "FailedPrepareDynamicResources": "Prepare",
+    "Pulled": "Pull",
+    "Created": "Create",
+    "Started": "Start",
+    "Failed": "Start",
+    "BackOff": "Restart",
+    "Killing": "Stop",
+    "DeadlineExceeded": "Stop",
+}
+
+
+def record(
+    recorder: EventRecorder,
+    pod: Object,
+    type: Literal["Normal", "Warning"],  # noqa: A002 - the API's word
+    reason: str,
+    note: str,
+    *,
+    container: str = "",
+) -> None:
+    """Records an Event about a pod.
+
+    Args:
+        recorder: takes it.
+        pod: the object.
+        type: Warning when something went wrong.
+        reason: one of the kubelet's.
+        note: in the kubelet's words.
+        container: that it is about; empty for the pod as a whole.
+    """
+    who = reference(pod)
+    part = ""
+    if container:
+        init = any(item["name"] == container for item in init_containers(pod))
+        part = f"spec.{'initContainers' if init else 'containers'}{{{container}}}"
+    regarding = ObjectReference("v1", "Pod", who.name, who.uid, who.namespace, part)
+    recorder.record(regarding, type, reason=reason, action=_ACTIONS[reason], note=note)

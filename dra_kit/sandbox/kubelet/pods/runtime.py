@@ -1,0 +1,121 @@
+"""What the kubelet asks of a container runtime: the part of CRI that the life of a pod needs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dra_kit.cdi.spec import ContainerEdits
+from dra_kit.resource.pods import PodReference
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerConfig:
+    """A container to run.
+
+    Attributes:
+        pod: it belongs to.
+        name: in the pod.
+        attempt: 0, and one more with every restart.
+        image: as the pod names it.
+        command: entrypoint and arguments; empty when the pod leaves both to the image.
+        arguments_only: ``command`` holds only arguments, for the image's own entrypoint.
+        working_directory: as the pod names it; empty is the image's.
+        hostname: of the pod.
+        environment: what the pod says, in its order; the image's own comes before, that of the edits after.
+        cdi_devices: qualified names that the drivers gave for this container.
+        edits: what the CDI devices change in the container.
+    """
+
+    pod: PodReference
+    name: str
+    attempt: int
+    image: str
+    command: tuple[str, ...] = ()
+    arguments_only: bool = False
+    working_directory: str = ""
+    hostname: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+    edits: ContainerEdits = field(default_factory=ContainerEdits)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerExit:
+    """How a container ended.
+
+    Attributes:
+        code: exit code; 128 and the signal's number after a signal.
+        reason: ``Completed``, ``Error``, or ``StartError`` for a container that could not start.
+        message: why it could not start.
+        at: when.
+    """
+
+    code: int
+    reason: str
+    at: dt.datetime
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """What the runtime knows of one container.
+
+    Attributes:
+        id: ``<runtime>://<identity>``.
+        name: in the pod.
+        attempt: as in its config.
+        image: as in its config.
+        started: when.
+        exit: how it ended; None while it runs.
+    """
+
+    id: str
+    name: str
+    attempt: int
+    image: str
+    started: dt.datetime
+    exit: ContainerExit | None = None
+
+    @property
+    def running(self) -> bool:
+        """It has not ended."""
+        return self.exit is None
+
+
+class ContainerRuntime(Protocol):
+    """Runs the containers of one node, and knows of them until their pod is removed, whatever becomes of the kubelet.
+
+    No method takes long, apart from :meth:`run`; everything happens in one event loop.
+    """
+
+    @property
+    def version(self) -> str:
+        """``containerRuntimeVersion`` of the node: ``<name>://<version>``."""
+        ...
+
+    async def run(self, config: ContainerConfig) -> ContainerStatus:
+        """Starts a container; one that cannot start has ended at once, with the reason ``StartError``."""
+        ...
+
+    def stop(self, container_id: str, grace: float) -> None:
+        """Asks a container to end, and makes it end after ``grace`` seconds; asking again may only shorten them."""
+        ...
+
+    def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
+        """The containers of a pod, ended ones too, oldest first."""
+        ...
+
+    def pods(self) -> Collection[PodReference]:
+        """Pods that have containers, ended ones too."""
+        ...
+
+    def remove(self, pod_uid: str) -> None:
+        """Forgets the containers of a pod; all have ended."""
+        ...
+
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Has ``changed`` called with the UID of each pod of which a container ends; returns what ends that."""
+        ...

@@ -1,0 +1,127 @@
+"""Whatever becomes of the work, and whoever gives up on it: there is one answer, in time."""
+
+from __future__ import annotations
+
+import asyncio
+
+from dra_kit.errors import PermanentError
+from dra_kit.node.calls.deadlines import Calls
+
+LONG = 3600.0
+CUT_OFF = (
+    "prepare-transient: cut off, because the driver's process ends or its code has cancelled itself; "
+    "the kubelet tries again"
+)
+
+
+def told(error: Exception) -> str:
+    return f"{getattr(error, 'code', '?')}: {error}"
+
+
+def late() -> str:
+    return "the oven is cold; wait"
+
+
+async def test_the_result_is_the_answer() -> None:
+    async def work() -> str:
+        return "done"
+
+    assert await Calls(LONG).begin(work(), failed=told, late=late) == "done"
+
+
+async def test_an_error_is_made_an_answer() -> None:
+    async def work() -> str:
+        raise PermanentError("no such pizza", code="no-pizza")
+
+    assert await Calls(LONG).begin(work(), failed=told, late=late) == "no-pizza: no such pizza"
+
+
+async def test_the_deadline_is_an_answer_and_cancels_the_work() -> None:
+    undone = asyncio.Event()
+
+    async def work() -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            undone.set()
+        return "never"
+
+    answer = await Calls(0.01).begin(work(), failed=told, late=late)
+    assert answer == "deadline: the oven is cold; wait"
+    await asyncio.wait_for(undone.wait(), 60)
+
+
+async def test_what_work_comes_to_after_its_deadline_is_discarded() -> None:
+    errors: list[Exception] = []
+    undoing, go_on = asyncio.Event(), asyncio.Event()
+
+    def failed(error: Exception) -> str:
+        errors.append(error)
+        return "failed"
+
+    async def work() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            undoing.set()
+            await go_on.wait()
+            raise PermanentError("could not be undone") from None
+        return "never"
+
+    calls = Calls(0.01)
+    assert await calls.begin(work(), failed=failed, late=late) == "failed"
+    await undoing.wait()
+    go_on.set()
+    await calls.drain(60)
+    assert [told(error) for error in errors] == ["deadline: the oven is cold; wait"]
+
+
+async def test_whoever_gives_up_waiting_does_not_end_the_work() -> None:
+    go_on, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        await go_on.wait()
+        ended.set()
+        return "done"
+
+    calls = Calls(LONG)
+    answer = calls.begin(work(), failed=told, late=late)
+    waiting = asyncio.ensure_future(asyncio.wait_for(answer, LONG))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    go_on.set()
+    await asyncio.wait_for(ended.wait(), 60)
+
+
+async def test_work_that_is_cancelled_before_it_begins_is_answered() -> None:
+    async def work() -> str:
+        return "never"
+
+    calls = Calls(LONG)
+    answer = calls.begin(work(), failed=told, late=late)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    assert await asyncio.wait_for(answer, 60) == CUT_OFF
+
+
+async def test_draining_waits_for_work_and_then_cancels_it() -> None:
+    async def quick() -> str:
+        await asyncio.sleep(0)
+        return "done"
+
+    async def endless() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    calls = Calls(LONG)
+    answers = [calls.begin(work, failed=told, late=late) for work in (quick(), endless())]
+    await calls.drain(0.05)
+    assert [await asyncio.wait_for(answer, 60) for answer in answers] == ["done", CUT_OFF]
+
+
+async def test_code_that_cancels_itself_is_answered() -> None:
+    async def work() -> str:
+        raise asyncio.CancelledError
+
+    assert await asyncio.wait_for(Calls(LONG).begin(work(), failed=told, late=late), 60) == CUT_OFF

@@ -1,0 +1,391 @@
+"""Claims that the kubelet asks for, over its wire: what it is told, what containers find, what the API is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.kubelet.dra.plugin import Device
+from tests.support.api import eventually
+from tests.unit.node import role
+from tests.unit.node.drivers import Doing, Oven, Waiter, driver
+from tests.unit.node.hardware import Hardware, Heat
+from tests.unit.node.role import DRIVER, Node
+
+
+class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+    toppings: list[Literal["mushrooms", "olives"]] = []
+    cheese: bool = False
+
+
+def parameters(**fields: object) -> dict[str, object]:
+    return {"apiVersion": "kitchen.example/v1", "kind": "PizzaConfig", **fields}
+
+
+class Cook(dra.Preparer[PizzaConfig]):
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+        toppings = [",".join(config.toppings) for config in device.configs]
+        env = {device.env_name: f"{','.join(device.config.toppings)} of {toppings}"}
+        return dra.Prepared(env=env)
+
+
+async def test_a_claim_is_prepared_and_released(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver()):
+        assert await node.prepare(lunch) == [
+            Device(("pizza",), "node-1", "pizza-0", ("k8s.dra.pizza/claim=uid-lunch:pizza:node-1:pizza-0",), None)
+        ]
+        assert node.env(lunch) == ["PIZZA_0=served"]
+        assert node.records() == ["lunch"]
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_an_older_kubelet_gets_the_same_without_share_ids() -> None:
+    async with role.node(services=("v1beta1.DRAPlugin",)) as node:
+        lunch = node.claim(devices=[{"device": "pizza-0", "shareID": "share-1"}])
+        async with node.running(driver()):
+            [device] = await node.prepare(lunch)
+            assert node.kubelet.plugin(role.DRIVER).service == "v1beta1.DRAPlugin"
+            assert (device.device_name, device.share_id) == ("pizza-0", None)
+            await node.unprepare(lunch)
+            assert node.is_clean()
+
+
+async def test_preparing_again_gives_the_same_answer_with_one_get(node: Node) -> None:
+    waiter = Waiter()
+    lunch = node.claim()
+    async with node.running(driver(waiter)):
+        first = await node.prepare(lunch)
+        [path] = node.specs()
+        before = path.stat().st_ino
+        assert node.gets(lunch) == 1
+        assert await node.prepare(lunch) == first
+        assert node.gets(lunch) == 2
+        assert waiter.calls == ["lunch pizza-0"]
+        assert path.stat().st_ino == before, "an intact CDI file is left alone"
+
+
+@pytest.mark.parametrize("damage", ["missing", "emptied"])
+async def test_preparing_again_mends_the_cdi_file(node: Node, damage: str) -> None:
+    lunch = node.claim()
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        [path] = node.specs()
+        content = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        else:
+            path.write_bytes(b"")
+        await node.prepare(lunch)
+        assert path.read_bytes() == content
+
+
+async def test_one_bad_claim_fails_alone(node: Node) -> None:
+    good, bad, other = node.claim("a", ["pizza-0"]), node.claim("b", []), node.claim("c", ["pizza-1"])
+    async with node.running(driver()):
+        answers = await node.kubelet.plugin(role.DRIVER).prepare([good, bad, other])
+        assert {uid: answer.error for uid, answer in answers.items()} == {
+            "uid-a": "",
+            "uid-b": "claim default/b is not allocated; it is prepared once the scheduler has allocated it",
+            "uid-c": "",
+        }
+        assert node.records() == ["a", "c"]
+
+
+async def test_many_claims_at_once_cost_one_get_each(node: Node) -> None:
+    claims = [node.claim(f"claim-{number:02}", [f"pizza-{number}"]) for number in range(20)]
+    async with node.running(driver(provider=Oven(*(f"pizza-{number}" for number in range(20))))):
+        assert len(await node.prepare(*claims)) == 20
+        assert [node.gets(claim) for claim in claims] == [1] * 20
+        await node.unprepare(*claims)
+        assert node.is_clean()
+
+
+async def test_a_claim_that_does_not_exist(node: Node) -> None:
+    async with node.running(driver()):
+        error = await node.error(ClaimReference("default", "nobody", "uid-1"))
+        assert error == ("claim default/nobody does not exist; delete the pod that uses it, or create the claim again")
+        assert node.is_clean()
+
+
+async def test_a_claim_that_was_replaced(node: Node) -> None:
+    node.claim("lunch", uid="new")
+    async with node.running(driver()):
+        error = await node.error(ClaimReference("default", "lunch", "old"))
+        assert "default/lunch was replaced: the kubelet asks for UID old, the API server has new" in error
+        assert node.is_clean()
+
+
+async def test_a_claim_of_another_driver(node: Node) -> None:
+    lunch = node.claim(devices=[{"driver": "gpu.example", "device": "gpu-0"}])
+    async with node.running(driver()):
+        error = await node.error(lunch)
+        assert error.startswith("claim default/lunch holds no device of driver dra.pizza, only of gpu.example")
+
+
+async def test_results_of_other_drivers_are_left_to_them(node: Node) -> None:
+    lunch = node.claim(devices=[{"driver": "gpu.example", "device": "gpu-0"}, "pizza-1"])
+    async with node.running(driver()):
+        assert [device.device_name for device in await node.prepare(lunch)] == ["pizza-1"]
+
+
+async def test_an_allocation_of_no_sense_to_this_release_is_an_error(node: Node) -> None:
+    lunch = node.claim(devices=[{"device": "pizza-0", "consumedCapacity": {"slices": "many"}}])
+    async with node.running(driver()):
+        assert "default/lunch is not understood" in await node.error(lunch)
+
+
+async def test_a_device_that_is_not_there_any_more(node: Node) -> None:
+    lunch = node.claim(devices=["pizza-9"])
+    async with node.running(driver()):
+        assert (await node.error(lunch)).startswith(
+            "device node-1/pizza-9 is not in the driver's inventory any more; it can be prepared when it is back"
+        )
+        assert node.is_clean()
+
+
+async def test_the_most_specific_config_is_taken_whole(node: Node) -> None:
+    lunch = node.claim(
+        config=[
+            {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}},
+            parameters(cheese=True),
+        ]
+    )
+    async with node.running(driver(Cook())):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["PIZZA_0= of ['olives', '']"], "the claim's config says nothing of toppings"
+
+
+async def test_the_class_config_counts_where_the_claim_has_none(node: Node) -> None:
+    entry = {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}}
+    other = {"source": "FromClaim", "opaque": {"driver": "gpu.example", "parameters": {"any": 1}}}
+    lunch = node.claim(config=[entry, other])
+    async with node.running(driver(Cook())):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["PIZZA_0=olives of ['olives']"]
+
+
+async def test_a_claim_without_config_gets_the_defaults(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Cook())):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["PIZZA_0= of []"]
+
+
+async def test_invalid_config_is_told_with_request_source_and_field(node: Node) -> None:
+    lunch = node.claim(config=[parameters(toppings=["olvies"], chese=True)])
+    async with node.running(driver(Cook())):
+        error = await node.error(lunch)
+        assert error.startswith("request 'pizza': config of the claim: PizzaConfig: ")
+        assert "toppings[0]" in error
+        assert 'did you mean "olives"' in error
+        assert "chese: unknown field" in error
+        assert "cheese" in error
+        assert node.is_clean()
+
+
+async def test_config_of_the_class_is_blamed_on_the_class(node: Node) -> None:
+    entry = {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": {"kind": "PizzaConfig"}}}
+    lunch = node.claim(config=[entry])
+    async with node.running(driver(Cook())):
+        assert "request 'pizza': config of its DeviceClass: parameters: apiVersion: is missing" in (
+            await node.error(lunch)
+        )
+
+
+async def test_sub_requests_are_told_to_the_author_and_kept_from_the_kubelet(node: Node) -> None:
+    seen = []
+
+    def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        seen.append((device.request, device.subrequest))
+        return dra.Prepared(env={"A": "1"})
+
+    lunch = node.claim(devices=[{"request": "gpu/big", "device": "pizza-0"}])
+    async with node.running(driver(Doing(look))):
+        [device] = await node.prepare(lunch)
+        assert device.request_names == ("gpu",)
+        assert seen == [("gpu", "big")]
+
+
+async def test_config_for_a_request_holds_for_its_sub_requests(node: Node) -> None:
+    entry = {
+        "source": "FromClaim",
+        "requests": ["gpu"],
+        "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])},
+    }
+    lunch = node.claim(devices=[{"request": "gpu/big", "device": "pizza-0"}], config=[entry])
+    async with node.running(driver(Cook())):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["PIZZA_0=olives of ['olives']"]
+
+
+async def test_shares_of_one_device_go_to_several_claims(node: Node) -> None:
+    shares = [
+        node.claim(f"claim-{share}", [{"device": "pizza-0", "shareID": f"share-{share}"}]) for share in ("a", "b")
+    ]
+    async with node.running(driver()):
+        devices = await node.prepare(*shares)
+        assert [device.share_id for device in devices] == ["share-a", "share-b"]
+        assert len({name for device in devices for name in device.cdi_device_ids}) == 2
+
+
+async def test_admin_access_goes_beside_the_claim_that_has_the_device(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    inspection = node.claim("inspection", [{"device": "pizza-0", "adminAccess": True}])
+    seen = {}
+
+    def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        seen[claim.name] = device.admin_access
+        return dra.Prepared()
+
+    async with node.running(driver(Doing(look))):
+        await node.prepare(inspection)
+        await node.prepare(lunch)
+        assert seen == {"lunch": False, "inspection": True}
+
+
+async def test_a_device_without_edits_needs_no_cdi_device(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared()))):
+        assert [device.cdi_device_ids for device in await node.prepare(lunch)] == [()]
+        assert node.specs() == []
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_edits_that_no_runtime_would_load_are_refused_before_anything_is_kept(node: Node) -> None:
+    # copied past the constructor, which would refuse it where it is written
+    nameless = dra.Prepared(env={"PIZZA": "served"}).model_copy(update={"env": {"": "served"}})
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: nameless))):
+        error = await node.error(lunch)
+        assert error.startswith("prepare returned edits that CDI does not allow: devices[0].containerEdits.env[0]: ")
+        assert node.is_clean()
+
+
+async def test_a_claim_waits_for_the_first_inventory(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver(provider=Broken()), deadline=0.5):
+        while "no bus" not in (error := await node.error(lunch)):
+            assert error.startswith("not prepared within 0.5 s: "), "asked before discover was"
+        assert error == (
+            "not prepared within 0.5 s: Broken.discover has not yielded an inventory yet "
+            "(RuntimeError: no bus); the kubelet tries again"
+        )
+        assert node.is_clean()
+
+
+class Broken(dra.DeviceProvider):
+    def discover(self) -> list[list[dra.Device]]:
+        raise RuntimeError("no bus")
+
+
+async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> None:
+    waiter, oven = Waiter(), Oven()
+    seen = []
+
+    def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        seen.append((claim.pod_claim_name, claim.raw["metadata"]["name"]))
+        return dra.Prepared(state={"slices": 8})
+
+    doing = Doing(look)
+    doing.startup = waiter.startup  # type: ignore[method-assign]
+    pod = {"apiVersion": "v1", "kind": "Pod", "name": "guest", "controller": True}
+    lunch = node.claim(annotations={"resource.kubernetes.io/pod-claim-name": "my-lunch"}, owner=pod)
+    async with node.running(driver(doing, oven)):
+        await node.prepare(lunch)
+        assert seen == [("my-lunch", "lunch")]
+        assert oven.context is not None
+        assert oven.context is waiter.context
+        await eventually(node.slices)  # an API server that takes its time is asked for the Node again, for these
+        assert (oven.context.node.name, oven.context.node.labels) == ("node-1", {"oven": "hot"})
+        [prepared] = oven.context.prepared().values()
+        assert (prepared.name, prepared.states) == ("lunch", {("node-1", "pizza-0", None): {"slices": 8}})
+        assert oven.context.state_dir.is_dir()
+        assert not oven.context.stopping
+    assert oven.context.stopping
+
+
+async def test_a_replugged_device_is_prepared_again(node: Node) -> None:
+    oven = Oven(dra.Device(name="pizza-0", attributes={"slot": 1}))
+    cook = Doing(lambda claim, device: dra.Prepared(env={"SLOT": str(device.advertised.attributes["slot"])}))
+    lunch = node.claim()
+    async with node.running(driver(cook, oven)):
+        before = await node.prepare(lunch)
+        assert node.env(lunch) == ["SLOT=1"]
+        oven.devices = (dra.Device(name="pizza-0", attributes={"slot": 2}),)
+        assert oven.context is not None
+        oven.context.rescan()
+        await eventually(lambda: node.env(lunch) == ["SLOT=2"])
+        assert await node.prepare(lunch) == before
+
+
+async def test_what_an_older_process_prepares_by_its_older_inventory_is_prepared_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+
+    def plugged(slot: int) -> dra.Driver[Any, Any]:
+        cook = Doing(lambda claim, device: dra.Prepared(env={"SLOT": str(device.advertised.attributes["slot"])}))
+        return driver(cook, Oven(dra.Device(name="pizza-0", attributes={"slot": slot})))
+
+    lunch = node.claim()
+    async with node.running(plugged(1), pod_uid="old") as old:
+        await node.prepare(lunch)
+        [former] = node.kubelet.plugins(DRIVER)
+        async with node.running(plugged(2), pod_uid="new"):
+            await eventually(lambda: node.env(lunch) == ["SLOT=2"])
+            assert not (await former.prepare([lunch]))[lunch.uid].error
+            old.stop()
+            await eventually(lambda: node.env(lunch) == ["SLOT=2"])
+            await node.unprepare(lunch)
+
+
+async def test_a_device_that_is_unplugged_keeps_the_answer_of_its_claim(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim()
+    async with node.running(driver(provider=oven)):
+        before = await node.prepare(lunch)
+        oven.devices = ("pizza-7",)
+        assert oven.context is not None
+        oven.context.rescan()
+        await eventually(lambda: node.published() == ["pizza-7"])
+        assert await node.prepare(lunch) == before
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_admin_access_changes_nothing_also_for_the_whole_claim(node: Node) -> None:
+    class Whole(dra.Preparer):
+        async def prepare_claim(
+            self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice]
+        ) -> Sequence[dra.Prepared]:
+            await claim.ensure(Heat(oven="oven", temperature=200))
+            return [dra.Prepared() for _ in devices]
+
+    Heat.hardware = Hardware()
+    look = node.claim("look", [{"device": "pizza-0", "adminAccess": True}])
+    async with node.running(driver(Whole(), effects=[Heat])):
+        assert "has admin access only, which changes nothing" in await node.error(look)
+        assert Heat.hardware.log == []
+
+
+@pytest.mark.parametrize("uid", ["u" * 250, "a b", "\0"], ids=ascii)
+async def test_a_uid_that_can_be_no_file_name_is_refused_before_anything_is_stored(node: Node, uid: str) -> None:
+    preparer = Waiter()
+    lunch, dinner = node.claim("lunch", uid=uid), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(preparer)):
+        answers = await node.kubelet.plugin(DRIVER).prepare([lunch, dinner])
+        assert answers[uid].error.startswith("claim UID ")
+        assert not answers[dinner.uid].error
+        assert preparer.calls == ["dinner pizza-1"]
+        assert node.gets(lunch) == 0
+        assert node.records() == ["dinner"]
+        await node.unprepare(lunch)  # the pod can end
+        assert node.records() == ["dinner"]
+        await eventually(lambda: [item["regarding"]["name"] for item in node.events()] == ["lunch"])

@@ -1,0 +1,467 @@
+"""What a driver tells about its devices: in the claim's status, and in a file that containers can read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.errors import StoreError, Unavailable
+from dra_kit.node import steps
+from dra_kit.node.files.metadata import MetadataFiles
+from dra_kit.node.steps import Step
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.role import DRIVER, NODE, PLENTY, Node, set_deadline
+
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+
+
+@pytest.fixture
+def written() -> Iterator[list[Step]]:
+    """One for each status whose writing has been answered; what the API server was asked for may still be under way."""
+    found: list[Step] = []
+    steps.listen(lambda step: found.append(step) if step is Step.STATUS_WRITTEN else None)
+    yield found
+    steps.listen(None)
+
+
+def ready(status: str = "True") -> dra.DeviceStatus:
+    return dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status=status, reason="Baked")], data={"slices": 8})  # type: ignore[arg-type]
+
+
+def statuses(node: Node) -> list[dict[str, Any]]:
+    [claim] = node.api.objects("resourceclaims")
+    found: list[dict[str, Any]] = claim["status"].get("devices", [])
+    return found
+
+
+def metadata(node: Node, claim: dra.ClaimReference) -> dict[str, Any]:
+    """What a container reads about its device."""
+    document: dict[str, Any] = json.loads(metadata_file(node, claim).read_text())
+    return document
+
+
+def metadata_file(node: Node, claim: dra.ClaimReference) -> Path:
+    [mount] = node.spec(claim)["devices"][0]["containerEdits"]["mounts"]
+    return Path(mount["hostPath"])
+
+
+async def test_a_status_is_written_into_the_claim_beside_those_of_others(node: Node) -> None:
+    lunch = node.claim()
+    [claim] = node.api.objects("resourceclaims")
+    other = {"driver": "gpu.example", "pool": "p", "device": "d"}
+    claim["status"]["devices"] = [other]
+    node.api.put("resourceclaims", claim)
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        await node.prepare(lunch)
+        await eventually(lambda: len(statuses(node)) == 2)
+    assert statuses(node)[0] == other
+    entry = statuses(node)[1]
+    assert (entry["driver"], entry["pool"], entry["device"], entry["data"]) == (
+        "dra.pizza", "node-1", "pizza-0", {"slices": 8},
+    )  # fmt: skip
+    [condition] = entry["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Ready", "True", "Baked")
+
+
+async def test_a_claim_without_status_is_never_written(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        await node.unprepare(lunch)
+    assert not [request for request in node.api.requests if request.method == "PATCH"]
+
+
+async def test_a_status_that_could_not_be_written_is_not_written_once_the_claim_is_released(
+    node: Node, written: list[Step]
+) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            await node.unprepare(lunch)
+            await node.prepare(dinner)
+            await eventually(lambda: written)  # one after the other: none of lunch is under way
+        asked = node.api.asked("PATCH", f"{CLAIMS}/lunch/status")
+        await node.prepare(lunch)
+        await eventually(lambda: len(written) == 2)
+        assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked + 1
+
+
+async def test_a_restarted_driver_does_not_write_again_what_the_claim_says(node: Node, written: list[Step]) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=dra.DeviceStatus(data={"slices": 8}))))
+    async with node.running(kitchen):
+        await node.prepare(lunch)
+        await eventually(lambda: written)
+    claim = next(item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch")
+    claim["status"]["devices"][0]["conditions"] = None  # as Kubernetes gives it back
+    node.api.put("resourceclaims", claim)
+    async with node.running(kitchen):
+        await node.prepare(dinner)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
+    assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
+
+
+async def test_a_status_written_while_the_kubelet_asked_again_is_not_written_again(
+    node: Node, written: list[Step]
+) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    [before] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        await node.prepare(lunch)
+        await eventually(lambda: written)
+        [after] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
+        node.api.put("resourceclaims", before)
+
+        def write(step: Step) -> None:
+            if step is Step.CLAIM_FETCHED:
+                node.api.put("resourceclaims", after)
+
+        steps.listen(write)
+        try:
+            await node.prepare(lunch)
+        finally:
+            steps.listen(None)
+        await node.prepare(dinner)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
+    assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
+
+
+async def test_a_claim_whose_status_cannot_be_written_holds_up_no_other(node: Node) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            await node.prepare(dinner)
+            await eventually(lambda: any(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
+        await eventually(lambda: all(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
+
+
+async def test_a_restarted_driver_writes_nothing_of_a_claim_that_is_gone(node: Node, written: list[Step]) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
+    async with node.running(kitchen):
+        await node.prepare(lunch)
+        await eventually(lambda: written)
+    node.api.delete("resourceclaims", "lunch", "default")
+    async with node.running(kitchen):
+        await node.prepare(dinner)
+        await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/dinner/status"))  # written in order
+    assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == 1
+
+
+async def test_a_restarted_driver_writes_what_the_claim_does_not_say_yet(node: Node) -> None:
+    lunch = node.claim()
+    kitchen = driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
+    async with node.running(kitchen):
+        await node.prepare(lunch)
+        await eventually(lambda: statuses(node))
+    [claim] = node.api.objects("resourceclaims")
+    claim["status"]["devices"][0]["data"] = {"slices": 7}
+    node.api.put("resourceclaims", claim)
+    async with node.running(kitchen):
+        await eventually(lambda: statuses(node)[0]["data"] == {"slices": 8})
+
+
+async def test_a_refused_status_disturbs_no_claim(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(403, "PATCH"):
+            await node.prepare(lunch)
+            await eventually(lambda: [item for item in caplog.records if "status not written" in item.getMessage()])
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_an_invalid_status_fails_the_claim(node: Node) -> None:
+    bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=bad)))):
+        assert "prepare returned a status that the API refuses: " in await node.error(lunch)
+        assert node.is_clean()
+
+
+async def test_metadata_is_a_file_that_the_container_finds(node: Node) -> None:
+    told = dra.DeviceMetadata(attributes={"dough": "pan"})
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
+        await node.prepare(lunch)
+        [mount] = node.spec(lunch)["devices"][0]["containerEdits"]["mounts"]
+        assert mount["containerPath"] == (
+            "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/lunch/pizza/dra.pizza-metadata.json"
+        )
+        document, path = metadata(node, lunch), metadata_file(node, lunch)
+        assert document["metadata"] == {"name": "lunch", "namespace": "default", "uid": "uid-lunch", "generation": 1}
+        device = {"driver": "dra.pizza", "pool": NODE, "name": "pizza-0", "attributes": {"dough": {"string": "pan"}}}
+        assert document["requests"] == [{"name": "pizza", "devices": [device]}]
+        path.unlink()
+        await node.prepare(lunch)
+        assert metadata(node, lunch) == document
+        await node.unprepare(lunch)
+        assert not path.exists()
+        assert node.is_clean()
+
+
+POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "name": "guest", "controller": True}
+ORDINARY, GENERATED = "resourceclaims/lunch", "resourceclaimtemplates/my-lunch"
+
+
+@pytest.mark.parametrize(
+    ("name", "owner", "origin"),
+    [
+        ("my-lunch", POD, GENERATED),
+        ("my-lunch", None, ORDINARY),
+        ("my-lunch", {**POD, "controller": False}, ORDINARY),
+        ("/etc", None, ORDINARY),
+        ("/etc", POD, ORDINARY),
+        ("..", POD, ORDINARY),
+        ("my/lunch", POD, ORDINARY),
+    ],
+)
+async def test_only_the_annotation_of_a_generated_claim_chooses_where_metadata_is_mounted(
+    node: Node, name: str, owner: dict[str, Any] | None, origin: str
+) -> None:
+    told = dra.DeviceMetadata(attributes={"dough": "pan"})
+    lunch = node.claim(annotations={"resource.kubernetes.io/pod-claim-name": name}, owner=owner)
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
+        await node.prepare(lunch)
+        [mount] = node.spec(lunch)["devices"][0]["containerEdits"]["mounts"]
+        assert mount["containerPath"] == (
+            f"/var/run/kubernetes.io/dra-device-attributes/{origin}/pizza/dra.pizza-metadata.json"
+        )
+        assert metadata(node, lunch).get("podClaimName") == ("my-lunch" if origin == GENERATED else None)
+
+
+@pytest.mark.parametrize("request_name", ["../../../../etc", "/etc", "..", "a\nb", "x" * 64])
+async def test_metadata_of_a_request_whose_name_is_no_part_of_a_path_is_refused(node: Node, request_name: str) -> None:
+    told = dra.DeviceMetadata(attributes={"dough": "pan"})
+    lunch = node.claim(devices=[{"device": "pizza-0", "request": request_name}])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(metadata=told)))):
+        assert "device metadata cannot be mounted" in await node.error(lunch)
+        assert node.is_clean()
+
+
+async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
+    oven = Oven()
+    first = dra.Prepared(status=ready("False"), metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: first), oven)):
+        await node.prepare(lunch)
+        await eventually(lambda: statuses(node))
+        assert oven.context is not None
+        later = dra.DeviceMetadata(attributes={"dough": "thin"})
+        oven.context.update("pizza-0", status=ready("True"), metadata=later)
+        await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
+        document = metadata(node, lunch)
+        assert document["metadata"]["generation"] == 2
+        assert document["requests"][0]["devices"][0]["attributes"] == {"dough": {"string": "thin"}}
+        oven.context.update("pizza-3", pool=NODE, status=ready())
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    oven = Oven()
+    lunch = node.claim()
+    bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
+    async with node.running(driver(provider=oven)):
+        await node.prepare(lunch)
+        assert oven.context is not None
+        oven.context.update("pizza-0", status=bad)
+        await eventually(lambda: [item for item in caplog.records if "facts of a device" in item.getMessage()])
+        assert node.records() == ["lunch"]
+
+
+async def test_facts_told_while_the_claim_is_being_prepared_are_kept(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim()
+
+    def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        assert oven.context is not None
+        oven.context.update(device.name, status=ready("True"))
+        return dra.Prepared()
+
+    async with node.running(driver(Doing(prepare), oven)):
+        await node.prepare(lunch)
+        await eventually(lambda: [item["conditions"][0]["status"] for item in statuses(node)] == ["True"])
+
+
+async def test_facts_do_not_wait_for_claims_that_hang(node: Node) -> None:
+    oven, go_on = Oven(), threading.Event()
+    entered: list[str] = []
+    lunch, *slow = (node.claim(name, [f"pizza-{i}"]) for i, name in enumerate(("lunch", "slow-1", "slow-2", "slow-3")))
+
+    def hang(claim: dra.Claim) -> dra.Prepared:
+        entered.append(claim.name)
+        if claim.name != "lunch":
+            go_on.wait()
+        return dra.Prepared()
+
+    def told() -> list[str]:
+        [found] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch"]
+        return [item["conditions"][0]["status"] for item in found["status"].get("devices", [])]
+
+    async with node.running(driver(Doing(lambda claim, device: asyncio.to_thread(hang, claim)), oven)):
+        await node.prepare(lunch)
+        hanging = asyncio.create_task(node.prepare(*slow))
+        await eventually(lambda: len(entered) == 4)
+        assert oven.context is not None
+        oven.context.update("pizza-0", status=ready("True"))
+        oven.context.update("pizza-0", status=ready("False"))
+        await eventually(lambda: told() == ["False"])
+        go_on.set()
+        await hanging
+
+
+async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    oven = Oven()
+    async with node.running(driver(provider=oven)):
+        await node.prepare(node.claim())
+        assert oven.context is not None
+        oven.context.update("piza-0", status=ready())
+        await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
+
+
+async def test_the_generation_of_metadata_rises_also_when_the_claim_is_prepared_again(node: Node) -> None:
+    def cook(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        slot = str(device.advertised.attributes["slot"])
+        return dra.Prepared(env={"SLOT": slot}, metadata=dra.DeviceMetadata(attributes={"a": 1}))
+
+    oven, lunch = Oven(dra.Device(name="pizza-0", attributes={"slot": 1})), node.claim()
+    async with node.running(driver(Doing(cook), oven)):
+        await node.prepare(lunch)
+        assert oven.context is not None
+        oven.context.update("pizza-0", metadata=dra.DeviceMetadata(attributes={"a": 2}))
+        await eventually(lambda: metadata(node, lunch)["metadata"]["generation"] == 2)
+        oven.devices = (dra.Device(name="pizza-0", attributes={"slot": 2}),)
+        oven.context.rescan()
+        await eventually(lambda: metadata(node, lunch)["metadata"]["generation"] == 3)
+
+
+async def test_a_claim_whose_release_ended_after_its_deadline_is_written_nothing_of(
+    node: Node, written: list[Step]
+) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))) as agent:
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            set_deadline(agent, 0.3)
+            with closing(sqlite3.connect(node.settings().database(DRIVER), isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")  # the disk stands still
+                assert "not released within 0.3 s" in await node.unprepare_error(lunch)
+                other.execute("ROLLBACK")
+            set_deadline(agent, PLENTY)
+            await node.unprepare(lunch)
+            await node.prepare(dinner)
+            await eventually(lambda: written)  # one after the other: none of lunch is under way
+        asked = node.api.asked("PATCH", f"{CLAIMS}/lunch/status")
+        await node.unprepare(dinner)
+        await node.prepare(dinner)
+        await eventually(lambda: len(written) == 2)
+        assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked
+
+
+async def test_a_claim_that_another_process_has_released_is_written_nothing_of(node: Node, written: list[Step]) -> None:
+    def served() -> dra.Driver[Any, Any]:
+        return driver(Doing(lambda claim, device: dra.Prepared(status=ready())))
+
+    lunch, dinner = node.claim("lunch"), node.claim("dinner", devices=["pizza-1"])
+    async with node.running(served(), pod_uid="old") as old:
+        [former] = node.kubelet.plugins(DRIVER)
+        with node.api.failing(503, "PATCH", below=f"{CLAIMS}/lunch"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status"))
+            async with node.running(served(), pod_uid="new"):
+                await node.unprepare(lunch)
+                assert not (await former.prepare([dinner]))[dinner.uid].error
+                await eventually(lambda: written)  # by the old one, which has had its turn with lunch
+                asked = node.api.asked("PATCH", f"{CLAIMS}/lunch/status")
+                await node.unprepare(dinner)
+                assert not (await former.prepare([dinner]))[dinner.uid].error
+                await eventually(lambda: len(written) == 2)
+                assert node.api.asked("PATCH", f"{CLAIMS}/lunch/status") == asked
+                old.stop()
+
+
+@pytest.mark.parametrize("code", [401, 403, 409])
+async def test_a_status_that_is_refused_for_a_while_is_written_later(
+    node: Node, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
+        with node.api.failing(code, "PATCH"):
+            await node.prepare(lunch)
+            await eventually(lambda: node.api.asked("PATCH", f"{CLAIMS}/lunch/status") > 1)
+        await eventually(lambda: statuses(node))
+
+
+async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_knows(
+    node: Node, monkeypatch: pytest.MonkeyPatch, written: list[Step]
+) -> None:
+    monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
+    away = True
+
+    def served(oven: Oven) -> dra.Driver[Any, Any]:
+        return driver(Doing(lambda claim, device: dra.Prepared(status=ready("False"))), oven)
+
+    def told() -> list[str]:
+        return [entry["conditions"][0]["status"] for entry in statuses(node)]
+
+    lunch, oven = node.claim(), Oven()
+    async with node.running(served(Oven()), pod_uid="old") as old:
+        patch = old._client.patch
+
+        async def failing(*args: Any, **options: Any) -> Any:
+            if away:
+                raise Unavailable("no connection")
+            return await patch(*args, **options)
+
+        monkeypatch.setattr(old._client, "patch", failing)
+        await node.prepare(lunch)
+        async with node.running(served(oven), pod_uid="new"):
+            await eventually(lambda: told() == ["False"])  # the next one tells what was prepared before it
+            assert oven.context is not None
+            oven.context.update("pizza-0", status=ready("True"))
+            await eventually(lambda: told() == ["True"])
+            count, away = len(written), False
+            await eventually(lambda: len(written) > count)  # by the last one, late
+            assert told() == ["True"]
+            old.stop()
+
+
+async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_written(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.mending.LOOK_EVERY", 0.05)
+
+    def full(*_: object) -> None:
+        raise StoreError("no space left")
+
+    served = dra.Prepared(status=ready("False"), metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
+    oven = Oven()
+    async with node.running(driver(Doing(lambda claim, device: served), oven)):
+        await node.prepare(node.claim())
+        await eventually(lambda: statuses(node))
+        with monkeypatch.context() as disk:
+            disk.setattr(MetadataFiles, "write", full)
+            assert oven.context is not None
+            thin = dra.DeviceMetadata(attributes={"dough": "thin"})
+            oven.context.update("pizza-0", status=ready("True"), metadata=thin)
+            await eventually(lambda: "facts of a device not written" in caplog.messages)
+            await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
+        [file] = node.root.rglob("metadata.json")
+        await eventually(lambda: "thin" in file.read_text())

@@ -1,0 +1,233 @@
+"""Effects whose stored text another process or another release of the driver wrote: the same, or not understood."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.sandbox.kubelet.dra.plugin import PluginClient
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.hardware import Hardware, Heat
+from tests.unit.node.role import DRIVER, Node
+
+log: list[tuple[str, Any]] = []
+"""What was done to the hardware, with what it was given."""
+
+
+@pytest.fixture(autouse=True)
+def _new_hardware() -> None:
+    log.clear()
+    Heat.hardware = Hardware()
+
+
+class _Logging(dra.Effect[int]):
+    gpu: str
+
+    def keys(self) -> Iterable[str]:
+        return [self.gpu]
+
+    def apply(self, previous: int | None) -> int:
+        log.append(("apply", previous))
+        return 1
+
+    def revert(self, outcome: int | None) -> None:
+        log.append(("revert", outcome))
+
+
+class Slice(_Logging, id="slice"):
+    """The first release."""
+
+
+class SliceWithInterval(_Logging, id="slice"):
+    """The next release, which adds a field."""
+
+    interval: str = "Default"
+
+
+class SliceWithRecord(dra.Effect[dict[str, int]], id="slice"):
+    """A release whose outcome is another one."""
+
+    gpu: str
+
+    def keys(self) -> Iterable[str]:
+        return [self.gpu]
+
+    def apply(self, previous: dict[str, int] | None) -> dict[str, int]:
+        return {"number": 1}
+
+    def revert(self, outcome: dict[str, int] | None) -> None:
+        log.append(("revert", outcome))
+
+
+class Share(dra.Effect[int], id="share"):
+    """A set, whose order is that of the process: of strings it is the seed of the hashes that decides."""
+
+    applied: ClassVar[list[frozenset[int]]] = []
+
+    gpus: frozenset[int]
+
+    def keys(self) -> Iterable[str]:
+        return [f"gpu/{gpu}" for gpu in self.gpus]
+
+    def apply(self, previous: int | None) -> int:
+        self.applied.append(self.gpus)
+        return 1
+
+    def revert(self, outcome: int | None) -> None:
+        self.applied.remove(self.gpus)
+
+
+def needing(*effects: dra.Effect[Any]) -> dra.Driver[Any, Any]:
+    """Every claim needs these effects."""
+
+    async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        outcomes = [await device.ensure(effect) for effect in effects]
+        return dra.Prepared(env={"OUTCOMES": str(outcomes)})
+
+    return driver(Doing(prepare), effects=[type(effect) for effect in effects])
+
+
+@asynccontextmanager
+async def both(node: Node, old: dra.Driver[Any, Any], new: dra.Driver[Any, Any]) -> AsyncIterator[PluginClient]:
+    """A rolling update: two processes, of which the kubelet calls the newer one; gives the older one."""
+    async with node.running(old, pod_uid="old") as old_agent:
+        [former] = node.kubelet.plugins(DRIVER)
+        async with node.running(new, pod_uid="new") as new_agent:
+            try:
+                yield former
+            finally:
+                new_agent.stop()
+                old_agent.stop()
+
+
+async def test_the_order_of_a_set_makes_no_other_effect(node: Node) -> None:
+    one, other = Share(gpus=frozenset([0, 8])), Share(gpus=frozenset([8, 0]))
+    assert one.model_dump_json() != other.model_dump_json()
+
+    async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        await device.ensure(one if claim.name == "lunch" else other)
+        return dra.Prepared()
+
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    inspection = node.claim("inspection", [{"device": "pizza-0", "adminAccess": True}])
+    async with node.running(driver(Doing(prepare), effects=[Share])):
+        await node.prepare(lunch)
+        await node.prepare(dinner)
+        await node.prepare(inspection)
+        assert Share.applied == [{0, 8}]
+        assert node.effects() == [("share", "applied", ["dinner", "lunch"])]
+        await node.unprepare(lunch)
+        await node.unprepare(dinner)
+        await node.unprepare(inspection)
+    assert Share.applied == []
+    assert node.is_clean()
+
+
+async def test_claims_share_an_effect_that_gained_a_field_with_a_default(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(needing(Slice(gpu="gpu-0"))):
+        await node.prepare(lunch)
+    async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
+        await node.prepare(dinner)
+        assert log == [("apply", None)]
+        await node.unprepare(lunch)
+        await node.unprepare(dinner)
+    assert log == [("apply", None), ("revert", 1)]
+    assert node.is_clean()
+
+
+async def test_another_value_of_the_new_field_is_another_effect(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(needing(Slice(gpu="gpu-0"))):
+        await node.prepare(lunch)
+    async with node.running(needing(SliceWithInterval(gpu="gpu-0", interval="Long"))):
+        assert (
+            'needs slice {"gpu":"gpu-0","interval":"Long"}, but claim default/lunch holds gpu-0 with slice '
+            '{"gpu":"gpu-0"}'
+        ) in await node.error(dinner)
+
+
+async def test_after_a_reboot_into_the_next_release_the_former_outcome_is_given(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(needing(Slice(gpu="gpu-0"))):
+        await node.prepare(lunch)
+    node.boot_id.write_text("boot-2\n")
+    async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
+        await node.prepare(lunch)
+        await node.unprepare(lunch)
+    assert log == [("apply", None), ("apply", 1), ("revert", 1)]
+    assert node.is_clean()
+
+
+@pytest.mark.parametrize(
+    ("old", "told", "code"),
+    [
+        (driver(effects=[Heat]), "and this one has no class for it", "unknown-effect"),
+        (
+            driver(effects=[Heat, Slice]),
+            "and Slice does not understand it: interval: Extra inputs are not permitted",
+            "incompatible-effect",
+        ),
+    ],
+)
+async def test_an_older_process_leaves_the_next_release_s_effects_and_undoes_the_others(
+    node: Node, old: dra.Driver[Any, Any], told: str, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = needing(Heat(oven="oven", temperature=200), SliceWithInterval(gpu="gpu-0"))
+    lunch = node.claim()
+    async with both(node, old, new) as former:
+        await node.prepare(lunch)
+        answer = (await former.unprepare([lunch]))[lunch.uid]
+        assert str(answer) == (
+            'claim default/lunch: effect slice {"gpu":"gpu-0","interval":"Default"} was made by another release of '
+            f"the driver, {told}; run that release, which has to undo it"
+        )
+        assert node.effects() == [("slice", "applied", ["lunch"])], "as the other release left it"
+        assert Heat.hardware.on == {}
+        [logged] = [vars(item) for item in caplog.records if item.getMessage() == "claim not released"]
+        assert logged["code"] == code
+        await node.unprepare(lunch)
+        assert log == [("apply", None), ("revert", 1)]
+        assert node.is_clean()
+
+
+async def test_an_older_process_gives_up_its_claim_on_an_effect_that_others_need(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with both(node, driver(), needing(Slice(gpu="gpu-0"))) as former:
+        await node.prepare(lunch, dinner)
+        assert not (await former.unprepare([lunch]))[lunch.uid]
+        assert node.effects() == [("slice", "applied", ["dinner"])]
+
+
+async def test_an_older_process_undoes_what_no_claim_needs_but_what_is_of_the_next_release(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = await node.agent(driver(effects=[Heat]), pod_uid="old")
+    lunch = node.claim()
+    async with node.running(needing(Slice(gpu="gpu-0"), Heat(oven="oven", temperature=200)), pod_uid="new"):
+        await node.prepare(lunch)
+    node.lose_claims()
+    running = asyncio.create_task(old.run())
+    await eventually(lambda: node.effects() == [("slice", "applied", [])])
+    assert Heat.hardware.on == {}
+    old.stop()
+    assert await running == 0
+    [told] = [vars(item) for item in caplog.records if item.getMessage() == "effect not undone"]
+    assert (told["effect"], told["code"]) == ("slice", "unknown-effect")
+
+
+async def test_an_older_process_does_not_understand_the_outcome_of_the_same_effect(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with both(node, needing(Slice(gpu="gpu-0")), needing(SliceWithRecord(gpu="gpu-0"))) as former:
+        await node.prepare(lunch)
+        assert (await former.prepare([dinner]))[dinner.uid].error == (
+            'effect slice {"gpu":"gpu-0"} was made by another release of the driver, and Slice does not understand '
+            "it: Input should be a valid integer; run that release, which has to undo it"
+        )
+        assert node.effects() == [("slice", "applied", ["lunch"])]

@@ -1,0 +1,546 @@
+"""Effects: applied once, counted, refused on conflict, undone in reverse, kept when they cannot be undone."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.errors import ConfigurationError
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.hardware import Baker, Heat, hang, kitchen
+from tests.unit.node.role import DRIVER, PLENTY, Node, set_deadline
+
+
+async def test_an_effect_is_applied_once_for_two_claims_and_undone_with_the_last(node: Node) -> None:
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(kitchen()):
+        await node.prepare(a, b)
+        assert Heat.hardware.log == [("apply", 200, None)]
+        assert node.effects() == [("heat", "applied", ["a", "b"])]
+        assert node.env(a) == ["PIZZA_0_FLAME=1"]
+        assert node.env(b) == ["PIZZA_1_FLAME=1"]
+        await node.unprepare(a)
+        assert Heat.hardware.on == {"oven": 200}
+        await node.unprepare(b)
+        assert Heat.hardware.log == [("apply", 200, None), ("revert", 200, 1)]
+        assert node.is_clean()
+
+
+async def test_preparing_again_applies_nothing(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+        await node.prepare(lunch)
+    assert Heat.hardware.log == [("apply", 200, None)]
+
+
+async def test_another_effect_on_the_same_key_names_both_claims(node: Node) -> None:
+    baker = Baker()
+    baker.temperatures["b"] = 300
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(kitchen(baker)):
+        await node.prepare(a)
+        assert await node.error(b) == (
+            'claim default/b needs heat {"oven":"oven","temperature":300}, but claim default/a holds oven with heat '
+            '{"oven":"oven","temperature":200}; ask for the same, or wait until that claim is released'
+        )
+        assert Heat.hardware.on == {"oven": 200}
+        await node.unprepare(a)
+        await node.prepare(b)
+        assert Heat.hardware.on == {"oven": 300}
+        await node.unprepare(b)
+        assert node.is_clean()
+
+
+async def test_two_effects_of_one_claim_on_one_key(node: Node) -> None:
+    baker = Baker()
+    baker.temperatures["lunch pizza-1"] = 300
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(kitchen(baker)):
+        assert "but the same claim holds oven" in await node.error(lunch)
+        assert Heat.hardware.on == {}
+        assert node.is_clean()
+
+
+async def test_a_failing_prepare_undoes_its_effects_in_reverse(node: Node) -> None:
+    baker = Baker()
+    baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
+    baker.temperatures |= {"lunch pizza-0": 100, "lunch pizza-1": 200}
+
+    def fail(what: str, temperature: int) -> None:
+        if (what, temperature) == ("apply", 200):
+            raise RuntimeError("no gas")
+
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(kitchen(baker)):
+        Heat.hardware.fail = fail
+        place = f"{__file__}:{fail.__code__.co_firstlineno + 2}"
+        assert await node.error(lunch) == (
+            f"Baker.prepare raised RuntimeError: no gas at {place}; the driver's log has the traceback"
+        )
+        assert Heat.hardware.log == [("apply", 100, None), ("revert", 200, None), ("revert", 100, 1)]
+        assert node.is_clean()
+
+
+async def test_a_prepare_that_fails_after_its_effects_undoes_them(node: Node) -> None:
+    baker = Baker()
+    baker.fail_after.add("lunch")
+    lunch = node.claim()
+    async with node.running(kitchen(baker)):
+        assert await node.error(lunch) == "burnt"
+        assert Heat.hardware.on == {}
+        assert node.is_clean()
+
+
+async def test_what_another_claim_needs_is_not_undone_by_a_failing_prepare(node: Node) -> None:
+    baker = Baker()
+    baker.fail_after.add("b")
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(kitchen(baker)):
+        await node.prepare(a)
+        await node.error(b)
+        assert Heat.hardware.on == {"oven": 200}
+        assert node.effects() == [("heat", "applied", ["a"])]
+
+
+def cannot_revert(what: str, temperature: int) -> None:
+    if what == "revert":
+        raise RuntimeError("valve stuck")
+
+
+async def test_a_failing_revert_is_kept_shown_and_tried_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    lunch = node.claim()
+    place = f"{__file__}:{cannot_revert.__code__.co_firstlineno + 2}"
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+        Heat.hardware.fail = cannot_revert
+        for _ in range(2):
+            assert await node.unprepare_error(lunch) == (
+                "NodeUnprepareResources failed for ResourceClaim lunch: claim default/lunch: effect heat "
+                '{"oven":"oven","temperature":200} could not be undone: Heat.revert raised RuntimeError: valve stuck '
+                f"at {place}; it is tried again"
+            )
+        [effect] = node.state()["effects"]
+        assert (effect["phase"], effect["error"]) == ("reverting", f"RuntimeError: valve stuck at {place}")
+        assert [item["phase"] for item in node.state()["claims"]] == ["releasing"]
+        assert any(record.exc_info for record in caplog.records if record.getMessage() == "effect not undone")
+        Heat.hardware.fail = lambda what, temperature: None
+        await node.unprepare(lunch)
+        assert Heat.hardware.on == {}
+        assert node.is_clean()
+
+
+async def test_what_could_not_be_undone_is_undone_when_the_next_claim_needs_the_key(node: Node) -> None:
+    baker = Baker()
+    baker.temperatures["b"] = 300
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(kitchen(baker)):
+        await node.prepare(a)
+        Heat.hardware.fail = cannot_revert
+        await node.unprepare_error(a)
+        assert "could not be undone" in await node.error(b)
+        Heat.hardware.fail = lambda what, temperature: None
+        await node.prepare(b)
+        assert Heat.hardware.on == {"oven": 300}
+        await node.unprepare(a)
+        assert node.effects() == [("heat", "applied", ["b"])]
+        await node.unprepare(b)
+        assert node.is_clean()
+
+
+async def test_what_could_not_be_undone_may_be_needed_again(node: Node) -> None:
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(kitchen()):
+        await node.prepare(a)
+        Heat.hardware.fail = cannot_revert
+        await node.unprepare_error(a)
+        await node.prepare(b)
+        await node.unprepare(a)
+        assert Heat.hardware.log == [("apply", 200, None), ("apply", 200, 1)]
+        assert node.effects() == [("heat", "applied", ["b"])]
+
+
+async def test_a_deadline_in_apply_undoes_what_was_begun(node: Node) -> None:
+    begun = []
+
+    async def begin() -> None:
+        begun.append("apply")
+        await hang()
+
+    lunch = node.claim()
+    async with node.running(kitchen(), deadline=1.0):
+        Heat.hardware.fail = lambda what, temperature: begin() if what == "apply" else None
+        assert "not prepared within 1 s" in await node.late(lunch, lambda: begun)
+        # more than once where the deadline passed between the intent and the first of apply
+        await eventually(lambda: set(Heat.hardware.log) == {("revert", 200, None)})
+        await eventually(node.is_clean)
+        assert begun == ["apply"]
+
+
+async def test_an_undoing_that_takes_longer_than_the_deadline_is_not_begun_again(node: Node) -> None:
+    begun = []
+
+    async def take_time() -> None:
+        begun.append("revert")
+        await asyncio.sleep(1.5)
+
+    lunch = node.claim()
+    async with node.running(kitchen()) as agent:
+        await node.prepare(lunch)
+        Heat.hardware.fail = lambda what, temperature: take_time() if what == "revert" else None
+        set_deadline(agent, 0.5)
+        assert "not released within 0.5 s" in await node.late_release(lunch, lambda: begun)
+        set_deadline(agent, PLENTY)
+        await eventually(lambda: not node.effects())
+        await node.unprepare(lunch)
+        assert begun == ["revert"]
+        assert Heat.hardware.on == {}
+        assert node.is_clean()
+
+
+async def test_after_a_reboot_effects_are_applied_again_with_the_former_outcome(node: Node) -> None:
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(kitchen()):
+        answer = await node.prepare(a, b)
+    node.boot_id.write_text("boot-2\n")
+    for path in node.specs():
+        path.unlink()
+    async with node.running(kitchen()):
+        assert node.specs() == [], "the sandboxes are gone, so the kubelet will ask"
+        assert await node.prepare(a, b) == answer
+        assert Heat.hardware.log == [("apply", 200, 1)]
+        assert node.env(a) == ["PIZZA_0_FLAME=1"]
+        await node.unprepare(a, b)
+        assert Heat.hardware.log == [("apply", 200, 1), ("revert", 200, 1)]
+        assert node.is_clean()
+
+
+async def test_a_restart_within_the_boot_applies_nothing(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        answer = await node.prepare(lunch)
+    async with node.running(kitchen()):
+        assert await node.prepare(lunch) == answer
+        assert Heat.hardware.log == []
+        await node.unprepare(lunch)
+        assert Heat.hardware.log == [("revert", 200, 1)]
+        assert node.is_clean()
+
+
+async def test_admin_access_gets_what_is_in_force(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    inspection = node.claim("inspection", [{"device": "pizza-0", "adminAccess": True}])
+    async with node.running(kitchen()):
+        assert await node.error(inspection) == (
+            'effect heat {"oven":"oven","temperature":200} is not in force, and claim default/inspection has admin '
+            "access only, which changes nothing; prepare the device for an ordinary claim first"
+        )
+        await node.prepare(lunch)
+        await node.prepare(inspection)
+        assert node.env(inspection) == ["PIZZA_0_FLAME=1"]
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+        await node.unprepare(lunch)
+        assert Heat.hardware.on == {}
+        await node.unprepare(inspection)
+        assert node.is_clean()
+
+
+async def test_an_unknown_effect_refuses_to_start(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    with pytest.raises(ConfigurationError, match="effects heat are in force and this driver does not know how to undo"):
+        await node.agent(driver())
+
+
+class Warmth(dra.Effect[dict[str, int]], id="heat"):
+    """The next release of ``Heat``, whose author has forgotten what is stored."""
+
+    oven: str
+    celsius: int
+
+    def keys(self) -> Iterable[str]:
+        return [self.oven]
+
+    def apply(self, previous: dict[str, int] | None) -> dict[str, int]:
+        return {}
+
+    def revert(self, outcome: dict[str, int] | None) -> None:
+        return
+
+
+async def test_an_effect_that_is_not_understood_any_more_refuses_to_start(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    with pytest.raises(ConfigurationError, match="Warmth no longer understands it: celsius: Field required"):
+        await node.agent(driver(effects=[Warmth]))
+
+
+async def test_an_effect_the_driver_does_not_declare(node: Node) -> None:
+    lunch = node.claim()
+    kitchen()
+    async with node.running(driver(Baker())):
+        assert "effect Heat is not one of the driver's; add it to Driver(effects=[Heat])" in await node.error(lunch)
+
+
+async def test_an_ensure_that_is_never_awaited(node: Node) -> None:
+    def forget(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        device.ensure(Heat(oven="oven", temperature=200))
+        return dra.Prepared()
+
+    lunch = node.claim()
+    kitchen()
+    async with node.running(driver(Doing(forget), effects=[Heat])):
+        assert "ensure(Heat) was never awaited; write 'await device.ensure(…)'" in await node.error(lunch)
+        assert node.is_clean()
+
+
+async def test_an_ensure_that_comes_after_prepare_has_ended(node: Node) -> None:
+    kept: list[dra.AllocatedDevice] = []
+
+    def keep(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        kept.append(device)
+        return dra.Prepared()
+
+    lunch = node.claim()
+    kitchen()
+    async with node.running(driver(Doing(keep), effects=[Heat])):
+        await node.prepare(lunch)
+        with pytest.raises(ConfigurationError, match="after prepare of claim default/lunch had ended"):
+            await kept[0].ensure(Heat(oven="oven", temperature=200))
+        assert node.effects() == []
+
+
+async def test_effects_that_still_run_when_another_fails_are_undone_too(node: Node) -> None:
+    applying = asyncio.Event()
+    failed = asyncio.Event()
+
+    async def step(what: str, temperature: int) -> None:
+        if (what, temperature) == ("apply", 1):
+            applying.set()
+            await failed.wait()
+
+    async def both(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        async def fail() -> None:
+            await applying.wait()
+            asyncio.get_running_loop().call_later(0.05, failed.set)
+            raise dra.PermanentError("burnt")
+
+        slow = asyncio.ensure_future(_ensure(device, 1))
+        await asyncio.gather(slow, fail())
+        return dra.Prepared()
+
+    lunch = node.claim()
+    kitchen()
+    async with node.running(driver(Doing(both), effects=[Heat])):
+        Heat.hardware.fail = step
+        assert await node.error(lunch) == "burnt"
+        assert Heat.hardware.log == [("apply", 1, None), ("revert", 1, 1)]
+        assert node.is_clean()
+
+
+async def _ensure(device: dra.AllocatedDevice, temperature: int) -> None:
+    await device.ensure(Heat(oven="oven", temperature=temperature))
+
+
+class Plain(dra.Preparer):
+    """Ensures from a thread."""
+
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        outcome = device.ensure(Heat(oven="oven", temperature=200)).result()
+        return dra.Prepared(env={"FLAME": str(outcome["flame"]), "THREAD": str(threading.current_thread().daemon)})
+
+
+async def test_a_plain_def_ensures_with_result(node: Node) -> None:
+    lunch = node.claim()
+    kitchen()
+    async with node.running(driver(Plain(), effects=[Heat])):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["FLAME=1", "THREAD=True"]
+
+
+class Odd(dra.Effect[int], id="odd"):
+    """Its methods give what a test says."""
+
+    touches: list[Any]
+    outcome: Any = 1
+
+    def keys(self) -> Iterable[str]:
+        return self.touches
+
+    def apply(self, previous: int | None) -> int:
+        result: int = self.outcome
+        return result
+
+    def revert(self, outcome: int | None) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    ("effect", "told"),
+    [
+        (Odd(touches=[]), "effect Odd.keys() gave []; name what it touches"),
+        (Odd(touches=[1]), "effect Odd.keys() gave [1]"),
+        (Odd(touches=["a"], outcome="many"), "effect Odd.apply returned 'many', which is not the type it declares"),
+    ],
+)
+async def test_an_effect_that_breaks_its_promise(node: Node, effect: Odd, told: str) -> None:
+    async def ensure(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        await device.ensure(effect)
+        return dra.Prepared()
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(ensure), effects=[Odd])):
+        assert told in await node.error(lunch)
+        assert node.is_clean()
+
+
+class Quiet(dra.Effect, id="quiet"):
+    """Has no outcome."""
+
+    def keys(self) -> Iterable[str]:
+        return ["quiet"]
+
+    def apply(self, previous: None) -> None:
+        applied.append(self)
+
+    def revert(self, outcome: None) -> None:
+        applied.remove(self)
+
+
+applied: list[Quiet] = []
+
+
+async def test_an_effect_without_outcome_is_applied_once(node: Node) -> None:
+    async def ensure(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        await claim.ensure(Quiet())
+        return dra.Prepared()
+
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(driver(Doing(ensure), effects=[Quiet])):
+        await node.prepare(a, b)
+        assert len(applied) == 1
+        await node.unprepare(a, b)
+        assert applied == []
+        assert node.is_clean()
+
+
+async def test_effects_on_different_keys_do_not_wait_for_each_other(node: Node) -> None:
+    both = asyncio.Barrier(2)
+    baker = Baker()
+    baker.ovens |= {"a": "left", "b": "right"}
+
+    async def meet(what: str, temperature: int) -> None:
+        async with asyncio.timeout(60):
+            await both.wait()
+
+    a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
+    async with node.running(kitchen(baker)):
+        Heat.hardware.fail = meet
+        await node.prepare(a, b)
+        assert Heat.hardware.on == {"left": 200, "right": 200}
+        await node.unprepare(a, b)
+
+
+async def test_an_effect_that_no_claim_needs_is_undone_at_start(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    node.lose_claims()
+    async with node.running(kitchen()):
+        await eventually(lambda: Heat.hardware.on == {})
+        await eventually(lambda: node.effects() == [])
+
+
+def half_reverted(what: str, temperature: int) -> None:
+    if what == "revert":
+        Heat.hardware.on.pop("oven", None)
+        raise RuntimeError("bus error")
+
+
+async def test_what_could_not_make_way_is_applied_again_when_it_is_needed_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.replugging.RETRY", (0.02,))
+    kitchen()
+
+    async def heated(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        dough = str(device.advertised.attributes["dough"])
+        await device.ensure(Heat(oven="oven", temperature=300 if dough == "pan" else 200))
+        return dra.Prepared(env={"DOUGH": dough})
+
+    def pizza(dough: str) -> dra.Device:
+        return dra.Device(name="pizza-0", attributes={"dough": dough})
+
+    oven, lunch = Oven(pizza("thin")), node.claim()
+
+    def replug(dough: str) -> None:
+        assert oven.context is not None
+        oven.devices = (pizza(dough),)
+        oven.context.rescan()
+
+    async with node.running(driver(Doing(heated), oven, effects=[Heat])):
+        await node.prepare(lunch)
+        Heat.hardware.fail = half_reverted
+        replug("pan")
+        await eventually(lambda: node.effects() == [("heat", "reverting", ["lunch"])] and not Heat.hardware.on)
+        replug("thick")
+        await eventually(lambda: node.env(lunch) == ["DOUGH=thick"])
+        assert Heat.hardware.on == {"oven": 200}
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+
+
+async def test_what_no_claim_needed_and_is_half_undone_is_applied_again_when_it_is_needed(node: Node) -> None:
+    lunch = node.claim()
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    node.lose_claims()
+    restarted = kitchen()
+    Heat.hardware.on["oven"] = 200
+    Heat.hardware.fail = half_reverted
+    async with node.running(restarted):
+        await eventually(lambda: Heat.hardware.on == {})
+        await node.prepare(lunch)
+        assert Heat.hardware.on == {"oven": 200}
+
+
+@pytest.mark.parametrize(
+    ("column", "content", "told"),
+    [
+        ("keys", "", "EOF while parsing"),
+        ("keys", '"oven"', "Input should be a valid tuple"),
+        ("spec", '{"oven"', "EOF while parsing"),
+        ("phase", "molten", "Input should be 'intent', 'applied' or 'reverting'"),
+        ("outcome", '{"flame', "EOF while parsing"),
+    ],
+)
+async def test_a_damaged_row_is_named_and_the_node_serves(
+    node: Node, column: str, content: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+        db.execute(f"UPDATE effects SET {column} = ?", (content,))  # noqa: S608 - of the list above
+        db.commit()
+    baker = Baker()
+    baker.ovens["dinner"] = "other"
+    async with node.running(kitchen(baker)):
+        [logged] = [vars(item) for item in caplog.records if item.getMessage() == "damaged record left alone"]
+        assert logged["error"].startswith(f"row 1 of table effects is damaged: it is not understood: {told}")
+        assert logged["code"] == "damaged-record"
+        await node.prepare(dinner)
+        await node.unprepare(lunch, dinner)
+        assert Heat.hardware.log == [("apply", 200, None), ("revert", 200, 1)], "of dinner alone"
+        assert node.records() == []
+        assert len(node.state()["damaged"]) == 1
+    assert "effect not undone, its record is damaged" in [item.getMessage() for item in caplog.records]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import StoreError
+from dra_kit.node.locks import processes
+from dra_kit.node.locks.processes import Processes
+
+OTHER = """
+import sys
+from pathlib import Path
+from dra_kit.node.locks.processes import Processes
+
+with Processes(Path(sys.argv[1])).present():
+    print("present", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def other(directory: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which ends in order at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "present\n"
+        yield process
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(60)
+
+
+def test_others_are_counted_and_oneself_is_not(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    assert processes.sweep() == (0, 0)
+    with processes.present(), other(tmp_path), other(tmp_path):
+        assert processes.sweep() == (0, 2)
+
+
+def test_one_that_ends_in_order_leaves_nothing(tmp_path: Path) -> None:
+    with Processes(tmp_path).present(), other(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_that_was_killed_is_told_once(tmp_path: Path) -> None:
+    processes = Processes(tmp_path)
+    with processes.present(), other(tmp_path) as killed, other(tmp_path):
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(60)
+        assert processes.sweep() == (1, 1)
+        assert processes.sweep() == (0, 1)
+
+
+def test_whoever_is_there_is_seen_again_after_the_directory_was_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "processes"
+    processes = Processes(directory)
+    with processes.present():
+        shutil.rmtree(directory)
+        assert processes.sweep() == (0, 0)
+        assert Processes(directory).sweep() == (0, 1)
+        assert processes.sweep() == (0, 0)
+    assert Processes(directory).sweep() == (0, 0)
+    assert list(directory.iterdir()) == []
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(StoreError, match=r"lock .*/file/processes/.* cannot be taken: .*--state-dir"),
+        Processes(tmp_path / "file" / "processes").present(),
+    ):
+        pass
+
+
+def test_a_file_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    (tmp_path / "folder.lock").mkdir()
+    with pytest.raises(StoreError, match=r"lock .*folder.lock cannot be taken: "):
+        Processes(tmp_path).sweep()
+
+
+def test_one_that_cannot_be_looked_at_takes_no_other_from_the_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.lock", "b.lock"):
+        (tmp_path / name).touch()
+    locked, tried = processes._locked, list[Path]()
+
+    def second_fails(path: Path, flags: int) -> int | None:
+        tried.append(path)
+        if len(tried) == 2:
+            raise OSError("input/output error")
+        return locked(path, flags)
+
+    monkeypatch.setattr(processes, "_locked", second_fails)
+    with pytest.raises(StoreError, match="input/output error"):
+        Processes(tmp_path).sweep()
+    assert Processes(tmp_path).sweep() == (2, 0)

@@ -1,0 +1,561 @@
+"""From ``discover`` to ResourceSlices: published, kept, healed, and written no more often than needed."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+import traceback
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.slices.inventory import as_inventory
+from dra_kit.node.slices.publisher import TOLD_AGAIN, Publisher
+from tests.support.api import eventually
+from tests.unit.node.drivers import Oven, driver
+from tests.unit.node.role import AGENT, NODE, Node
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+def writes(node: Node) -> int:
+    return sum(request.method != "GET" and request.path.startswith(SLICES) for request in node.api.requests)
+
+
+async def test_devices_are_published_with_the_node_as_owner(node: Node) -> None:
+    async with node.running(driver(provider=Oven(dra.Device(name="pizza-0", attributes={"dough": "pan"})))):
+        await eventually(node.slices)
+    [item] = node.api.objects("resourceslices")
+    [owner] = node.api.objects("nodes")
+    assert item["spec"] == {
+        "driver": "dra.pizza",
+        "nodeName": "node-1",
+        "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "pizza-0", "attributes": {"dough": {"string": "pan"}}}],
+    }
+    [reference] = item["metadata"]["ownerReferences"]
+    assert (reference["kind"], reference["name"], reference["uid"]) == ("Node", "node-1", owner["metadata"]["uid"])
+
+
+async def test_more_devices_than_a_slice_holds(node: Node) -> None:
+    names = [f"pizza-{number:03}" for number in range(129)]
+    async with node.running(driver(provider=Oven(*names))):
+        await eventually(lambda: len(node.slices()) == 2)
+    assert node.published() == names
+    assert {(spec["pool"]["generation"], spec["pool"]["resourceSliceCount"]) for spec in node.slices()} == {(1, 2)}
+
+
+class Yielding(dra.DeviceProvider):
+    """Each item is yielded, or raised; None waits until :meth:`go_on`. Starts from the first not used up yet."""
+
+    def __init__(self, *items: Any) -> None:
+        self._items = iter(items)
+        self._more = threading.Event()
+
+    def go_on(self) -> None:
+        self._more.set()
+
+    def discover(self) -> Iterator[Any]:
+        for item in self._items:
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                self._more.wait()
+                self._more.clear()
+            else:
+                yield item
+
+
+def devices(*names: str) -> list[dra.Device]:
+    return [dra.Device(name=name) for name in names]
+
+
+async def test_no_devices_are_one_empty_slice(node: Node) -> None:
+    async with node.running(driver(provider=Yielding([]))):
+        await eventually(node.slices)
+    [spec] = node.slices()
+    assert spec["pool"] == {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+    assert not spec.get("devices")
+
+
+async def test_hot_plug_updates_the_slice_with_one_write(node: Node) -> None:
+    provider = Yielding(devices("a"), None, devices("a", "b"), None)
+    async with node.running(driver(provider=provider)):
+        await eventually(lambda: node.published() == ["a"])
+        before = writes(node)
+        provider.go_on()
+        await eventually(lambda: node.published() == ["a", "b"])
+        assert writes(node) == before + 1
+        provider.go_on()
+
+
+async def test_rescan_starts_discover_again(node: Node) -> None:
+    oven = Oven("a")
+    async with node.running(driver(provider=oven)):
+        await eventually(lambda: node.published() == ["a"])
+        oven.devices = ("b",)
+        assert oven.context is not None
+        oven.context.rescan()
+        await eventually(lambda: node.published() == ["b"])
+
+
+async def test_rescan_closes_a_generator_that_waits(node: Node) -> None:
+    closed = []
+
+    class Waiting(dra.DeviceProvider):
+        names = ("a",)
+        context: dra.Context[Any]
+
+        def startup(self, context: dra.Context[Any]) -> None:
+            self.context = context
+
+        async def discover(self) -> AsyncIterator[Sequence[dra.Device]]:
+            names = self.names
+            try:
+                yield devices(*names)
+                await asyncio.Event().wait()
+            finally:
+                closed.append(names)
+
+    provider = Waiting()
+    async with node.running(driver(provider=provider)):
+        await eventually(lambda: node.published() == ["a"])
+        provider.names = ("b",)
+        provider.context.rescan()
+        await eventually(lambda: node.published() == ["b"])
+        assert closed == [("a",)]
+    await eventually(lambda: closed == [("a",), ("b",)])
+
+
+async def test_rescan_every_starts_discover_again(node: Node) -> None:
+    oven = Oven("a")
+    async with node.running(driver(provider=oven, rescan_every=0.01)):
+        await eventually(lambda: node.published() == ["a"])
+        oven.devices = ("c",)
+        await eventually(lambda: node.published() == ["c"])
+
+
+async def test_the_same_inventory_again_asks_nothing_of_the_api(node: Node) -> None:
+    oven = Oven("a")
+    yielded = 0
+
+    class Counting(Oven):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            nonlocal yielded
+            yielded += 1
+            yield from oven.discover()
+
+    async with node.running(driver(provider=Counting(), rescan_every=0.01)):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES) and node.api.asked("GET", SLICES, AGENT) >= 2)
+        asked = len(node.api.requests)
+        seen = yielded
+        await eventually(lambda: yielded > seen + 10)
+        assert len(node.api.requests) == asked
+
+
+def messages(caplog: pytest.LogCaptureFixture, message: str) -> list[str]:
+    return [str(getattr(item, "error", "")) for item in caplog.records if item.getMessage() == message]
+
+
+class Inventing(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name="Pizza 0")]
+
+
+class Returning(dra.DeviceProvider):
+    def discover(self) -> Any:
+        return devices("a")
+
+
+class Awaiting(dra.DeviceProvider):
+    async def discover(self) -> Any:  # type: ignore[override]
+        return devices("a")
+
+
+BROKEN: dict[str, tuple[Callable[[], dra.DeviceProvider], str]] = {
+    "nothing": (Yielding, "Yielding.discover ended without an inventory; yield [] when there are no devices"),
+    "no devices": (lambda: Yielding(7), "Yielding.discover yielded 7; yield a sequence of dra_kit.Device"),
+    "twice": (lambda: Yielding(devices("a", "a")), "devices must be unique in a pool"),
+    "invalid device": (Inventing, "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
+    "strings": (lambda: Yielding(["a"]), "'a' is no dra_kit.Device"),
+    "error": (lambda: Yielding(OSError("no bus")), "OSError: no bus"),
+    "exit": (lambda: Yielding(SystemExit(3)), "SystemExit(3)"),
+    "list": (Returning, "Returning.discover must be a generator; write 'yield [...]' instead of 'return"),
+    "coroutine": (Awaiting, "Awaiting.discover must be a generator; write 'yield [...]' instead of 'return"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_a_discover_that_is_wrong_is_told_and_prepare_says_why(
+    node: Node, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    make, told = BROKEN[name]
+    lunch = node.claim()
+    async with node.running(driver(provider=make()), deadline=0.3):
+        await eventually(lambda: messages(caplog, "discover failed"))
+        assert told in messages(caplog, "discover failed")[0]
+        assert "discover has not yielded an inventory yet" in await node.error(lunch)
+        assert node.slices() == []
+
+
+async def test_a_discover_that_fails_keeps_what_is_published_and_is_tried_again(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = Yielding(devices("a"), OSError("bus error"), devices("a", "b"))
+    async with node.running(driver(provider=provider)):
+        await eventually(lambda: messages(caplog, "discover failed"))
+        assert messages(caplog, "discover failed") == ["OSError: bus error"]
+        await eventually(lambda: node.published() == ["a", "b"])
+
+
+async def test_an_invalid_inventory_keeps_the_last_good_one(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    provider = Yielding(devices("a"), devices("b", "b"), None, devices("c"))
+    async with node.running(driver(provider=provider)):
+        await eventually(lambda: messages(caplog, "discover failed"))
+        await eventually(lambda: node.published() == ["a"])
+        provider.go_on()
+        await eventually(lambda: node.published() == ["c"])
+
+
+def spoilt(**changes: Any) -> dra.Device:
+    """A device that got past its constructor."""
+    return dra.Device(name="bad").model_copy(update=changes)
+
+
+SPOILT = {
+    "name": (spoilt(name="Pizza 0"), "Device 'Pizza 0': name: Invalid value: \"Pizza 0\""),
+    "attributes": (spoilt(attributes={"a b": 1}), "Device 'bad': attributes"),
+    "type": (spoilt(taints=[7]), "Device 'bad': taints.0: Input should be"),
+    "no fields": (dra.Device.model_construct(), "Device None: AttributeError: "),
+    "scope": (dra.Device(name="bad", all_nodes=True), "Device 'bad': Invalid value: null: `node_name`"),
+    "no device": ("bad", "'bad' is no dra_kit.Device"),
+    "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
+}
+
+
+@pytest.mark.parametrize("where", ["list", "pool"])
+@pytest.mark.parametrize("name", SPOILT)
+async def test_invalid_devices_can_be_dropped_instead(
+    node: Node, caplog: pytest.LogCaptureFixture, name: str, where: str
+) -> None:
+    bad, told = SPOILT[name]
+    found: Any = [*devices("a"), bad, *devices("b")]
+    if where == "pool":
+        found = Inventory.model_construct(pools=[Pool.model_construct(devices=found)])
+    provider = Yielding(found, None, [*devices("a", "b", "c"), bad])
+    async with node.running(driver(provider=provider, invalid_devices="drop")):
+        await eventually(lambda: node.published() == ["a", "b"])
+        provider.go_on()
+        await eventually(lambda: node.published() == ["a", "b", "c"])
+    [text] = messages(caplog, "device dropped")
+    assert text.startswith(told)
+
+
+@pytest.mark.parametrize("name", sorted(SPOILT.keys() - {"duplicate"}))
+async def test_an_invalid_device_refuses_the_inventory_with_the_same_text(
+    node: Node, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    bad, told = SPOILT[name]
+    async with node.running(driver(provider=Yielding(devices("a"), [*devices("b"), bad]))):
+        await eventually(lambda: messages(caplog, "discover failed"))
+        assert messages(caplog, "discover failed")[0].startswith(told)
+        await eventually(lambda: node.published() == ["a"])
+
+
+async def test_a_failing_discover_tells_the_place_in_the_authors_code_and_its_code(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = Inventing.discover.__code__.co_firstlineno + 1
+    async with node.running(driver(provider=Inventing())):
+        await eventually(lambda: messages(caplog, "discover failed"))
+    told = next(item for item in caplog.records if item.getMessage() == "discover failed")
+    assert (getattr(told, "code", ""), getattr(told, "at", "")) == ("invalid-device", f"{__file__}:{line}")
+
+
+async def test_an_error_that_comes_again_is_told_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    class Missing(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield devices(Path("/no/such/bus").read_text())
+
+    caplog.set_level(logging.INFO)
+    async with node.running(driver(provider=Missing(), rescan_every=0.01)):
+        await eventually(lambda: [item for item in caplog.records if item.getMessage() == "discover failed again"])
+    [told] = [item for item in caplog.records if item.getMessage() == "discover failed"]
+    again = next(item for item in caplog.records if item.getMessage() == "discover failed again")
+    assert told.exc_info is not None
+    assert traceback.extract_tb(told.exc_info[2])[0].name == "discover"
+    assert vars(told)["at"] == f"{__file__}:{Missing.discover.__code__.co_firstlineno + 1}"
+    assert (again.levelno, again.exc_info, hasattr(again, "error")) == (logging.INFO, None, False)
+
+
+async def test_a_discover_that_blocks_for_ever_holds_up_nothing(node: Node) -> None:
+    lunch = node.claim(devices=["a"])
+    provider = Yielding(devices("a"), None)
+    async with node.running(driver(provider=provider)):
+        await eventually(node.slices)
+        await node.prepare(lunch)
+        await node.unprepare(lunch)
+    provider.go_on()
+
+
+async def test_pools_have_names_of_their_own(node: Node) -> None:
+    inventory: Inventory[dra.Device] = Inventory(
+        pools=[Pool(devices=devices("a")), Pool(name="b", devices=devices("b"))]
+    )
+    lunch = node.claim(devices=[{"pool": "b", "device": "b"}])
+    async with node.running(driver(provider=Yielding(inventory))):
+        await eventually(lambda: len(node.slices()) == 2)
+        assert {spec["pool"]["name"]: spec["devices"][0]["name"] for spec in node.slices()} == {"node-1": "a", "b": "b"}
+        await node.prepare(lunch)
+
+
+@pytest.mark.parametrize("field", ["node_selector", "all_nodes", "per_device_node_selection"])
+async def test_a_pool_that_is_not_of_this_node_refuses_the_inventory(
+    node: Node, caplog: pytest.LogCaptureFixture, field: str
+) -> None:
+    selector = dra.NodeSelector(
+        node_selector_terms=[
+            dra.NodeSelectorTerm(
+                match_fields=[
+                    dra.NodeSelectorRequirement(key="metadata.name", operator="In", values=["node-1"]),
+                ]
+            )
+        ]
+    )
+    scopes: dict[str, Any] = {
+        "node_selector": ({"node_selector": selector}, {}),
+        "all_nodes": ({"all_nodes": True}, {}),
+        "per_device_node_selection": ({"per_device_node_selection": True}, {"node_name": NODE}),
+    }
+    of_pool, of_device = scopes[field]
+    fabric = Pool(name="fabric", devices=[dra.Device(name="b", **of_device)], **of_pool)
+    inventory: Inventory[dra.Device] = Inventory(pools=[Pool(devices=devices("c")), fabric])
+    async with node.running(driver(provider=Yielding(devices("a"), inventory, None), invalid_devices="drop")):
+        await eventually(lambda: messages(caplog, "discover failed"))
+        assert messages(caplog, "discover failed")[0] == (
+            f"Pool 'fabric': {field}: the node role publishes the pools of its own node only; leave {field} out, or "
+            "the whole pool"
+        )
+        await eventually(lambda: node.published() == ["a"])
+
+
+async def test_a_slice_that_was_edited_is_healed(node: Node) -> None:
+    async with node.running(driver(provider=Oven("a"))):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        [item] = node.api.objects("resourceslices")
+        item["spec"]["devices"] = [{"name": "forged"}]
+        node.api.put("resourceslices", item)
+        await eventually(lambda: node.published() == ["a"])
+
+
+async def test_a_slice_that_was_deleted_is_published_again(node: Node) -> None:
+    async with node.running(driver(provider=Oven("a"))):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        [item] = node.api.objects("resourceslices")
+        node.api.delete("resourceslices", item["metadata"]["name"])
+        await eventually(lambda: node.published() == ["a"])
+
+
+async def test_a_slice_that_was_deleted_before_anybody_watched_is_published_again(node: Node) -> None:
+    async with node.running(driver(provider=Oven("a"))):
+        with node.api.failing(503, below=SLICES, agent="kopf"):
+            await eventually(node.slices)
+            await eventually(lambda: node.api.asked("GET", SLICES, "kopf"))
+            [item] = node.api.objects("resourceslices")
+            node.api.delete("resourceslices", item["metadata"]["name"])
+        await eventually(lambda: node.published() == ["a"], timeout=30)
+
+
+def replace_node(node: Node, labels: dict[str, str]) -> str:
+    """The Node is deleted and created again; its new UID."""
+    node.api.delete("nodes", NODE)
+    uid: str = node.api.put("nodes", {"metadata": {"name": NODE, "labels": labels}})["metadata"]["uid"]
+    return uid
+
+
+async def test_a_node_that_is_made_again_owns_the_slices(node: Node) -> None:
+    oven = Oven("a")
+    async with node.running(driver(provider=oven)):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        posts = node.api.asked("POST", SLICES)
+        uid = replace_node(node, {"oven": "cold"})
+        await eventually(node.slices)
+        [item] = node.api.objects("resourceslices")
+        assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [uid]
+        assert node.api.asked("POST", SLICES) == posts + 1
+        assert oven.context is not None
+        assert oven.context.node.labels == {"oven": "cold"}
+
+
+async def test_a_node_that_was_made_again_before_the_first_publication_owns_the_slices(node: Node) -> None:
+    provider = Yielding(None, devices("a"))
+    async with node.running(driver(provider=provider)):
+        await eventually(lambda: node.api.asked("GET", f"/api/v1/nodes/{NODE}"))
+        uid = replace_node(node, {})
+        provider.go_on()
+        # a slice that belongs to the former Node goes as soon as it is there
+        await eventually(lambda: owners(node) == [uid])
+
+
+def owners(node: Node) -> list[str]:
+    slices = node.api.objects("resourceslices")
+    return [owner["uid"] for item in slices for owner in item["metadata"]["ownerReferences"]]
+
+
+async def test_slices_that_are_deleted_again_and_again_are_published_ever_more_slowly(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node.running(driver(provider=Oven("a"))):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES))
+        for _ in range(4):
+            [item] = node.api.objects("resourceslices")
+            node.api.delete("resourceslices", item["metadata"]["name"])
+            await eventually(node.slices)
+    posts = [request.at for request in node.api.requests if str(request) == f"POST {SLICES}"]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(posts)]
+    assert len(pauses) == 4
+    assert pauses[2] >= 0.2
+    assert pauses[3] >= 1.0
+    told = [item for item in caplog.records if "deleted by somebody else" in item.getMessage()]
+    assert [getattr(item, "in_a_row", 0) for item in told if item.levelno == logging.WARNING] == [2, 3, 4]
+
+
+async def test_slices_of_others_are_left_alone(node: Node) -> None:
+    for name, spec in {
+        "other-node": {"driver": "dra.pizza", "nodeName": "node-2", "pool": {"name": "node-2", "generation": 1}},
+        "other-driver": {"driver": "gpu.example", "nodeName": NODE, "pool": {"name": NODE, "generation": 1}},
+    }.items():
+        node.api.put("resourceslices", {"metadata": {"name": name}, "spec": spec})
+    async with node.running(driver()):
+        await eventually(lambda: len(node.slices()) == 3)
+    assert {item["metadata"]["name"] for item in node.api.objects("resourceslices")} > {"other-node", "other-driver"}
+
+
+async def test_slices_stay_when_the_process_stops_and_cost_the_next_one_no_write(node: Node) -> None:
+    async with node.running(driver()):
+        await eventually(node.slices)
+    before = node.api.objects("resourceslices")
+    wrote = writes(node)
+    async with node.running(driver()):
+        listed = node.api.asked("GET", SLICES, AGENT)
+        await eventually(lambda: node.api.asked("WATCH", SLICES) and listed)
+    assert node.api.objects("resourceslices") == before
+    assert writes(node) == wrote
+
+
+async def test_start_costs_few_requests_and_idling_none(node: Node) -> None:
+    async with node.running(driver()):
+        await eventually(node.slices)
+        await eventually(lambda: node.api.asked("WATCH", SLICES) and node.api.asked("GET", SLICES, AGENT) >= 2)
+        ours = [request for request in node.api.requests if AGENT in request.agent]
+        assert len(ours) <= 6, [str(request) for request in ours]
+        kopfs = len(node.api.requests) - len(ours)
+        assert kopfs <= 10, [str(request) for request in node.api.requests if request not in ours]
+        before = len(node.api.requests)
+        await asyncio.sleep(1)  # nothing is to happen, so there is nothing to wait for
+        assert len(node.api.requests) == before
+    [watch] = [request for request in node.api.requests if "watch" in request.query]
+    assert watch.query["fieldSelector"] == "spec.driver=dra.pizza,spec.nodeName=node-1"
+
+
+async def test_a_refused_publication_is_told_once_and_tried_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with node.api.failing(503, "POST", below=SLICES):
+        async with node.running(driver()):
+            await eventually(lambda: node.api.asked("POST", SLICES) >= 2)
+    told = [item for item in caplog.records if item.getMessage() == "slices not published"]
+    assert [item.levelno for item in told] == [logging.ERROR]
+    async with node.running(driver()):
+        await eventually(node.slices)
+
+
+async def test_a_refused_content_is_not_tried_again_until_it_changes(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    oven = Oven("a")
+    with ExitStack() as refused:
+        refused.enter_context(node.api.failing(422, "POST", below=SLICES))
+        async with node.running(driver(provider=oven)):
+            await eventually(lambda: messages(caplog, "slices not published"))
+            refused.close()
+            [told] = [item for item in caplog.records if item.getMessage() == "slices not published"]
+            assert getattr(told, "again_in", 0) == 600
+            assert oven.context is not None
+            oven.devices = ("b",)
+            oven.context.rescan()
+            await eventually(lambda: node.published() == ["b"])
+
+
+async def test_a_conflict_is_planned_anew(node: Node) -> None:
+    oven = Oven("a")
+    async with node.running(driver(provider=oven)):
+        await eventually(node.slices)
+        assert oven.context is not None
+        with node.api.failing(409, "PUT", below=SLICES):
+            oven.devices = ("b",)
+            oven.context.rescan()
+            await eventually(lambda: any(request.method == "PUT" for request in node.api.requests))
+        await eventually(lambda: node.published() == ["b"])
+
+
+async def test_an_unknown_node_is_told_and_asked_for_again(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    [known] = node.api.objects("nodes")
+    node.api.delete("nodes", NODE)
+    async with node.running(driver()):
+        await eventually(lambda: messages(caplog, "slices not published"))
+        assert messages(caplog, "slices not published")[0] == (
+            "node node-1 does not exist in this cluster; correct --node-name (DRA_NODE_NAME)"
+        )
+        codes = {
+            item.getMessage(): getattr(item, "code", "") for item in caplog.records if item.levelno >= logging.WARNING
+        }
+        assert codes == {"slices not published": "unknown-node", "node not read yet": "unknown-node"}
+        node.api.put("nodes", known)
+        await eventually(node.slices)
+
+
+async def test_an_unknown_node_is_told_again_after_a_while(
+    node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("dra_kit.node.slices.publisher.time", SimpleNamespace(monotonic=lambda: now))
+    caplog.set_level(logging.DEBUG)
+    node.api.delete("nodes", NODE)
+
+    def levels() -> list[int]:
+        return [item.levelno for item in caplog.records if item.getMessage() == "slices not published"]
+
+    async with node.running(driver()):
+        await eventually(lambda: levels() == [logging.ERROR, logging.DEBUG])
+        now += TOLD_AGAIN
+        await eventually(lambda: levels().count(logging.ERROR) == 2)
+
+
+async def test_the_slices_are_looked_at_again_a_while_after_a_write(node: Node) -> None:
+    made = driver(provider=Oven("a"))
+    async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
+        publisher = Publisher(made, NODE, client, ServerFacts(client, NODE, lambda known: None), check_after_write=0.3)
+        running = asyncio.create_task(publisher.run(asyncio.Event()))
+        publisher.publish(as_inventory(made, devices("a"), NODE, lambda name, rule: None))
+        await eventually(node.slices)
+        [item] = node.api.objects("resourceslices")
+        node.api.delete("resourceslices", item["metadata"]["name"])  # nobody watches here
+        await eventually(lambda: node.published() == ["a"])
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)

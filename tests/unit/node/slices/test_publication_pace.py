@@ -1,0 +1,270 @@
+"""How often slices are written when the API server refuses them or somebody else undoes them, and how it all ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.author.context import NodeInfo
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.errors import Conflict, KubeError
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.node.parts import Startup
+from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.slices.inventory import as_inventory
+from dra_kit.node.slices.pace import LOSSES_FORGOTTEN, RETRY, Brake
+from dra_kit.node.slices.publisher import Publisher
+from tests.support.api import eventually
+from tests.unit.node.drivers import Oven, driver
+from tests.unit.node.role import NODE, Node
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+FULL = [f"pizza-{number:03}" for number in range(100)]
+TOO_FULL = [f"pizza-{number:03}" for number in range(129)]  # for one slice
+
+
+def publish(publisher: Publisher, *devices: str | dra.Device) -> None:
+    found = [dra.Device(name=item) if isinstance(item, str) else item for item in devices]
+    publish_pool(publisher, Pool(devices=found))
+
+
+def publish_pool(publisher: Publisher, pool: Pool[dra.Device]) -> None:
+    made: Inventory[dra.Device] = Inventory(pools=[pool])
+    publisher.publish(as_inventory(driver(), made, NODE, lambda name, rule: None))
+
+
+@asynccontextmanager
+async def publishing(node: Node, agent: str = "dra-kit") -> AsyncIterator[Publisher]:
+    """A publisher that looks at the slices only when the test says so."""
+    async with Client(await load_credentials(node.kubeconfig), user_agent=agent) as client:
+        yield Publisher(driver(provider=Oven()), NODE, client, ServerFacts(client, NODE, lambda known: None))
+
+
+@asynccontextmanager
+async def running(publisher: Publisher) -> AsyncIterator[asyncio.Task[None]]:
+    """The publisher at work, told all the time that slices have changed."""
+
+    async def tell() -> None:
+        while True:
+            publisher.look_again()
+            await asyncio.sleep(0.01)
+
+    tasks = [asyncio.create_task(publisher.run(asyncio.Event())), asyncio.create_task(tell())]
+    try:
+        yield tasks[0]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def edited(node: Node) -> Iterator[list[dict[str, Any]]]:
+    """The devices of the only slice, for somebody else to change."""
+    [item] = node.api.objects("resourceslices")
+    yield item["spec"]["devices"]
+    node.api.put("resourceslices", item)
+
+
+def pauses(node: Node, method: str) -> list[float]:
+    """Seconds between requests that write slices."""
+    times = [item.at for item in node.api.requests if item.method == method and item.path.startswith(SLICES)]
+    return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+
+def told(caplog: pytest.LogCaptureFixture, text: str) -> list[logging.LogRecord]:
+    return [item for item in caplog.records if text in item.getMessage()]
+
+
+@pytest.mark.parametrize("rounds", range(5))
+async def test_a_publisher_that_is_woken_while_it_is_cancelled_ends(node: Node, rounds: int) -> None:
+    async with publishing(node) as publisher:
+        publish(publisher, "a")
+        ready = asyncio.Event()
+        task = asyncio.create_task(publisher.run(ready))
+        await ready.wait()
+        publisher.look_again()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task}, timeout=10)
+        ended = task.cancelled()
+        task.cancel()
+        assert ended
+
+
+async def test_a_startup_that_is_cancelled_as_soon_as_the_node_is_known_ends(node: Node) -> None:
+    tasks: list[asyncio.Task[None]] = []
+    nothing: Any = None  # what is not reached
+
+    def known(of: NodeInfo) -> None:
+        tasks[0].cancel()
+
+    async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
+        facts = ServerFacts(client, NODE, known)
+        startup = Startup(driver(provider=Oven()), nothing, nothing, facts, started := asyncio.Event())
+        tasks.append(asyncio.create_task(startup.run(asyncio.Event())))
+        await asyncio.wait(tasks, timeout=10)
+        assert tasks[0].cancelled()
+        assert not started.is_set()
+
+
+@pytest.mark.parametrize("status", [422, 403, 503])
+async def test_what_was_taken_of_a_refused_publication_does_not_make_it_tried_again(node: Node, status: int) -> None:
+    async with publishing(node) as publisher, running(publisher):
+        publish(publisher, *FULL)
+        await eventually(node.slices)
+        with node.api.failing(status, "POST", below=SLICES):
+            posts = node.api.asked("POST", SLICES)
+            publish(publisher, *TOO_FULL)
+            await eventually(lambda: node.api.asked("POST", SLICES) >= posts + 3)
+        assert pauses(node, "POST")[posts] >= RETRY[0]
+        assert pauses(node, "POST")[posts + 1] >= RETRY[1]
+        # also what is hopeless is tried again before its 600 seconds are over, when the server has something to tell
+        await eventually(lambda: node.published() == TOO_FULL)
+
+
+async def test_another_inventory_does_not_wait_after_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.node.slices.pace.RETRY", (600.0,))
+    async with publishing(node) as publisher, running(publisher):
+        with node.api.failing(503, "POST", below=SLICES):
+            publish(publisher, "a")
+            await eventually(lambda: publisher.last_error)
+        publish(publisher, "b")
+        await eventually(lambda: node.published() == ["b"])
+
+
+async def test_slices_that_are_edited_again_and_again_are_put_right_ever_more_slowly(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with publishing(node) as publisher, running(publisher):
+        publish(publisher, "a")
+        await eventually(lambda: node.published() == ["a"])
+        for _ in range(4):
+            with edited(node) as devices:
+                devices[0]["name"] = "forged"
+            await eventually(lambda: node.published() == ["a"])
+    found = pauses(node, "PUT")
+    assert len(found) == 3
+    assert found[1] >= RETRY[0]
+    assert found[2] >= RETRY[1]
+    assert [(item.levelno, vars(item)["in_a_row"]) for item in told(caplog, "edited by somebody else")] == [
+        (logging.INFO, 1),
+        (logging.WARNING, 2),
+        (logging.WARNING, 3),
+        (logging.WARNING, 4),
+    ]
+    assert not told(caplog, "deleted by somebody else")
+
+
+async def test_two_processes_that_want_something_different_write_seldom_and_the_last_one_wins(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def versions() -> list[str]:
+        return [device["attributes"]["version"]["string"] for spec in node.slices() for device in spec["devices"]]
+
+    async with publishing(node, "old") as old, publishing(node, "new") as new:
+        publish(old, dra.Device(name="pizza-0", attributes={"version": "old"}))
+        publish(new, dra.Device(name="pizza-0", attributes={"version": "new"}))
+        async with running(old):
+            await eventually(lambda: versions() == ["old"])
+            caplog.clear()
+            begin = time.time()
+            async with running(new):
+                await asyncio.sleep(2)
+            written = [item for item in told(caplog, "slices published") if item.created < begin + 2]
+            # the new one's first; of each two at once, then one after 0.2 seconds and one after another second
+            assert len(written) <= 1 + 2 * 4
+        async with running(new):
+            await eventually(lambda: versions() == ["new"])
+
+
+async def test_an_edit_that_is_what_is_wanted_now_is_a_twins(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with publishing(node) as publisher:
+        publish(publisher, "a")
+        assert await publisher.reconcile()
+        with edited(node) as devices:
+            devices.append({"name": "b"})
+        publish(publisher, "a", "b")
+        assert not await publisher.reconcile()
+    assert not told(caplog, "somebody else")
+
+
+async def test_a_write_whose_answer_was_lost_is_nobody_elses(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with publishing(node) as publisher:
+        publish(publisher, "a")
+        await publisher.reconcile()
+        publish(publisher, "a", "b")
+        with node.api.failing(503, "PUT", below=SLICES), pytest.raises(KubeError):
+            await publisher.reconcile()
+        with edited(node) as devices:  # it had been stored all the same
+            devices.append({"name": "b"})
+        publish(publisher, "a", "b", "c")
+        assert await publisher.reconcile()
+    assert node.published() == ["a", "b", "c"]
+    assert not told(caplog, "somebody else")
+
+
+def test_losses_are_forgotten_after_a_quiet_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("dra_kit.node.slices.pace.time", SimpleNamespace(monotonic=lambda: now))
+    brake = Brake()
+    found = []
+    for _ in range(9):
+        brake.lost()
+        found.append(brake.seconds())
+    assert found == [0.0, *RETRY, RETRY[-1], RETRY[-1]]
+    now += LOSSES_FORGOTTEN + 1
+    assert brake.seconds() == 0.0
+    assert not brake.lost()
+    assert (brake.in_a_row, brake.seconds()) == (1, 0.0)
+
+
+async def test_counters_are_published_after_the_api_server_was_upgraded(node: Node) -> None:
+    node.api._documents["/version"] = {"major": "1", "minor": "34"}
+
+    def pool(devices: int) -> Pool[dra.Device]:
+        slot = dra.DeviceCounterConsumption(counter_set="oven", counters={"slots": "1"})
+        return Pool(
+            counter_sets=[dra.CounterSet(name="oven", counters={"slots": "8"})],
+            devices=[dra.Device(name=f"pizza-{number}", consumes_counters=[slot]) for number in range(devices)],
+        )
+
+    async with publishing(node) as publisher:
+        publish_pool(publisher, pool(1))
+        await publisher.reconcile()
+        assert len(node.slices()) == 1
+        node.api._documents["/version"] = {"major": "1", "minor": "35"}
+        publish_pool(publisher, pool(2))
+        # Kubernetes 1.35 takes counter sets in slices of their own only
+        with node.api.failing(422, "PUT", below=SLICES), pytest.raises(Conflict, match=r"planned for Kubernetes 1\.34"):
+            await publisher.reconcile()
+        await publisher.reconcile()
+    assert node.published() == ["pizza-0", "pizza-1"]
+    assert sorted("sharedCounters" in spec for spec in node.slices()) == [False, True]
+
+
+async def test_nothing_is_remembered_of_slices_that_are_gone(node: Node) -> None:
+    async with publishing(node) as publisher:
+        publish(publisher, "a")
+        for _ in range(3):
+            await publisher.reconcile()
+            [item] = node.api.objects("resourceslices")
+            node.api.delete("resourceslices", item["metadata"]["name"])
+        await publisher.reconcile()
+        assert len(publisher._accepted) == 1

@@ -1,0 +1,254 @@
+"""A record that is not understood: by its claim alone something cannot be done."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, closing
+from typing import Any
+
+import pytest
+from pydantic_core import from_json
+
+import dra_kit as dra
+from dra_kit.node.state.salvage import as_text
+from tests.support.api import eventually
+from tests.unit.node.drivers import Waiter, driver
+from tests.unit.node.hardware import Baker, Heat, kitchen
+from tests.unit.node.role import DRIVER, Node
+from tests.unit.node.upkeep.test_orphans import HangingRelease, forget
+
+NO_UTF_8 = "CAST(x'7b22ff227d' AS TEXT)"  # {"?"} whose middle is no character
+
+
+def damage(node: Node, uid: str, record: str = "substr(record, 1, 40)") -> None:
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
+        db.execute(f"UPDATE claims SET record = {record} WHERE uid = ?", (uid,))  # noqa: S608 - an expression of ours
+
+
+def left(node: Node) -> list[str]:
+    """The names of all rows, which ``--dump-state`` does not tell of those that are damaged."""
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+        return [row[0] for row in db.execute("SELECT name FROM claims ORDER BY name")]
+
+
+@pytest.mark.parametrize("text", ['{"env": "a\\nb"}', '{"env": "\u00e4"}'])
+def test_no_damaged_byte_makes_another_record(text: str) -> None:
+    sound = text.encode()
+    for index in range(len(sound)):
+        for bit in range(8):
+            damaged = bytearray(sound)
+            damaged[index] ^= 1 << bit
+            try:
+                damaged.decode()
+            except UnicodeDecodeError:
+                with pytest.raises(ValueError, match="expected"):
+                    from_json(as_text(bytes(damaged)))
+
+
+@pytest.mark.parametrize("record", ["substr(record, 1, 40)", "x'00ff'", "17", NO_UTF_8])
+async def test_it_is_told_once_and_orphans_of_others_are_released(
+    node: Node, caplog: pytest.LogCaptureFixture, record: str
+) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(), orphan_patience=0.05):
+        await node.prepare(lunch, dinner)
+        damage(node, lunch.uid, record)
+        forget(node, "dinner")
+        await eventually(lambda: left(node) == ["lunch"])
+    [told] = [item for item in caplog.records if item.getMessage() == "damaged record left alone"]
+    assert vars(told)["claim_uid"] == lunch.uid
+    assert "its record is not understood" in vars(told)["error"]
+
+
+async def test_its_claim_is_prepared_anew(node: Node) -> None:
+    preparer = Waiter()
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(preparer)):
+        answers = await node.prepare(lunch)
+        before = node.contents()
+        damage(node, lunch.uid, NO_UTF_8)
+        assert await node.prepare(lunch) == answers
+        assert preparer.calls == ["lunch pizza-0"] * 2
+        assert node.contents() == before
+        assert node.records() == ["lunch"]
+        assert node.state()["damaged"] == []
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_its_claim_is_released_by_what_is_left(node: Node, restarted: bool) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    baker = Baker()
+    baker.temperatures["dinner pizza-1"], baker.ovens["dinner pizza-1"] = 250, "other"
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(node.running(kitchen(baker)))
+        await node.prepare(lunch, dinner)
+        if restarted:
+            await stack.aclose()
+        damage(node, lunch.uid)
+        if restarted:
+            hardware = Heat.hardware
+            await stack.enter_async_context(node.running(kitchen(baker)))
+            Heat.hardware = hardware
+        assert Heat.hardware.on == {"oven": 200, "other": 250}
+        await node.unprepare(lunch)
+        assert Heat.hardware.on == {"other": 250}
+        assert left(node) == ["dinner"]
+        assert [path.name.rpartition("_")[2] for path in node.specs()] == ["uid-dinner.json"]
+        await node.unprepare(dinner)
+        assert node.is_clean()
+
+
+async def test_a_prepare_that_fails_undoes_nothing_that_was_in_force(node: Node) -> None:
+    lunch, baker = node.claim("lunch", ["pizza-0"]), Baker()
+    async with node.running(kitchen(baker)):
+        await node.prepare(lunch)
+        damage(node, lunch.uid)
+        baker.fail_after.add("lunch")
+        assert "burnt" in await node.error(lunch)
+        assert Heat.hardware.on == {"oven": 200}
+        await node.unprepare(lunch)
+        assert Heat.hardware.on == {}
+        assert node.is_clean()
+
+
+async def test_its_effect_is_written_anew_when_it_is_needed_again(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+        damage(node, lunch.uid)
+        with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
+            db.execute("UPDATE effects SET phase = 'molten'")
+        await node.prepare(lunch)
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+        assert node.state()["damaged"] == []
+        await node.unprepare(lunch)
+        assert [entry[0] for entry in Heat.hardware.log] == ["apply", "apply", "revert"]
+        assert node.is_clean()
+
+
+async def test_its_claim_is_told_in_an_event_and_in_the_dump(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver()):
+        await node.prepare(lunch)
+    damage(node, lunch.uid)
+    async with node.running(driver()):
+        await eventually(lambda: bool(node.events()))
+        [event] = node.events()
+        assert (event["reason"], event["regarding"]["name"], event["regarding"]["uid"]) == (
+            "DamagedRecord", "lunch", "uid-lunch",
+        )  # fmt: skip
+        [told] = node.state()["damaged"]
+        assert told in event["note"]
+        assert told.startswith("row uid-lunch of table claims is damaged: its record is not understood")
+
+
+async def test_its_device_is_not_given_to_another_claim(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
+    async with node.running(driver()):
+        await node.prepare(lunch)
+    damage(node, lunch.uid)
+    async with node.running(driver()):
+        assert "is still prepared for claim default/lunch" in await node.error(dinner)
+        await node.unprepare(lunch)
+        await node.prepare(dinner)
+
+
+@pytest.mark.parametrize("certain", [True, False])
+async def test_its_device_goes_to_another_claim_when_its_own_is_certainly_gone(node: Node, certain: bool) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        damage(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')" if certain else "'{'")
+        forget(node, "lunch")
+        if certain:
+            await node.prepare(dinner)
+            assert node.records() == ["dinner"]
+        else:  # it may be another claim's name that is damaged
+            assert "a claim whose record is damaged" in await node.error(dinner)
+            await node.unprepare(lunch)
+            await node.prepare(dinner)
+
+
+@pytest.mark.parametrize("released", [False, True])
+async def test_a_record_under_another_uid_is_gone_with_its_claim(node: Node, released: bool) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
+    async with node.running(driver()):
+        await node.prepare(lunch)
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
+        db.execute("UPDATE claims SET uid = 'uid-lu8ch'")
+    before = node.contents()
+    async with node.running(driver()):
+        assert node.contents() == before
+        assert len(node.state()["damaged"]) == 1
+        assert "is still prepared for claim default/lunch" in await node.error(dinner)
+        if not released:
+            await node.prepare(lunch)
+            assert (node.records(), node.state()["damaged"]) == (["lunch"], [])
+        await node.unprepare(lunch)
+        assert node.is_clean()
+        await node.prepare(dinner)
+
+
+async def test_its_claim_is_released_when_it_is_gone_for_two_looks(node: Node) -> None:
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(), orphan_patience=0.05):
+        await node.prepare(lunch)
+        damage(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')")
+        forget(node, "lunch")
+        await eventually(node.is_clean)
+
+
+async def test_files_of_others_are_mended(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.mending.LOOK_EVERY", 0.05)
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver()):
+        await node.prepare(lunch, dinner)
+        damage(node, lunch.uid)
+        [path] = [path for path in node.specs() if "dinner" in path.name]
+        path.unlink()
+        await eventually(path.exists)
+
+
+async def test_releases_of_others_that_were_left_half_done_are_finished(node: Node) -> None:
+    preparer = HangingRelease()
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(preparer)):
+        await node.prepare(lunch, dinner)
+        preparer.refuses = True
+        await node.unprepare_error(dinner)
+    damage(node, lunch.uid)
+    preparer.refuses = False
+    async with node.running(driver(preparer)):
+        await eventually(lambda: left(node) == ["lunch"])
+
+
+async def test_its_files_stay_and_those_that_nothing_stands_for_go(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver()):
+        await node.prepare(lunch, dinner)
+    damage(node, lunch.uid)
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:
+        db.execute("DELETE FROM claims WHERE uid = ?", (dinner.uid,))
+    async with node.running(driver()):
+        await eventually(lambda: [path.name.rpartition("_")[2] for path in node.specs()] == ["uid-lunch.json"])
+
+
+async def test_an_author_who_asks_what_is_prepared_is_told_the_rest(node: Node) -> None:
+    class Asking(Waiter):
+        prepared: Mapping[Any, Any] | None = None
+
+        def startup(self, context: dra.Context[Any]) -> None:
+            self.prepared = context.prepared()
+
+    asking = Asking()
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver()):
+        await node.prepare(lunch, dinner)
+    damage(node, lunch.uid)
+    async with node.running(driver(asking)):
+        await eventually(lambda: asking.prepared is not None)
+    assert asking.prepared is not None
+    assert [claim.name for claim in asking.prepared.values()] == ["dinner"]

@@ -1,0 +1,161 @@
+"""A database whose files are removed while it is open: nothing is answered that the next process would not find."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dra_kit.errors import StoreError
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.place import Place
+from tests.support.api import eventually
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "state.sqlite"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    opened = Database(path)
+    yield opened
+    opened.close()
+
+
+async def add(database: Database, uid: str) -> None:
+    await database.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES (?)", (uid,)))
+
+
+def held(database: Database) -> list[str]:
+    return [row[0] for row in database.read("SELECT uid FROM epochs ORDER BY uid")]
+
+
+def found(path: Path) -> list[str]:
+    """What another process finds."""
+    with closing(sqlite3.connect(path)) as db:
+        return [row[0] for row in db.execute("SELECT uid FROM epochs ORDER BY uid")]
+
+
+def the_directory(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def the_database(path: Path) -> None:
+    path.unlink()
+
+
+def all_files(path: Path) -> None:
+    for file in path.parent.iterdir():
+        file.unlink()
+
+
+def the_log(path: Path) -> None:
+    path.with_name(f"{path.name}-wal").unlink()
+
+
+REMOVED = [the_directory, the_database, all_files, the_log]
+
+
+@pytest.mark.parametrize("remove", REMOVED)
+async def test_a_write_makes_what_was_removed_again(
+    database: Database, path: Path, remove: Callable[[Path], None]
+) -> None:
+    await add(database, "before")
+    remove(path)
+    await add(database, "after")
+    assert found(path) == ["after", "before"]
+    assert held(database) == ["after", "before"]
+    await add(database, "later")
+    assert found(path) == ["after", "before", "later"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert {file.name.partition("-")[0] for file in path.parent.iterdir()} == {path.name}, "no temporary file is left"
+
+
+@pytest.mark.parametrize("remove", REMOVED)
+async def test_nothing_is_read_that_is_not_in_its_place(
+    database: Database, path: Path, remove: Callable[[Path], None]
+) -> None:
+    await add(database, "before")
+    remove(path)
+    with pytest.raises(StoreError, match="was removed while the driver runs; it is made again, then try again"):
+        held(database)
+
+    def read_again() -> bool:
+        try:
+            return held(database) == ["before"]
+        except StoreError:
+            return False
+
+    await eventually(read_again)
+    assert found(path) == ["before"]
+
+
+@pytest.mark.parametrize("remove", [the_directory, the_database])
+async def test_of_two_processes_one_makes_it_again_and_both_go_on_with_it(
+    database: Database, path: Path, remove: Callable[[Path], None]
+) -> None:
+    other = Database(path)
+    await add(database, "before")
+    remove(path)
+    await add(database, "first")
+    with pytest.raises(StoreError, match="was replaced by another one while the driver runs; try again"):
+        await add(other, "second")
+    await add(other, "second")
+    await add(database, "third")
+    assert held(database) == held(other) == ["before", "first", "second", "third"]
+    other.close()
+    assert held(database) == ["before", "first", "second", "third"]
+    await add(database, "last")
+    assert found(path) == ["before", "first", "last", "second", "third"]
+
+
+async def test_a_removal_that_has_only_come_to_the_log_loses_nothing(
+    database: Database, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [path]
+
+    def of(path: Path) -> Place:
+        looked = Place.of(path)
+        while left:
+            left.pop().unlink()  # the removal goes on after the first look
+        return looked
+
+    await add(database, "before")
+    the_log(path)
+    monkeypatch.setattr("dra_kit.node.state.database.Place", SimpleNamespace(of=of))
+    await add(database, "after")
+    assert held(database) == ["after", "before"]
+    assert found(path) == ["after", "before"]
+
+
+async def test_nothing_is_made_again_of_a_node_that_is_gone(tmp_path: Path) -> None:
+    kubelet = tmp_path / "kubelet"
+    database = Database(kubelet / "plugins" / "dra.pizza" / "state.sqlite")
+    await add(database, "before")
+    shutil.rmtree(kubelet / "plugins")
+    await add(database, "after")
+    shutil.rmtree(kubelet)
+    with pytest.raises(StoreError, match="cannot be written"):
+        await add(database, "late")
+    database.close()
+    assert not kubelet.exists()
+
+
+async def test_a_place_where_nothing_can_be_made_is_told_until_it_can(database: Database, path: Path) -> None:
+    await add(database, "before")
+    shutil.rmtree(path.parent)
+    path.parent.write_text("in the way")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"cannot be written: .*--state-dir"):
+            await add(database, "after")
+    path.parent.unlink()
+    await add(database, "last")
+    assert set(found(path)) >= {"before", "last"}

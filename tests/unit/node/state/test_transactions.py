@@ -1,0 +1,227 @@
+"""A database that has lost transactions is known to have: nothing that it does not tell of is removed or undone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.store import Store
+from tests.support.api import eventually
+from tests.unit.node.drivers import Oven
+from tests.unit.node.hardware import Baker, Heat, kitchen
+from tests.unit.node.role import DRIVER, Node
+
+
+async def add(database: Database, uid: str) -> None:
+    await database.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES (?)", (uid,)))
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [item.getMessage() for item in caplog.records]
+
+
+class Killed:
+    """What a process leaves that is killed: its files as they are now, put back when it has ended in order."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._files = {path: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+    def left(self) -> None:
+        for path in self._directory.iterdir():
+            if path.is_file():
+                path.unlink()
+        for path, content in self._files.items():
+            path.write_bytes(content)
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 0x40
+    path.write_bytes(data)
+
+
+def log(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def copied(path: Path) -> int:
+    return int(path.with_name(f"{path.name}-transactions").read_text().split()[0])
+
+
+# -- the count
+
+
+async def test_each_transaction_that_changes_something_is_counted_once(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    database = Database(path)
+    for number in range(3):
+        await add(database, f"uid-{number}")
+        await database.write(lambda db: db.execute("SELECT 1").fetchall())
+        await database.write(lambda db: db.execute("DELETE FROM epochs WHERE uid = 'nobody'"))
+    assert copied(path) == 3
+    assert database.read("SELECT number FROM facts WHERE what = 'transactions'") == [(3,)]
+    database.close()
+
+
+async def test_two_processes_count_together(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    one, other = Database(path), Database(path)
+    for number in range(5):
+        await add(one, f"one-{number}")
+        await add(other, f"other-{number}")
+    assert copied(path) == 10
+    one.close()
+    other.close()
+
+
+async def test_a_copy_that_is_removed_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    with closing(Database(path)) as database:
+        await add(database, "a")
+        path.with_name(f"{path.name}-transactions").unlink()
+        await add(database, "b")
+        assert copied(path) == 2
+
+
+async def test_a_file_that_lags_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As after a loss of power, which may take what was never synced."""
+    path = tmp_path / "state.sqlite"
+    copy = path.with_name(f"{path.name}-transactions")
+    for content in (None, b"", b"\0" * 30, b"12\n", b"9" * 30):
+        database = Database(path)
+        await add(database, f"uid-{content!r}")
+        database.close()
+        copy.unlink() if content is None else copy.write_bytes(content)
+        Database(path).close()
+    assert messages(caplog) == []
+
+
+async def test_a_count_that_cannot_be_copied_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "state.sqlite"
+    path.with_name(f"{path.name}-transactions").mkdir()
+    database = Database(path)
+    await add(database, "a")
+    await add(database, "b")
+    assert [row[0] for row in database.read("SELECT uid FROM epochs")] == ["a", "b"]
+    database.close()
+    assert messages(caplog) == ["count of transactions not copied"]
+
+
+@pytest.mark.parametrize("damage", ["header", "first frame", "in the middle", "cut off", "gone"])
+async def test_a_log_that_is_damaged_is_known_to_have_lost_something(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state" / "state.sqlite"
+    database = Database(path)
+    for number in range(4):
+        await add(database, f"uid-{number}")
+    killed = Killed(path.parent)
+    database.close()
+    killed.left()
+    size = log(path).stat().st_size
+    if damage == "gone":
+        log(path).unlink()
+    elif damage == "cut off":
+        os.truncate(log(path), size - 100)
+    else:
+        flip(log(path), {"header": 20, "first frame": 40, "in the middle": size // 2}[damage])
+    store = Store(path)
+    [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]
+    assert told["message"] == "state has lost transactions"
+    assert told["code"] == "lost-transactions"
+    assert told["lost"] >= 1
+    assert store.incomplete() == ["claims", "transactions"]
+    store.close()
+    caplog.clear()
+    Store(path).close()
+    assert messages(caplog) == [], "told once"
+
+
+async def test_a_database_that_is_back_from_a_backup_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "state.sqlite"
+    database = Database(path)
+    await add(database, "old")
+    database.close()
+    backup = shutil.copy(path, tmp_path / "backup")
+    database = Database(path)
+    await add(database, "new")
+    database.close()
+    shutil.copy(backup, path)
+    Database(path).close()
+    assert messages(caplog) == ["state has lost transactions"]
+
+
+# -- what it means for claims
+
+
+@pytest.mark.parametrize("place", [30, 40, 5000])
+async def test_twenty_claims_of_a_damaged_log_lose_nothing(
+    node: Node, place: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    claims = [node.claim(f"lunch-{index:02}", [f"pizza-{index}"]) for index in range(20)]
+    baker = Baker()
+    for index, claim in enumerate(claims):
+        baker.ovens[claim.name] = f"oven-{index}"
+    provider = Oven(*(f"pizza-{index}" for index in range(20)))
+    path = node.settings().database(DRIVER)
+    async with node.running(kitchen(baker, provider=provider)):
+        answers = {claim.uid: await node.prepare(claim) for claim in claims}
+        killed = Killed(path.parent)
+        before = node.contents()
+        hardware = Heat.hardware
+    killed.left()
+    flip(log(path), place)
+    again = kitchen(baker, provider=provider)
+    Heat.hardware = hardware
+    async with node.running(again):
+        assert "state has lost transactions" in messages(caplog)
+        assert node.state()["incomplete"] == ["claims", "transactions"]
+        await eventually(lambda: "lunch-19" not in node.records())
+        assert node.contents() == before, "containers may start again with them"
+        assert len(hardware.on) == 20, "nothing is undone that somebody may need"
+        assert [entry for entry in hardware.log if entry[0] == "revert"] == []
+        for claim in claims[:10]:
+            assert await node.prepare(claim) == answers[claim.uid]
+        await node.unprepare(*claims)
+        assert node.specs() == []
+    async with node.running(again):
+        assert node.state()["incomplete"] == [], "explained"
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_claim_that_was_lost_is_released_when_it_is_gone(node: Node, gone: bool) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    baker = Baker()
+    baker.ovens |= {"lunch": "left", "dinner": "right"}
+    path = node.settings().database(DRIVER)
+    async with node.running(kitchen(baker)):
+        await node.prepare(dinner)
+        await node.prepare(lunch)
+        hardware = Heat.hardware
+    with closing(sqlite3.connect(path)) as db, db:  # the last transaction is lost, the effect's were not
+        db.execute("DELETE FROM claims WHERE uid = 'uid-lunch'")
+        db.execute("UPDATE facts SET number = number - 1 WHERE what = 'transactions'")
+    if gone:
+        node.api.delete("resourceclaims", "lunch", "default")
+    again = kitchen(baker)
+    Heat.hardware = hardware
+    async with node.running(again, orphan_patience=0.05):
+        if gone:
+            await eventually(lambda: hardware.on == {"right": 200})
+            await eventually(lambda: len(node.specs()) == 1)
+        else:
+            looks = node.gets(lunch)
+            await eventually(lambda: node.gets(lunch) > looks + 2)
+            assert hardware.on == {"left": 200, "right": 200}
+            assert len(node.specs()) == 2
+            await node.unprepare(lunch)
+        assert hardware.on == {"right": 200}
+        await node.unprepare(dinner)
+        assert node.is_clean()

@@ -1,0 +1,184 @@
+"""What a process leaves when it ends, killed or in order, seen by another one that goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.errors import StoreError
+from dra_kit.node.claims.service import ClaimService
+from dra_kit.node.claims.status import updated
+from dra_kit.node.locks.processes import Processes
+from dra_kit.node.state.store import Store
+from dra_kit.node.upkeep.leftovers import Leftovers
+from dra_kit.node.upkeep.replugging import Replugging
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, Waiter, driver
+from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.role import DRIVER, NODE, Node
+
+
+def another(node: Node) -> Path:
+    """The file of a process beside the one that is tested."""
+    path = node.root / "state" / "locks" / "processes" / "other.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+@contextmanager
+def beside(node: Node) -> Iterator[None]:
+    """Another process, which ends in order."""
+    file = os.open(another(node), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    yield
+    another(node).unlink()
+    os.close(file)
+
+
+async def end_epoch(node: Node) -> None:
+    """What a process writes that is asked to release a claim which another one is preparing."""
+    with closing(Store(node.settings().database(DRIVER))) as store:
+        await store.end_epoch("uid-lunch")
+
+
+def told_of_ended(monkeypatch: pytest.MonkeyPatch) -> list[Replugging]:
+    """Who looks at what others have prepared is told here of each process that has ended."""
+    told: list[Replugging] = []
+
+    def ended(replugging: Replugging) -> None:
+        told.append(replugging)
+
+    monkeypatch.setattr(Replugging, "process_ended", ended)
+    return told
+
+
+class SlowToStart(Waiter):
+    """Starts when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def startup(self, context: dra.Context[Any]) -> None:
+        self.begun.set()
+        self.go_on.wait(60)
+
+
+@pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])
+async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.MonkeyPatch, trouble: bool) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    resume, resumed, failures = ClaimService.resume, list[ClaimService](), list[StoreError]()
+
+    async def counted(service: ClaimService) -> None:
+        if failures:
+            raise failures.pop()
+        await resume(service)
+        resumed.append(service)
+
+    monkeypatch.setattr(ClaimService, "resume", counted)
+    async with node.running(kitchen()):
+        await eventually(lambda: resumed)  # what its start does is over
+        file = os.open(another(node), os.O_RDWR | os.O_CREAT)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        store = Store(node.settings().database(DRIVER))
+        lunch, effect = node.claim(), Heat(oven="oven", temperature=200)
+        spec = effect.model_dump_json()
+        record = await store.intend("heat", spec, ["oven"], claim=lunch, boot_id="boot-1")
+        await store.applied(record.number, '{"flame": 1}', boot_id="boot-1")
+        store.close()
+        Heat.hardware.on["oven"] = 200
+        if trouble:
+            failures.append(StoreError("the disk is away"))
+        os.close(file)  # the kernel does so when a process is killed
+        await eventually(lambda: not node.effects())
+        assert Heat.hardware.on == {}
+        assert not failures
+
+
+async def test_one_that_ended_while_this_one_was_starting_is_told(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = told_of_ended(monkeypatch)
+    preparer = SlowToStart()
+    async with AsyncExitStack() as stack:
+        with beside(node):
+            await end_epoch(node)
+            await stack.enter_async_context(node.running(driver(preparer)))
+            await eventually(preparer.begun.is_set)
+        assert not ended
+        preparer.go_on.set()
+        await eventually(lambda: ended)
+        await eventually(lambda: not node.state()["epochs"])
+
+
+async def test_the_epochs_of_one_that_came_and_went_between_two_looks_are_forgotten(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+    look = Leftovers._look
+
+    def counted(leftovers: Leftovers) -> int:
+        looked.append(look(leftovers))
+        return looked[-1]
+
+    monkeypatch.setattr(Leftovers, "_look", counted)
+    async with node.running(driver()):
+        await eventually(lambda: len(looked) > 1)  # before the start and after it
+        await end_epoch(node)
+        await eventually(lambda: not node.state()["epochs"])
+        assert not any(looked)
+
+
+async def test_one_that_ends_while_the_leftovers_of_another_are_removed_is_told(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    looks: list[tuple[int, int]] = []
+    monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
+    ended = told_of_ended(monkeypatch)
+    async with node.running(driver()):
+        # one was killed, one is there; and gone when it is looked again before sockets are removed
+        looks += [(1, 1), (0, 0)]
+        await eventually(lambda: len(ended) == 2)
+
+
+async def test_state_that_cannot_be_read_is_told_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    looked: list[Store] = []
+
+    def unreadable(store: Store) -> dict[str, int]:
+        looked.append(store)
+        raise StoreError("the disk is away")
+
+    async with node.running(driver()):
+        with monkeypatch.context() as away:
+            away.setattr(Store, "epochs", unreadable)
+            await eventually(lambda: len(looked) >= 3)
+    assert caplog.messages.count("leftovers not looked for") == 1
+
+
+async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("dra_kit.node.upkeep.mending.LOOK_EVERY", 0.05)
+    looks: list[tuple[int, int]] = []
+    monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
+    served = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))
+    async with node.running(driver(Doing(lambda claim, device: served))):
+        await node.prepare(node.claim())
+        await asyncio.sleep(0.3)  # what the prepare has changed in the directories is seen
+        with closing(Store(node.settings().database(DRIVER))) as store:
+            [record] = store.claims()
+            later = updated(record, NODE, "pizza-0", None, dra.DeviceMetadata(attributes={"dough": "thin"}))
+            await store.put_claim(later, epoch=store.epoch(), then=lambda _: None)
+        looks += [(0, 1), (0, 0)]
+        [file] = node.root.rglob("metadata.json")
+        await eventually(lambda: "thin" in file.read_text())

@@ -1,0 +1,52 @@
+"""Files that could not be written are seen to as long as a claim needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dra_kit.cdi.store import SpecStore
+from dra_kit.errors import StoreError
+from dra_kit.node.files.claim_files import ClaimFiles
+from dra_kit.node.files.metadata import MetadataFiles
+from dra_kit.node.locks.named import Locks
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import Store
+from dra_kit.node.upkeep.mending import Mending
+from tests.support.api import eventually
+
+
+async def test_what_another_process_has_released_is_not_seen_to_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("no space left")
+
+    files = ClaimFiles(SpecStore(tmp_path / "cdi", "dra.pizza"), MetadataFiles(tmp_path / "metadata", "dra.pizza"))
+    record = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="a", boot_id="boot-1")
+    monkeypatch.setattr("dra_kit.node.upkeep.mending.LOOK_EVERY", 0.05)
+    monkeypatch.setattr(MetadataFiles, "write", full)
+    with pytest.raises(StoreError):
+        files.write(record)
+    assert files.unwritten() == {"uid-1"}
+    with closing(Store(tmp_path / "state.sqlite")) as store:
+        await store.put_claim(record, epoch=store.epoch(), then=lambda _: None)
+        looks: list[Mending] = []
+        look = Mending._mend_all
+
+        async def counted(mending: Mending) -> bool:
+            looks.append(mending)
+            return await look(mending)
+
+        monkeypatch.setattr(Mending, "_mend_all", counted)
+        mending = Mending((tmp_path,), store, files, Locks(tmp_path / "claims.lock"), boot_id="boot-1")
+        running = asyncio.create_task(mending.run(asyncio.Event()))
+        await eventually(lambda: len(looks) > 1)
+        assert files.unwritten() == {"uid-1"}
+        await store.forget_claim("uid-1", first=lambda _: None)
+        await eventually(lambda: not files.unwritten())
+        running.cancel()
+        await asyncio.wait([running])

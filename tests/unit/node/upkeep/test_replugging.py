@@ -1,0 +1,71 @@
+"""Devices that change while a claim has them, and preparations that fail then."""
+
+from __future__ import annotations
+
+import pytest
+
+import dra_kit as dra
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.role import DRIVER, Node
+
+
+def pizza(dough: str) -> dra.Device:
+    return dra.Device(name="pizza-0", attributes={"dough": dough})
+
+
+class Heated:
+    """A pan needs another temperature, and is not served in the end; every dough needs the oven.
+
+    Attributes:
+        asked: the doughs, in the order in which they were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        kitchen()
+
+    async def prepare(self, _: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        dough = str(device.advertised.attributes["dough"])
+        self.asked.append(dough)
+        await device.ensure(Heat(oven="oven", temperature=200 if dough == "thin" else 300))
+        if dough == "pan":
+            raise dra.TransientError("no pan")
+        return dra.Prepared(env={"DOUGH": dough})
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.replugging.RETRY", (0.02,))
+
+
+async def test_a_device_that_changes_back_gets_its_effects_back(node: Node) -> None:
+    heated, oven, lunch = Heated(), Oven(pizza("thin")), node.claim()
+    async with node.running(driver(Doing(heated.prepare), oven, effects=[Heat])):
+        await node.prepare(lunch)
+        assert oven.context is not None
+        oven.devices = (pizza("pan"),)
+        oven.context.rescan()
+        await eventually(lambda: Heat.hardware.on == {"oven": 300})
+        oven.devices = (pizza("thin"),)
+        oven.context.rescan()
+        await eventually(lambda: Heat.hardware.on == {"oven": 200})
+        await node.prepare(lunch)
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+
+
+async def test_a_record_whose_effects_made_way_is_not_answered_from_by_a_process_that_knows_no_change(
+    node: Node,
+) -> None:
+    heated, lunch = Heated(), node.claim()
+    cook = Doing(heated.prepare)
+    async with node.running(driver(cook, Oven(pizza("thin")), effects=[Heat]), pod_uid="old") as old:
+        await node.prepare(lunch)
+        [former] = node.kubelet.plugins(DRIVER)
+        async with node.running(driver(cook, Oven(pizza("pan")), effects=[Heat]), pod_uid="new"):
+            await eventually(lambda: "pan" in heated.asked and Heat.hardware.on == {"oven": 300})
+            before = heated.asked.count("thin")
+            answer = (await former.prepare([lunch]))[lunch.uid]
+            assert answer.error or heated.asked.count("thin") > before, "not without the author"
+            old.stop()
