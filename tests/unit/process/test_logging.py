@@ -47,7 +47,7 @@ def jsonl() -> io.StringIO:
     return stream
 
 
-logger = logging.getLogger("dra_kit.node.claims.reader")
+logger = logging.getLogger("dra_kit.node.claims")
 
 
 class Broken:
