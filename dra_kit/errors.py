@@ -9,6 +9,7 @@
     │   └── SandboxError            the sandbox's cluster, or the driver in it, does not come up or is not there
     ├── PrepareError                reaches the kubelet as the claim's ``error`` and the user as an Event
     │   ├── TransientError          trying again may help: the kubelet calls again anyway
+    │   │   └── NotYet              an effect is still coming up: asked again soon, nothing is reverted
     │   └── PermanentError          trying again will not help until somebody changes something
     │       ├── InvalidConfig       opaque parameters do not fit the config model    (also a ValueError)
     │       └── InvalidPrepared     what prepare returns breaks a rule               (also a ValueError)
@@ -81,6 +82,16 @@ class TransientError(PrepareError):
     """Trying again may help; the kubelet calls again by itself."""
 
     default_code = "prepare-transient"
+
+
+class NotYet(TransientError):
+    """Raised by ``Effect.apply``: what it makes is still coming up.
+
+    It is asked again within the call's deadline. Then the claim gets this error and nothing is reverted, so that the
+    kubelet's next call finds it further on.
+    """
+
+    default_code = "not-yet"
 
 
 class PermanentError(PrepareError):

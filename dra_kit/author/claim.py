@@ -30,7 +30,7 @@ class Effects:
         self._unused: dict[int, str] = {}
         self._numbers = itertools.count()  # threads of one prepare never get the same
 
-    def ensure(self, effect: Effect[ResultT]) -> Ensuring[ResultT]:
+    def ensure(self, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
         """See :meth:`AllocatedDevice.ensure`."""
         number = next(self._numbers)
         self._unused[number] = type(effect).__name__
@@ -70,7 +70,7 @@ class Claim(ClaimReference):
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
     effects: Effects | None = field(default=None, repr=False, compare=False)
 
-    def ensure(self, effect: Effect[ResultT]) -> Ensuring[ResultT]:
+    def ensure(self, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
         """Make an effect true for the claim as a whole; see :meth:`AllocatedDevice.ensure`."""
         return _ensure(self.effects, effect)
 
@@ -112,7 +112,7 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
         name = re.sub(r"[^A-Z0-9]", "_", self.name.upper())
         return f"_{name}" if name[:1].isdigit() else name
 
-    def ensure(self, effect: Effect[ResultT]) -> Ensuring[ResultT]:
+    def ensure(self, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
         """Make an effect true for as long as the claim is prepared, and give its outcome.
 
         Await it in ``async def prepare``; in ``def prepare`` call ``.result()`` on it. Devices with
@@ -124,7 +124,7 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
         return _ensure(self.effects, effect)
 
 
-def _ensure(effects: Effects | None, effect: Effect[ResultT]) -> Ensuring[ResultT]:
+def _ensure(effects: Effects | None, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
     if effects is None:
         msg = "effects can only be ensured while a claim is being prepared"
         raise RuntimeError(msg)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from dra_kit.author.config import NoConfig, OpaqueConfig
+from dra_kit.author.context import Context
 from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
 from dra_kit.author.effect import Effect
 from dra_kit.author.generics import config_kinds
 from dra_kit.author.model import shown
+from dra_kit.author.node_bound import AuthorSettingsT, HardwareT
 from dra_kit.author.preparer import Preparer, check_preparer
 from dra_kit.author.provider import DeviceProvider
 from dra_kit.errors import ConfigurationError
@@ -38,6 +40,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         effects: every Effect class that the preparer ensures; the node refuses to start over stored ones it does
             not know.
         settings: a pydantic model of the driver's own settings, filled from flags and the environment.
+        hardware: makes the node's handle to the hardware, called once per node before ``startup`` with its Context;
+            ``def`` (in a thread) or ``async def``. Provider, preparer and effects have it as ``self.hardware``.
         concurrency: which prepares may overlap: those of different claims (the default), only those of different
             devices, or none in the whole driver.
         rescan_every: seconds after which ``discover`` is started again; None means never.
@@ -53,10 +57,11 @@ class Driver(Generic[ConfigT, DeviceT]):
         self,
         name: str,
         *,
-        provider: DeviceProvider[DeviceT],
-        preparer: Preparer[ConfigT, DeviceT],
-        effects: Sequence[type[Effect[Any]]] = (),
+        provider: DeviceProvider[DeviceT, HardwareT, AuthorSettingsT],
+        preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT],
+        effects: Sequence[type[Effect[Any, Any]]] = (),
         settings: type[BaseModel] | None = None,
+        hardware: Callable[[Context[AuthorSettingsT]], HardwareT | Awaitable[HardwareT]] | None = None,
         concurrency: Concurrency = "claim",
         rescan_every: float | None = None,
         invalid_devices: InvalidDevices = "refuse",
@@ -80,11 +85,16 @@ class Driver(Generic[ConfigT, DeviceT]):
             raise ConfigurationError(
                 f"driver {name}: settings {shown(settings)} is no pydantic model class; give the class, not an instance"
             )
+        if hardware is not None and not callable(hardware):
+            raise ConfigurationError(
+                f"driver {name}: hardware {shown(hardware)} cannot be called; give a function or class that makes it"
+            )
         self.name = name
         self.provider = provider
         self.preparer = preparer
-        self.effects: dict[str, type[Effect[Any]]] = _by_id(effects)
+        self.effects: dict[str, type[Effect[Any, Any]]] = _by_id(effects)
         self.settings = settings
+        self.hardware: Callable[[Context[Any]], Any] | None = hardware
         self.concurrency: Concurrency = concurrency
         self.rescan_every = rescan_every
         self.invalid_devices: InvalidDevices = invalid_devices
@@ -109,8 +119,8 @@ def _check_choice(driver: str, argument: str, value: object, choices: tuple[str,
         raise ConfigurationError(f"driver {driver}: {argument} {value!r} is none of {', '.join(map(repr, choices))}")
 
 
-def _by_id(effects: Sequence[type[Effect[Any]]]) -> dict[str, type[Effect[Any]]]:
-    known: dict[str, type[Effect[Any]]] = {}
+def _by_id(effects: Sequence[type[Effect[Any, Any]]]) -> dict[str, type[Effect[Any, Any]]]:
+    known: dict[str, type[Effect[Any, Any]]] = {}
     for effect in effects:
         if not (isinstance(effect, type) and issubclass(effect, Effect)):
             raise ConfigurationError(f"effects: {shown(effect)} is no dra_kit.Effect class; give the class itself")

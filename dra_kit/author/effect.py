@@ -7,19 +7,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from functools import cache
-from typing import Any, ClassVar, Generic, Protocol
+from typing import Any, ClassVar, Generic, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
 
+from dra_kit.author.node_bound import HardwareT
 from dra_kit.errors import ConfigurationError
 
 OutcomeT = TypeVar("OutcomeT", default=None)
 ResultT = TypeVar("ResultT")
 
 
-class Effect(BaseModel, ABC, Generic[OutcomeT]):
+class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):
     """A change to hardware: a time-slice, a partition, a daemon, a virtual function.
+
+    ``Effect[str]`` has a text as its outcome, ``Effect[str, Nvml]`` also ``self.hardware``, an ``Nvml`` from
+    ``Driver(hardware=…)``.
 
     A small model whose fields say what should be true. In ``prepare``::
 
@@ -35,23 +39,69 @@ class Effect(BaseModel, ABC, Generic[OutcomeT]):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
     effect_id: ClassVar[str] = ""
+    _hardware: Any = PrivateAttr(default=None)
 
     def __init_subclass__(cls, *, id: str | None = None, **kwargs: Any) -> None:  # noqa: A002 - the class argument
         super().__init_subclass__(**kwargs)
         if id is not None:
             cls.effect_id = id
 
+    @property
+    def hardware(self) -> HardwareT:
+        """The node's handle to the hardware; there in ``apply``, ``holds`` and ``revert``.
+
+        Raises:
+            ConfigurationError: when the driver has none, or the effect was called by hand without
+                :meth:`with_hardware`.
+        """
+        if self._hardware is None:
+            raise ConfigurationError(
+                f"effect {type(self).__name__} has no hardware; write Driver(…, hardware=<its factory>), in a test "
+                "effect.with_hardware(…)"
+            )
+        hardware: HardwareT = self._hardware
+        return hardware
+
+    def with_hardware(self, hardware: HardwareT) -> Self:
+        """The same effect with this handle as ``self.hardware``; the framework calls it, and so may tests."""
+        bound = self.model_copy()
+        bound._hardware = hardware  # noqa: SLF001 - of the same class
+        return bound
+
     @abstractmethod
     def keys(self) -> Iterable[str]:
         """What this effect touches, for example ``["gpu/GPU-6f2c"]``; one name space for the whole driver."""
+
+    def locks(self) -> Iterable[str]:
+        """What nobody else may change while this effect is applied, asked about or reverted; empty by default.
+
+        In the name space of ``keys()``, but never a conflict: effects with a lock in common follow one after another
+        and may all be in force. An effect that picks "any free function" locks the card and has the claim's UID among
+        its fields.
+        """
+        return ()
+
+    def title(self) -> str:
+        """What people read of it in conflicts, Events and logs; by default its id and fields."""
+        return f"{self.effect_id or type(self).__name__} {self.model_dump_json()}"
 
     @abstractmethod
     def apply(self, previous: OutcomeT | None) -> OutcomeT | Awaitable[OutcomeT]:
         """Make it true and return what a container or ``revert`` needs to know of it (anything pydantic can store).
 
         Must be idempotent, and able to find its own half-done work: it may be called again after a crash in the
-        middle, or after a reboot with the outcome of the time before in ``previous``.
+        middle, or after a reboot with the outcome of the time before in ``previous``. Raise :class:`dra_kit.NotYet`
+        while it is still coming up: it is asked again soon.
         """
+
+    def holds(self, outcome: OutcomeT) -> bool | Awaitable[bool]:
+        """Whether what ``apply`` made is still in force; by default yes.
+
+        Asked at start, when a claim is prepared again, and now and then between. False: ``apply`` is called again,
+        with the outcome in ``previous``. An exception means that it is not known, and changes nothing.
+        """
+        del outcome
+        return True
 
     @abstractmethod
     def revert(self, outcome: OutcomeT | None) -> Awaitable[None] | None:
@@ -72,7 +122,7 @@ class Effect(BaseModel, ABC, Generic[OutcomeT]):
 
 
 @cache
-def _adapter(cls: type[Effect[Any]]) -> TypeAdapter[Any]:
+def _adapter(cls: type[Effect[Any, Any]]) -> TypeAdapter[Any]:
     outcome = _outcome_type(cls, Effect)
     if isinstance(outcome, TypeVar):
         raise ConfigurationError(
@@ -105,7 +155,7 @@ def _outcome_type(cls: type[BaseModel], origin: type[BaseModel]) -> Any:
 class EffectScope(Protocol):
     """Where effects of one claim are ensured; the node role implements it."""
 
-    def ensure(self, effect: Effect[ResultT]) -> Coroutine[Any, Any, ResultT]:
+    def ensure(self, effect: Effect[ResultT, Any]) -> Coroutine[Any, Any, ResultT]:
         """Make the effect true for this claim, durably, and give its outcome."""
         ...
 
@@ -118,7 +168,7 @@ class EffectScope(Protocol):
 class Ensuring(Awaitable[ResultT]):
     """An effect being ensured: ``await`` it in ``async def prepare``, or call ``result()`` in ``def prepare``."""
 
-    def __init__(self, scope: EffectScope, effect: Effect[ResultT], used: Callable[[], None]) -> None:
+    def __init__(self, scope: EffectScope, effect: Effect[ResultT, Any], used: Callable[[], None]) -> None:
         self._scope = scope
         self._effect = effect
         self._used = used

@@ -16,6 +16,7 @@ from dra_kit.author.context import Context
 from dra_kit.author.device import Device
 from dra_kit.author.generics import config_kinds
 from dra_kit.author.model import shown
+from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError, PermanentError
@@ -28,11 +29,14 @@ PreparedResult: TypeAlias = Prepared | Awaitable[Prepared]
 PreparedResults: TypeAlias = Sequence[Prepared] | Awaitable[Sequence[Prepared]]
 
 
-class Preparer(ABC, Generic[ConfigT, AdvertisedT_contra]):
+class Preparer(
+    NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[ConfigT, AdvertisedT_contra, HardwareT, AuthorSettingsT]
+):
     """Turns an allocated device into what a container gets.
 
     ``Preparer[PizzaConfig]`` takes opaque config of that kind, ``Preparer[A | B]`` of several; without argument
-    config is refused. ``Preparer[GpuConfig, Gpu]`` gives ``device.advertised`` the author's device class.
+    config is refused. ``Preparer[GpuConfig, Gpu]`` gives ``device.advertised`` the author's device class,
+    ``Preparer[GpuConfig, Gpu, Nvml, Settings]`` also ``self.hardware`` and ``self.context.settings`` their types.
 
     Every method may be ``def`` or ``async def``; ``def`` ones run in threads and may block. Override ``prepare``,
     or ``prepare_claim`` when all devices of a claim must be seen together.

@@ -8,10 +8,14 @@ from typing import Any, Generic
 
 from dra_kit.author.context import Context
 from dra_kit.author.inventory import DeviceT_co, Inventory
+from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 
 
-class DeviceProvider(ABC, Generic[DeviceT_co]):
-    """Tells which devices exist on this node. ``DeviceProvider[Gpu]`` when you have a device class of your own."""
+class DeviceProvider(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_co, HardwareT, AuthorSettingsT]):
+    """Tells which devices exist on this node. ``DeviceProvider[Gpu]`` when you have a device class of your own.
+
+    ``DeviceProvider[Gpu, Nvml, Settings]`` also gives ``self.hardware`` and ``self.context.settings`` their types.
+    """
 
     @abstractmethod
     def discover(

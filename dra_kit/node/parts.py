@@ -98,6 +98,7 @@ class Startup:
         self._service = service
         self._facts = facts
         self._started = started
+        driver.provider.context = driver.preparer.context = context
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""

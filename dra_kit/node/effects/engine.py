@@ -38,7 +38,9 @@ class EffectEngine:
         ConfigurationError: when the store holds an effect whose id the driver does not know.
     """
 
-    def __init__(self, store: Store, known: Mapping[str, type[Effect[Any]]], *, boot_id: str, locks: Locks) -> None:
+    def __init__(
+        self, store: Store, known: Mapping[str, type[Effect[Any, Any]]], *, boot_id: str, locks: Locks
+    ) -> None:
         self._store = store
         self._known = known
         self._boot_id = boot_id
@@ -46,7 +48,7 @@ class EffectEngine:
         _check(store.effects(), known)
 
     async def ensure(
-        self, claim: ClaimReference, effect: Effect[ResultT], *, admin_access: bool, ensured: set[int]
+        self, claim: ClaimReference, effect: Effect[ResultT, Any], *, admin_access: bool, ensured: set[int]
     ) -> ResultT:
         """Make an effect true for a claim; see :meth:`dra_kit.AllocatedDevice.ensure`.
 
@@ -82,7 +84,7 @@ class EffectEngine:
                     return await self._apply(claim, effect, same.spec if same is not None else spec, keys, ensured)
                 locked = needed
 
-    def _in_force(self, claim: ClaimReference, effect: Effect[ResultT], spec: str) -> ResultT:
+    def _in_force(self, claim: ClaimReference, effect: Effect[ResultT, Any], spec: str) -> ResultT:
         """The outcome of an effect that is in force; what has admin access changes nothing."""
         cls = type(effect)
         record = _same(effect, spec, self._store.effects())
@@ -98,7 +100,7 @@ class EffectEngine:
         return record.phase == "applied" and record.boot_id == self._boot_id
 
     async def _apply(
-        self, claim: ClaimReference, effect: Effect[ResultT], spec: str, keys: Sequence[str], ensured: set[int]
+        self, claim: ClaimReference, effect: Effect[ResultT, Any], spec: str, keys: Sequence[str], ensured: set[int]
     ) -> ResultT:
         cls, adapter = type(effect), type(effect).outcome_adapter()
         record = await self._store.intend(cls.effect_id, spec, keys, claim=claim, boot_id=self._boot_id)
@@ -207,7 +209,7 @@ class EffectEngine:
         reached(Step.EFFECT_FORGOTTEN)
         logger.info("effect undone", extra={"effect": record.effect, "keys": list(record.keys)})
 
-    def _understood(self, record: EffectRecord) -> tuple[Effect[Any], Any]:
+    def _understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         """An effect and its outcome, None where it has none.
 
         Raises:
@@ -255,7 +257,7 @@ class ClaimEffects:
         self._closed = False
         self.loop = asyncio.get_running_loop()
 
-    async def ensure(self, effect: Effect[ResultT]) -> ResultT:
+    async def ensure(self, effect: Effect[ResultT, Any]) -> ResultT:
         """See :meth:`EffectEngine.ensure`."""
         if self._closed:
             raise ConfigurationError(
@@ -278,7 +280,7 @@ class ClaimEffects:
             await asyncio.wait(self._running)
 
 
-def _check(stored: Sequence[EffectRecord], known: Mapping[str, type[Effect[Any]]]) -> None:
+def _check(stored: Sequence[EffectRecord], known: Mapping[str, type[Effect[Any, Any]]]) -> None:
     """Refuse effects in force that the driver could not undo.
 
     Raises:
@@ -305,7 +307,7 @@ def _check(stored: Sequence[EffectRecord], known: Mapping[str, type[Effect[Any]]
             ) from error
 
 
-def _same(effect: Effect[Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
+def _same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
     """What is stored of an effect, by whatever process and release; ``spec`` is its text here.
 
     Equal fields may have another text: the order of a set differs between processes, and a field that a newer release
@@ -348,14 +350,14 @@ def _conflicts(
     return in_the_way
 
 
-def _outcome(cls: type[Effect[ResultT]], record: EffectRecord, text: str) -> ResultT:
+def _outcome(cls: type[Effect[ResultT, Any]], record: EffectRecord, text: str) -> ResultT:
     try:
         return cls.outcome_adapter().validate_json(text)
     except ValidationError as error:
         raise _incompatible(cls, record, error) from error
 
 
-def _incompatible(cls: type[Effect[Any]], record: EffectRecord, error: ValidationError) -> TransientError:
+def _incompatible(cls: type[Effect[Any, Any]], record: EffectRecord, error: ValidationError) -> TransientError:
     return TransientError(
         f"effect {_title(record.effect, record.spec)} was made by another release of the driver, and {cls.__name__} "
         f"does not understand it: {_problems(error)}; run that release, which has to undo it",
@@ -370,7 +372,7 @@ def _problems(error: ValidationError) -> str:
     )
 
 
-def _keys(effect: Effect[Any]) -> list[str]:
+def _keys(effect: Effect[Any, Any]) -> list[str]:
     keys = list(effect.keys())
     if not keys or not all(isinstance(key, str) and key for key in keys):
         raise ConfigurationError(

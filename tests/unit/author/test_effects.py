@@ -69,7 +69,7 @@ OUTCOMES: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("outcome_type", "outcome"), OUTCOMES)
 def test_an_outcome_is_the_same_after_it_was_stored(outcome_type: Any, outcome: Any) -> None:
-    effect: type[dra.Effect[Any]] = type("Some", (Base[outcome_type],), {}, id="some")
+    effect: type[dra.Effect[Any, Any]] = type("Some", (Base[outcome_type],), {}, id="some")
     adapter = effect.outcome_adapter()
     again = adapter.validate_json(adapter.dump_json(adapter.validate_python(outcome)))
     assert again == outcome

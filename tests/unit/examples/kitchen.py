@@ -57,7 +57,7 @@ class ApplyAtOnce:
     def __init__(self) -> None:
         self.ensured: list[Any] = []
 
-    def ensure(self, effect: dra.Effect[ResultT]) -> Coroutine[Any, Any, ResultT]:
+    def ensure(self, effect: dra.Effect[ResultT, Any]) -> Coroutine[Any, Any, ResultT]:
         async def apply() -> ResultT:
             self.ensured.append(effect)
             return effect.apply(None)  # type: ignore[return-value]

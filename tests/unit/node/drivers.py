@@ -16,10 +16,6 @@ class Oven(dra.DeviceProvider):
 
     def __init__(self, *devices: dra.Device | str) -> None:
         self.devices = devices or PIZZAS
-        self.context: dra.Context[Any] | None = None
-
-    def startup(self, context: dra.Context[Any]) -> None:
-        self.context = context
 
     def discover(self) -> Iterator[Sequence[dra.Device]]:
         yield [dra.Device(name=item) if isinstance(item, str) else item for item in self.devices]
@@ -30,10 +26,6 @@ class Waiter(dra.Preparer):
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.context: dra.Context[Any] | None = None
-
-    def startup(self, context: dra.Context[Any]) -> None:
-        self.context = context
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         self.calls.append(f"{claim.name} {device.name}")

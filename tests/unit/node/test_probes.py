@@ -169,15 +169,11 @@ class Slowly(dra.DeviceProvider):
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
-        self.context: dra.Context[Any] | None = None
-
-    def startup(self, context: dra.Context[Any]) -> None:
-        self.context = context
 
     def discover(self) -> Iterator[Sequence[dra.Device]]:
         self.go_on.wait()
         yield [dra.Device(name="pizza-0")]
-        while self.context is not None and not self.context.stopping:
+        while not self.context.stopping:
             self.go_on.wait(0.05)
 
 

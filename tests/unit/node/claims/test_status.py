@@ -260,7 +260,6 @@ async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
     async with node.running(driver(Doing(lambda claim, device: first), oven)):
         await node.prepare(lunch)
         await eventually(lambda: statuses(node))
-        assert oven.context is not None
         later = dra.DeviceMetadata(attributes={"dough": "thin"})
         oven.context.update("pizza-0", status=ready("True"), metadata=later)
         await eventually(lambda: statuses(node)[0]["conditions"][0]["status"] == "True")
@@ -278,7 +277,6 @@ async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCa
     bad = dra.DeviceStatus(conditions=[dra.Condition(type="Ready", status="True", reason="no reason")])
     async with node.running(driver(provider=oven)):
         await node.prepare(lunch)
-        assert oven.context is not None
         oven.context.update("pizza-0", status=bad)
         await eventually(lambda: [item for item in caplog.records if "facts of a device" in item.getMessage()])
         assert node.records() == ["lunch"]
@@ -289,7 +287,6 @@ async def test_facts_told_while_the_claim_is_being_prepared_are_kept(node: Node)
     lunch = node.claim()
 
     def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        assert oven.context is not None
         oven.context.update(device.name, status=ready("True"))
         return dra.Prepared()
 
@@ -317,7 +314,6 @@ async def test_facts_do_not_wait_for_claims_that_hang(node: Node) -> None:
         await node.prepare(lunch)
         hanging = asyncio.create_task(node.prepare(*slow))
         await eventually(lambda: len(entered) == 4)
-        assert oven.context is not None
         oven.context.update("pizza-0", status=ready("True"))
         oven.context.update("pizza-0", status=ready("False"))
         await eventually(lambda: told() == ["False"])
@@ -329,7 +325,6 @@ async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: py
     oven = Oven()
     async with node.running(driver(provider=oven)):
         await node.prepare(node.claim())
-        assert oven.context is not None
         oven.context.update("piza-0", status=ready())
         await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
 
@@ -342,7 +337,6 @@ async def test_the_generation_of_metadata_rises_also_when_the_claim_is_prepared_
     oven, lunch = Oven(dra.Device(name="pizza-0", attributes={"slot": 1})), node.claim()
     async with node.running(driver(Doing(cook), oven)):
         await node.prepare(lunch)
-        assert oven.context is not None
         oven.context.update("pizza-0", metadata=dra.DeviceMetadata(attributes={"a": 2}))
         await eventually(lambda: metadata(node, lunch)["metadata"]["generation"] == 2)
         oven.devices = (dra.Device(name="pizza-0", attributes={"slot": 2}),)
@@ -434,7 +428,6 @@ async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_
         await node.prepare(lunch)
         async with node.running(served(oven), pod_uid="new"):
             await eventually(lambda: told() == ["False"])  # the next one tells what was prepared before it
-            assert oven.context is not None
             oven.context.update("pizza-0", status=ready("True"))
             await eventually(lambda: told() == ["True"])
             count, away = len(written), False
@@ -458,7 +451,6 @@ async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_writte
         await eventually(lambda: statuses(node))
         with monkeypatch.context() as disk:
             disk.setattr(MetadataFiles, "write", full)
-            assert oven.context is not None
             thin = dra.DeviceMetadata(attributes={"dough": "thin"})
             oven.context.update("pizza-0", status=ready("True"), metadata=thin)
             await eventually(lambda: "facts of a device not written" in caplog.messages)

@@ -83,7 +83,7 @@ class Share(dra.Effect[int], id="share"):
         self.applied.remove(self.gpus)
 
 
-def needing(*effects: dra.Effect[Any]) -> dra.Driver[Any, Any]:
+def needing(*effects: dra.Effect[Any, Any]) -> dra.Driver[Any, Any]:
     """Every claim needs these effects."""
 
     async def prepare(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:

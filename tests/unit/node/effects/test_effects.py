@@ -484,7 +484,6 @@ async def test_what_could_not_make_way_is_applied_again_when_it_is_needed_again(
     oven, lunch = Oven(pizza("thin")), node.claim()
 
     def replug(dough: str) -> None:
-        assert oven.context is not None
         oven.devices = (pizza(dough),)
         oven.context.rescan()
 
