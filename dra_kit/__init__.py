@@ -12,7 +12,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dra_kit.author.child_process import ChildProcess, RunningProcess
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
+    from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
     from dra_kit.author.device import Device
@@ -63,7 +65,9 @@ if TYPE_CHECKING:
     from dra_kit.values.semver import Version
 
 _HOMES = {
+    "author.child_process": ("ChildProcess", "RunningProcess"),
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
+    "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
     "author.device": ("Device",),
@@ -117,10 +121,13 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AllocatedDevice",
+    "AppliedObject",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
+    "ChildProcess",
     "Claim",
     "ClaimReference",
+    "ClusterObject",
     "Condition",
     "ConfigurationError",
     "ConsumerReference",
@@ -163,6 +170,7 @@ __all__ = [
     "PreparedClaim",
     "Preparer",
     "Quantity",
+    "RunningProcess",
     "TransientError",
     "Version",
 ]
