@@ -101,8 +101,8 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     DaemonSet. ``prepare`` goes on when its condition is True. What somebody deletes is applied again. When the claim
     is released it is deleted, and the claim waits until it is gone.
 
-    The node's ServiceAccount needs the rights of :meth:`rules`; ``dra-kit rbac TARGET`` prints them as values of the
-    chart.
+    The node's ServiceAccount needs the rights of :meth:`rules`; ``dra-kit node TARGET --print-rules`` prints them as
+    values of the chart.
 
     Args:
         claim_uid: of the claim that needs it.
