@@ -29,7 +29,7 @@ class Bodies:
         """The body of a request, which is held until the block ends.
 
         Raises:
-            HTTPUnsupportedMediaType: it is compressed, as nothing of the API server is: a few bytes may become millions.
+            HTTPUnsupportedMediaType: it is compressed, as nothing of the API server is; few bytes may become millions.
             HTTPRequestEntityTooLarge: it is larger than any review.
             HTTPServiceUnavailable: there are too many large ones at the moment.
         """
