@@ -1,8 +1,8 @@
 """The connections of the webhook: so many at once, each with so much time.
 
-aiohttp limits neither their number nor the time that a request takes to come in. A new connection always gets in: the
-one that has done nothing for the longest time makes room for it, so that nobody can keep the API server out by just
-holding connections.
+aiohttp limits neither their number nor the time that a request takes to come in. A new connection always gets in: of
+those of the address that has most of them, the one that has done nothing for the longest time makes room for it. So
+nobody can keep the API server out by holding connections, or by opening ever more of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(self._listening)
+                accepted, address = await loop.sock_accept(self._listening)
             except OSError as error:  # such as too many open files
                 logger.warning("no connection accepted", extra={"error": str(error)})
                 await asyncio.sleep(_SWEEP)
@@ -102,7 +103,7 @@ class Connections:
             if len(self._open) >= self._limits.connections and not self._make_room():
                 accepted.close()
                 continue
-            connection = _Connection(self._server())
+            connection = _Connection(self._server(), address[0])
             task = asyncio.create_task(self._serve(accepted, connection))
             self._open[task] = connection
             task.add_done_callback(lambda task: self._open.pop(task, None))
@@ -133,11 +134,12 @@ class Connections:
                     connection.abort()
 
     def _make_room(self) -> bool:
-        """End the connection that is worth least: the oldest, but none whose request is being answered."""
+        """End the connection that is worth least, but none whose request is being answered."""
+        peers = Counter(item.peer for item in self._open.values())
         waiting = [(task, item) for task, item in self._open.items() if item.state is not _State.ANSWERING]
         if not waiting:
             return False
-        task, connection = min(waiting, key=lambda pair: (pair[1].served, pair[1].since))
+        task, connection = min(waiting, key=lambda pair: (-peers[pair[1].peer], pair[1].served, pair[1].since))
         del self._open[task]
         connection.abort()
         task.cancel()
@@ -155,6 +157,7 @@ class _Connection(asyncio.Protocol):
 
     Attributes:
         handler: aiohttp's protocol.
+        peer: the client's address.
         state: what it is at; TLS is part of the first request.
         since: when that began, by :func:`time.monotonic`.
         made: whether TLS has come about.
@@ -162,8 +165,9 @@ class _Connection(asyncio.Protocol):
         ended: it is closed.
     """
 
-    def __init__(self, handler: web.RequestHandler) -> None:
+    def __init__(self, handler: web.RequestHandler, peer: str) -> None:
         self.handler = handler
+        self.peer = peer
         self.state = _State.REQUESTING
         self.since = time.monotonic()
         self.made = False
