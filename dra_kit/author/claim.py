@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from dra_kit.author.config import NoConfig, OpaqueConfig
 from dra_kit.author.device import Device
 from dra_kit.author.effect import Effect, EffectScope, Ensuring, ResultT
-from dra_kit.author.model import shown
+from dra_kit.author.model import kind_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.quantity import Quantity
@@ -129,5 +129,5 @@ def _ensure(effects: Effects | None, effect: Effect[ResultT, Any]) -> Ensuring[R
         msg = "effects can only be ensured while a claim is being prepared"
         raise RuntimeError(msg)
     if not isinstance(effect, Effect):
-        raise ConfigurationError(f"ensure({shown(effect)}): not an effect; give it an instance of a dra_kit.Effect")
+        raise ConfigurationError(f"ensure({kind_of(effect)}): not an effect; give it an instance of a dra_kit.Effect")
     return effects.ensure(effect)

@@ -13,6 +13,7 @@ from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Ensuring
+from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
 from dra_kit.errors import (
@@ -223,7 +224,7 @@ class Preparation:
         fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
         if not fits or not all(isinstance(item, Prepared) for item in prepared):
             raise PermanentError(
-                f"{type(preparer).__name__} returned {prepared!r:.200} for {len(devices)} devices; return one "
+                f"{type(preparer).__name__} returned {_described(prepared)} for {len(devices)} devices; return one "
                 "dra_kit.Prepared for each",
                 code="invalid-prepared",
             )
@@ -284,3 +285,11 @@ class Preparation:
         if isinstance(error, PermanentError):
             return PermanentError(text, code=error.code)
         return TransientError(text, code=error.code)
+
+
+def _described(returned: object) -> str:
+    """Types and count of what an author's code returned: its values may be secrets, and the text is an Event's."""
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        return kind_of(returned)
+    kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
+    return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
