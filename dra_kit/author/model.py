@@ -81,7 +81,7 @@ def _rule_error(error: ValidationError) -> DraKitError | None:
     return None
 
 
-def _problems(cls: type[BaseModel], error: ValidationError) -> str:
+def _problems(cls: type[AuthorModel], error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False):
         first, *inner = problem["loc"] or ("",)
@@ -90,7 +90,7 @@ def _problems(cls: type[BaseModel], error: ValidationError) -> str:
     return "; ".join(dict.fromkeys(lines))
 
 
-def _text(cls: type[BaseModel], field: str, problem: dict[str, Any]) -> str:
+def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
     match problem["type"]:
         case "extra_forbidden":
             import difflib  # for mistakes only: a node that runs well needs none of it
