@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
-    from dra_kit.author.config import NoConfig, OpaqueConfig
+    from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
     from dra_kit.author.device import Device
     from dra_kit.author.driver import Driver
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
-    "author.config": ("NoConfig", "OpaqueConfig"),
+    "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
     "author.device": ("Device",),
     "author.driver": ("Driver",),
@@ -122,6 +122,7 @@ __all__ = [
     "Claim",
     "ClaimReference",
     "Condition",
+    "ConfigEntry",
     "ConfigurationError",
     "ConsumerReference",
     "ContainerEdits",

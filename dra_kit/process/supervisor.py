@@ -226,7 +226,8 @@ class Supervisor:
     async def _stop_all(self, tasks: Sequence[tuple[_Entry, asyncio.Task[None]]]) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._drain
-        for entry, task in sorted(tasks[::-1], key=lambda item: not item[0].stops_first):
+        first, last = ([item for item in tasks if item[0].stops_first is first] for first in (True, False))
+        for entry, task in (*reversed(first), *reversed(last)):
             task.cancel()
             await asyncio.wait((task,), timeout=max(deadline - loop.time(), _LAST_GRACE))
             while not task.done():

@@ -28,7 +28,7 @@ def parameters(**fields: object) -> dict[str, object]:
 
 class Cook(dra.Preparer[PizzaConfig]):
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
-        toppings = [",".join(config.toppings) for config in device.configs]
+        toppings = [",".join(entry.config.toppings) for entry in device.configs]
         env = {device.env_name: f"{','.join(device.config.toppings)} of {toppings}"}
         return dra.Prepared(env=env)
 
@@ -159,6 +159,43 @@ async def test_the_most_specific_config_is_taken_whole(node: Node) -> None:
     async with node.running(driver(Cook())):
         await node.prepare(lunch)
         assert node.env(lunch) == ["PIZZA_0= of ['olives', '']"], "the claim's config says nothing of toppings"
+
+
+async def test_each_config_tells_its_source_its_place_and_the_requests_it_named(node: Node) -> None:
+    seen: dict[str, tuple[dra.ConfigEntry[PizzaConfig], ...]] = {}
+
+    class Noting(dra.Preparer[PizzaConfig]):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+            seen[device.name] = device.configs
+            return dra.Prepared()
+
+    def entry(source: str, *requests: str, driver: str = role.DRIVER) -> dict[str, Any]:
+        opaque = {"driver": driver, "parameters": parameters(cheese=True)}
+        return {"source": source, "requests": list(requests), "opaque": opaque}
+
+    lunch = node.claim(
+        devices=[{"request": "big", "device": "pizza-0"}, {"request": "small/pan", "device": "pizza-1"}],
+        config=[
+            entry("FromClass", "big"),
+            entry("FromClaim", driver="dra.drinks"),
+            entry("FromClaim"),
+            entry("FromClaim", "small/pan", "big"),
+        ],
+    )
+    async with node.running(driver(Noting())):
+        await node.prepare(lunch)
+    assert [(item.source, item.index, item.requests) for item in seen["pizza-0"]] == [
+        ("class", 0, ("big",)),
+        ("claim", 2, ()),
+        ("claim", 3, ("small/pan", "big")),
+    ]
+    assert [item.index for item in seen["pizza-1"]] == [2, 3]
+    assert seen["pizza-0"][2].config is seen["pizza-1"][1].config, "one entry, one config"
+    assert [str(item) for item in seen["pizza-0"]] == [
+        "PizzaConfig of the DeviceClass, for big",
+        "PizzaConfig of the claim, for all requests",
+        "PizzaConfig of the claim, for small/pan, big",
+    ]
 
 
 async def test_the_class_config_counts_where_the_claim_has_none(node: Node) -> None:
