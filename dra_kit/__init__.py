@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     )
     from dra_kit.resource.reference import ClaimReference
     from dra_kit.values.quantity import Quantity
+    from dra_kit.values.quantity_field import QuantityField
     from dra_kit.values.semver import Version
 
 _HOMES = {
@@ -111,6 +112,7 @@ _HOMES = {
     ),
     "resource.reference": ("ClaimReference",),
     "values.quantity": ("Quantity",),
+    "values.quantity_field": ("QuantityField",),
     "values.semver": ("Version",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -164,6 +166,7 @@ __all__ = [
     "PreparedClaim",
     "Preparer",
     "Quantity",
+    "QuantityField",
     "TransientError",
     "Version",
 ]
