@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dra_kit.author.child_process import ChildProcess, RunningProcess
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
-    from dra_kit.author.config import NoConfig, OpaqueConfig
+    from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
     from dra_kit.author.device import Device
     from dra_kit.author.driver import Driver
@@ -62,13 +62,15 @@ if TYPE_CHECKING:
     )
     from dra_kit.resource.reference import ClaimReference
     from dra_kit.values.quantity import Quantity
+    from dra_kit.values.quantity_field import QuantityField
     from dra_kit.values.semver import Version
+
 
 _HOMES = {
     "author.child_process": ("ChildProcess", "RunningProcess"),
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
-    "author.config": ("NoConfig", "OpaqueConfig"),
+    "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
     "author.device": ("Device",),
     "author.driver": ("Driver",),
@@ -115,6 +117,7 @@ _HOMES = {
     ),
     "resource.reference": ("ClaimReference",),
     "values.quantity": ("Quantity",),
+    "values.quantity_field": ("QuantityField",),
     "values.semver": ("Version",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -129,6 +132,7 @@ __all__ = [
     "ClaimReference",
     "ClusterObject",
     "Condition",
+    "ConfigEntry",
     "ConfigurationError",
     "ConsumerReference",
     "ContainerEdits",
@@ -170,6 +174,7 @@ __all__ = [
     "PreparedClaim",
     "Preparer",
     "Quantity",
+    "QuantityField",
     "RunningProcess",
     "TransientError",
     "Version",

@@ -6,7 +6,7 @@ import math
 
 from pydantic import JsonValue
 
-from dra_kit.author.model import shown
+from dra_kit.author.model import kind_of
 
 _DEEPEST = 100
 """Levels of lists and objects; the API server refuses far fewer bytes than this needs, parsers far fewer levels."""
@@ -29,7 +29,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
-                msg = f"{_at(path)}the key {shown(key)} is no str"
+                msg = f"{_at(path)}a key is no str but {kind_of(key)}"
                 raise ValueError(msg)  # noqa: TRY004 - pydantic collects ValueErrors only
         return {key: _copy(item, f"{path}[{key}]", depth + 1) for key, item in value.items()}
     if isinstance(value, list):
@@ -38,8 +38,13 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
-    msg = f"{_at(path)}{shown(value)} is no JSON: use None, bool, int, finite float, str, list, or dict"
+    msg = f"{_at(path)}{_named(value)} is no JSON: use None, bool, int, finite float, str, list, or dict"
     raise ValueError(msg)
+
+
+def _named(value: object) -> str:
+    """An infinite number tells nothing else; of everything else that is no JSON the type is told."""
+    return str(value) if isinstance(value, float) else kind_of(value)
 
 
 def _at(path: str) -> str:

@@ -151,7 +151,7 @@ class Agent:
             )
             self.supervisor.add(self._probes)  # stopped last: also what stops is alive
         self.supervisor.add(self._status)  # stopped after the kubelet's last call
-        self.supervisor.add(kubelet)
+        self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
         self.supervisor.add(watchdog, after=kubelet)
         self.supervisor.add(self._events, after=kubelet)
         self.supervisor.add(startup, after=kubelet)

@@ -9,20 +9,21 @@ from typing import Any
 
 from dra_kit.author.calling import call
 from dra_kit.author.claim import AllocatedDevice, Effects
-from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Ensuring
+from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
-    InvalidConfig,
     PermanentError,
     PrepareError,
     TransientError,
 )
+from dra_kit.node.claims.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
 from dra_kit.node.effects.engine import ClaimEffects, EffectEngine
@@ -89,7 +90,7 @@ class Preparation:
         Raises:
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
-        configs = [self._configs(claim, index) for index in range(len(claim.results))]
+        configs = decoded_configs(claim, self.driver.configs)
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
         fingerprints = [self.inventory.fingerprint(result.pool, result.device) or "" for result in claim.results]
         await self.started.wait()
@@ -137,7 +138,7 @@ class Preparation:
     async def _ask(
         self,
         claim: AllocatedClaim,
-        configs: Sequence[list[OpaqueConfig]],
+        configs: Sequence[tuple[ConfigEntry[Any], ...]],
         advertised: Sequence[Device],
         ordinary: Effects,
         admin: Effects,
@@ -150,43 +151,22 @@ class Preparation:
         self._check_all_awaited(ordinary, admin)
         return prepared
 
-    def _configs(self, claim: AllocatedClaim, index: int) -> list[OpaqueConfig]:
-        """The configs of one result, decoded, weakest first.
-
-        Raises:
-            InvalidConfig: naming request, source and every field.
-        """
-        decoded = []
-        for entry in claim.configs[index]:
-            parameters = entry.opaque.parameters if entry.opaque is not None else None
-            try:
-                decoded.append(self.driver.configs.decode(parameters))
-            except InvalidConfig as error:
-                source = "the claim" if entry.source == "FromClaim" else "its DeviceClass"
-                raise InvalidConfig(
-                    f"request {claim.results[index].request!r}: config of {source}: {error}; correct it and create "
-                    "the claim again",
-                    problems=error.problems,
-                    omitted=error.omitted,
-                ) from error
-        return decoded
-
     async def _device(
         self,
         result: v1.DeviceRequestAllocationResult,
-        configs: list[OpaqueConfig],
+        configs: tuple[ConfigEntry[Any], ...],
         advertised: Device,
         effects: Effects,
     ) -> AllocatedDevice[Any, Any]:
         request, _, subrequest = result.request.partition("/")
-        config = configs[-1] if configs else await self._default_config(advertised)
+        config = configs[-1].config if configs else await self._default_config(advertised)
         return AllocatedDevice(
             name=result.device,
             pool=result.pool,
             request=request,
             subrequest=subrequest or None,
             config=config,
-            configs=tuple(configs),
+            configs=configs,
             advertised=advertised,
             consumed_capacity=result.consumed_capacity,
             share_id=result.share_id,
@@ -223,7 +203,7 @@ class Preparation:
         fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
         if not fits or not all(isinstance(item, Prepared) for item in prepared):
             raise PermanentError(
-                f"{type(preparer).__name__} returned {prepared!r:.200} for {len(devices)} devices; return one "
+                f"{type(preparer).__name__} returned {_described(prepared)} for {len(devices)} devices; return one "
                 "dra_kit.Prepared for each",
                 code="invalid-prepared",
             )
@@ -284,3 +264,11 @@ class Preparation:
         if isinstance(error, PermanentError):
             return PermanentError(text, code=error.code)
         return TransientError(text, code=error.code)
+
+
+def _described(returned: object) -> str:
+    """Types and count of what an author's code returned: its values may be secrets, and the text is an Event's."""
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        return kind_of(returned)
+    kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
+    return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")

@@ -1,7 +1,7 @@
 """Devices of an author's own class, and what comes back of them."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import assert_type
+from typing import Literal, assert_type
 
 import dra_kit as dra
 
@@ -38,7 +38,9 @@ class GpuPreparer(dra.Preparer[GpuConfig, Gpu]):
         assert_type(device.advertised, Gpu)
         assert_type(device.advertised.uuid, str)
         assert_type(device.config, GpuConfig)
-        assert_type(device.configs, tuple[GpuConfig, ...])
+        assert_type(device.configs, tuple[dra.ConfigEntry[GpuConfig], ...])
+        assert_type(device.configs[-1].config.shared, bool)
+        assert_type(device.configs[-1].source, Literal["class", "claim"])
         print(device.advertised.mac)  # error: attr-defined reportAttributeAccessIssue
         return dra.Prepared()
 

@@ -37,6 +37,7 @@ class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
     by_name: dict[str, Limit] = {}
     either: Limit | int | None = None
     size: dra.Quantity = dra.Quantity("1Gi")
+    rest: dra.QuantityField = dra.QuantityField("1Gi")
     served_by: str = Field(default="", alias="servedBy")
 
     @field_validator("served_by")
@@ -80,6 +81,7 @@ def test_values_are_read_from_their_json_form() -> None:
             "limits": [{"pods": 2}],
             "either": {"pods": 3},
             "size": "2Gi",
+            "rest": "2048Mi",
             "servedBy": "waiter",
         }
     )
@@ -91,6 +93,7 @@ def test_values_are_read_from_their_json_form() -> None:
         limits=[Limit(pods=2)],
         either=Limit(pods=3),
         size=dra.Quantity("2Gi"),
+        rest=dra.QuantityField("2048Mi"),
         servedBy="waiter",
     )
 

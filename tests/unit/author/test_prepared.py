@@ -57,7 +57,7 @@ def test_all_that_can_be_said() -> None:
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0"])
 def test_a_name_that_no_environment_can_hold_is_told(name: str) -> None:
-    assert refusal(env={name: "x"}).startswith(f"Prepared: env: {name!r} is no name of a variable")
+    assert refusal(env={name: "x"}).startswith("Prepared: env: a name begins with ")
 
 
 def test_a_value_that_no_environment_can_hold_is_told() -> None:
@@ -74,9 +74,9 @@ def test_a_value_may_be_any_text_without_nul(value: str) -> None:
     assert dra.Prepared(env={"A": value}).env == {"A": value}
 
 
-@pytest.mark.parametrize("value", [1, True, None, b"x"])
-def test_a_value_that_is_no_text_is_told(value: Any) -> None:
-    assert refusal(env={"A": value}) == f"Prepared: env[A]: must be a string, not {value!r}"
+@pytest.mark.parametrize(("value", "kind"), [(1, "int"), (True, "bool"), (None, "None"), (b"x", "bytes")])
+def test_of_a_value_that_is_no_text_the_type_is_told(value: Any, kind: str) -> None:
+    assert refusal(env={"A": value}) == f"Prepared: env[A]: must be a string, not {kind}"
 
 
 @pytest.mark.parametrize("gid", [True, "44", 4.0])
