@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dra_kit.author.device import Device
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
+    from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
     from dra_kit.author.inventory import Inventory, Pool
     from dra_kit.author.prepared import (
         Condition,
@@ -75,6 +76,7 @@ _HOMES = {
     "author.device": ("Device",),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
+    "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
     "author.inventory": ("Inventory", "Pool"),
     "author.prepared": (
         "Condition",
@@ -149,6 +151,10 @@ __all__ = [
     "DraKitError",
     "Driver",
     "Effect",
+    "HealthRule",
+    "HealthSource",
+    "HealthUnknown",
+    "Healthy",
     "Hook",
     "InvalidConfig",
     "InvalidDevice",
@@ -177,6 +183,7 @@ __all__ = [
     "QuantityField",
     "RunningProcess",
     "TransientError",
+    "Unhealthy",
     "Version",
 ]
 
