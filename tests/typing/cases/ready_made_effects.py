@@ -23,7 +23,9 @@ class Daemon(dra.ChildProcess[Oven], id="daemon"):
         return True
 
 
-class Attachment(dra.ClusterObject, id="attachment", api_version="a.example/v1", kind="Attachment", plural="attachments"):
+class Attachment(
+    dra.ClusterObject, id="attachment", api_version="a.example/v1", kind="Attachment", plural="attachments"
+):
     port: int
 
     def body(self) -> dict[str, Any]:
