@@ -69,6 +69,15 @@ from dra_kit.process import logging as process_logging
     is_flag=True,
     help="print what the driver's ClusterObject effects need of the API, as the chart's values, and end",
 )
+@click.option(
+    "--orphan-after",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=60.0),
+    envvar="DRA_ORPHAN_AFTER",
+    show_envvar=True,
+    help="seconds that a claim must have been gone until it is released without the kubelet",
+)
 @click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
 @common
 @click.pass_context
@@ -83,6 +92,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     dra_versions: str,
     hang_timeout: float,
     print_rules: bool,
+    orphan_after: float,
     dump_state: bool,
     kubeconfig: Path | None,
     probe_address: str,
@@ -116,6 +126,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         pod_uid=pod_uid,
         probe_address=probe_address,
         hang_timeout=hang_timeout,
+        orphan_after=orphan_after,
         dra_versions=tuple(item.strip() for item in dra_versions.split(",") if item.strip()),
         author=author_settings(driver, ctx.meta.get("driver_settings", {})),
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
@@ -66,12 +68,31 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
 
 
 class Agent:
-    """Everything the node role consists of; see :func:`run_node` for its arguments and errors."""
+    """Everything the node role consists of; see :func:`run_node` for its other arguments and errors.
 
-    def __init__(self, driver: Driver[Any, Any], settings: NodeSettings, credentials: Credentials) -> None:
+    Args:
+        driver: what runs.
+        settings: how.
+        credentials: for the API server.
+        clock: gives seconds that only rise.
+
+    Attributes:
+        supervisor: runs the parts.
+        orphans: looks for claims that the kubelet has forgotten.
+    """
+
+    def __init__(
+        self,
+        driver: Driver[Any, Any],
+        settings: NodeSettings,
+        credentials: Credentials,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
+        self._clock = clock
         self.supervisor = Supervisor(drain=DRAIN)
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
@@ -159,9 +180,16 @@ class Agent:
         self.supervisor.add(self._leftovers, after=startup)
         self._mending = Mending((settings.cdi_dir, metadata_dir), self._store, files, claims, boot_id=boot_id)
         self.supervisor.add(self._mending, after=startup)
-        self.supervisor.add(
-            Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
+        self.orphans = Orphans(
+            name,
+            self._client,
+            self._store,
+            self._service,
+            kubelet_dir=settings.kubelet_dir,
+            after=settings.orphan_after,
+            clock=self._clock,
         )
+        self.supervisor.add(self.orphans, after=startup)
         self.supervisor.add(discovery, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)

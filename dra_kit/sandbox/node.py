@@ -25,7 +25,7 @@ from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.workload.intake import Intake
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
-_ORPHAN_PATIENCE = 90.0
+_ORPHAN_AFTER = 600.0
 _DRAIN_SECONDS = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
@@ -107,7 +107,7 @@ class SandboxNode:
             kubelet_dir=self.directory,
             cdi_dir=self.cdi_dir,
             drain=_DRAIN_SECONDS,
-            orphan_patience=_ORPHAN_PATIENCE / self._time_scale,
+            orphan_after=_ORPHAN_AFTER / self._time_scale,
             author=author,
         )
         self._driver = driver.name

@@ -92,10 +92,10 @@ class ClaimService:
             driver.name,
             api=api,
             store=store,
+            boot_id=preparation.boot_id,
             claims=claims,
             devices=Locks(locks / "devices.lock"),
             release=self._release,
-            release_lost=self._release_lost,
         )
         self._turns = Turns(driver.concurrency, Locks(locks / "calls.lock"))
         self._preparing: dict[str, int] = {}
