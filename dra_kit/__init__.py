@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dra_kit.author.device import Device
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
+    from dra_kit.author.identity import Observed, observed
     from dra_kit.author.inventory import Inventory, Pool
     from dra_kit.author.prepared import (
         Condition,
@@ -69,6 +70,7 @@ _HOMES = {
     "author.device": ("Device",),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
+    "author.identity": ("Observed", "observed"),
     "author.inventory": ("Inventory", "Pool"),
     "author.prepared": (
         "Condition",
@@ -155,6 +157,7 @@ __all__ = [
     "NodeSelectorRequirement",
     "NodeSelectorTerm",
     "NotYet",
+    "Observed",
     "OpaqueConfig",
     "PermanentError",
     "Pool",
@@ -165,6 +168,7 @@ __all__ = [
     "Quantity",
     "TransientError",
     "Version",
+    "observed",
 ]
 
 __version__ = "0.1.0"
