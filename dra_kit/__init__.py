@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
     from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
+    from dra_kit.author.identity import Observed, observed
     from dra_kit.author.inventory import Inventory, Pool
     from dra_kit.author.prepared import (
         Condition,
@@ -77,6 +78,7 @@ _HOMES = {
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
     "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
+    "author.identity": ("Observed", "observed"),
     "author.inventory": ("Inventory", "Pool"),
     "author.prepared": (
         "Condition",
@@ -172,6 +174,7 @@ __all__ = [
     "NodeSelectorRequirement",
     "NodeSelectorTerm",
     "NotYet",
+    "Observed",
     "OpaqueConfig",
     "PermanentError",
     "Pool",
@@ -185,6 +188,7 @@ __all__ = [
     "TransientError",
     "Unhealthy",
     "Version",
+    "observed",
 ]
 
 __version__ = "0.1.0"

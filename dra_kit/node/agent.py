@@ -147,7 +147,7 @@ class Agent:
             locks=locks,
             deadline=settings.deadline,
         )
-        self._replugging = Replugging(self._store, preparation, self._service.prepare_again)
+        self._replugging = Replugging(self._store, claims, preparation, self._service.prepare_again)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name,

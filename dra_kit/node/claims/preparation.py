@@ -75,10 +75,19 @@ class Preparation:
         return record.boot_id == self.boot_id
 
     def is_replugged(self, record: ClaimRecord) -> bool:
-        """Whether a device advertises something else than when it was prepared; one that is gone says nothing."""
+        """Whether a device is another one than when it was prepared; one that is gone says nothing."""
         return record.outdated or any(
-            self.inventory.fingerprint(item.pool, item.device) not in {None, item.advertised} for item in record.devices
+            self.inventory.is_replugged(item.pool, item.device, item.identity or {}) for item in record.devices
         )
+
+    def adopted(self, record: ClaimRecord) -> ClaimRecord:
+        """The record with what it lacks of the identities of its devices: a release that knew less of them wrote it."""
+        devices = []
+        for item in record.devices:
+            now, known = self.inventory.identity(item.pool, item.device).hashes, item.identity or {}
+            lacks = not now.keys() <= known.keys()
+            devices.append(item.model_copy(update={"identity": {**now, **known}}) if lacks else item)
+        return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
     async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None) -> ClaimRecord:
         """The record of a prepared claim, not stored yet.
@@ -92,7 +101,7 @@ class Preparation:
         """
         configs = decoded_configs(claim, self.driver.configs)
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
-        fingerprints = [self.inventory.fingerprint(result.pool, result.device) or "" for result in claim.results]
+        identities = [self.inventory.identity(result.pool, result.device) for result in claim.results]
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
@@ -116,7 +125,8 @@ class Preparation:
                 state=prepared[index].state,
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
-                advertised=fingerprints[index],
+                advertised=identities[index].fingerprint,
+                identity=dict(identities[index].hashes),
             )
             for index, result in enumerate(claim.results)
         )
