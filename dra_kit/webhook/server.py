@@ -17,22 +17,19 @@ from collections.abc import AsyncIterator, Collection
 from typing import Any, Final, Self
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
 from dra_kit.kube.resources import Resource
+from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
 from dra_kit.webhook.certificate import ServerCertificate
-from dra_kit.webhook.connections import ConnectionLimits, Connections
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import NotAReview, read
 
 logger = logging.getLogger(__name__)
-
-_requests = logging.getLogger(f"{__name__}.requests")
 
 _REVIEW_SECONDS: Final = 5.0  # timeoutSeconds of the configuration: then nobody waits for the answer any more
 
@@ -120,7 +117,7 @@ class ReviewServer:
         app.add_routes([web.get("/readyz", _ready), *(web.post(f"/{each}", answer) for each in sorted(self._webhooks))])
         runner = web.AppRunner(
             app, handle_signals=False, access_log=None, shutdown_timeout=_REVIEW_SECONDS, auto_decompress=False,
-            logger=_requests,
+            logger=requests_logger,
         )  # fmt: skip
         self._runner = runner
         await runner.setup()
@@ -167,15 +164,6 @@ class ReviewServer:
             logger.exception("review failed")
             return web.Response(status=500, text=f"the review failed: {' '.join(str(error).split())}\n")
         return web.json_response(response)
-
-
-def _without_the_clients_own(record: logging.LogRecord) -> bool:
-    """What is no HTTP, and connections that end, are the client's to know: anybody could fill the log with them."""
-    error = record.exc_info[1] if record.exc_info else None
-    return not isinstance(error, HttpProcessingError | ConnectionError)
-
-
-_requests.addFilter(_without_the_clients_own)
 
 
 def _bad_request(text: str) -> web.Response:

@@ -19,9 +19,9 @@ import pytest
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
 from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.certificate import ServerCertificate
-from dra_kit.webhook.connections import ConnectionLimits
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.server import ReviewServer
 from tests.unit.webhook.certificates import Pair, issue

@@ -1,8 +1,8 @@
-"""The connections of the webhook: so many at once, each with so much time.
+"""The connections of a server that anybody may reach: so many at once, each with so much time.
 
 aiohttp limits neither their number nor the time that a request takes to come in. A new connection always gets in: of
 those of the address that has most of them, the one that has done nothing for the longest time makes room for it. So
-nobody can keep the API server out by holding connections, or by opening ever more of them.
+nobody can keep the API server or the kubelet out by holding connections, or by opening ever more of them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,27 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Final, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 logger = logging.getLogger(__name__)
 
+requests_logger: Final = logging.getLogger(f"{__name__}.requests")
+"""For aiohttp: what is no HTTP, and connections that end, are the client's to know; anybody could fill the log so."""
+
 _SWEEP: Final = 0.5  # seconds between two looks at what has run out of time
 _BACKLOG: Final = 512
+
+
+def _without_the_clients_own(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ConnectionError)
+
+
+requests_logger.addFilter(_without_the_clients_own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +64,16 @@ class Connections:
     Args:
         server: aiohttp's, which makes a protocol for each.
         listening: a bound socket; the caller closes it.
-        context: of TLS.
+        context: of TLS; None for a server that does without.
         limits: of the connections.
     """
 
     def __init__(
-        self, server: web.Server, listening: socket.socket, context: ssl.SSLContext, limits: ConnectionLimits
+        self,
+        server: web.Server,
+        listening: socket.socket,
+        context: ssl.SSLContext | None,
+        limits: ConnectionLimits,
     ) -> None:
         self._server = server
         self._listening = listening
@@ -106,17 +123,21 @@ class Connections:
             connection = _Connection(self._server(), address[0])
             task = asyncio.create_task(self._serve(accepted, connection))
             self._open[task] = connection
-            task.add_done_callback(lambda task: self._open.pop(task, None))
+            task.add_done_callback(partial(self._ended, connection, accepted))
+
+    def _ended(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+        if not connection.made:  # nor closed by its transport; the task may not even have begun
+            accepted.close()
 
     async def _serve(self, accepted: socket.socket, connection: _Connection) -> None:
-        seconds = self._limits.tls_seconds
+        seconds = self._limits.tls_seconds if self._context is not None else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=seconds,
                 ssl_shutdown_timeout=seconds,
             )  # fmt: skip
         except (OSError, ssl.SSLError):  # no TLS, or not in time
-            accepted.close()
             return
         await connection.ended.wait()
 
