@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class NodeSettings:
         orphan_after: seconds that a claim must have been gone, at two looks, until it is released without the kubelet.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
+        child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
         author: the author's own settings, already filled.
     """
 
@@ -42,6 +44,7 @@ class NodeSettings:
     orphan_after: float = 600.0
     probe_address: str = ""
     hang_timeout: float = 600.0
+    child_environment: Mapping[str, str] = field(default_factory=dict)
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:

@@ -23,6 +23,7 @@ from dra_kit.sandbox.kubelet.activity import Observer
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.workload.intake import Intake
+from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
 _ORPHAN_AFTER = 600.0
@@ -59,6 +60,7 @@ class SandboxNode:
         self.directory = directory
         self.cdi_dir = directory / "cdi"
         self.runtime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
+        self._mark = mark
         self._time_scale = time_scale
         self.kubelet = NodeKubelet(
             client,
@@ -108,6 +110,8 @@ class SandboxNode:
             cdi_dir=self.cdi_dir,
             drain=_DRAIN_SECONDS,
             orphan_after=_ORPHAN_AFTER / self._time_scale,
+            orphan_patience=_ORPHAN_PATIENCE / self._time_scale,
+            child_environment={MARK_VARIABLE: self._mark},
             author=author,
         )
         self._driver = driver.name

@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,15 +34,25 @@ class Children:
         directory: for output and orders; shared by the processes of a rolling update, and names the programs.
         locks: say which process owns a program.
         ended: asked to look at effects again: a program has ended by itself.
+        environment: variables for every program, beside its own.
         calm: seconds that a program must have run to be started again at once; else it waits for the next look.
     """
 
     name = "children"
 
-    def __init__(self, directory: Path, locks: Locks, *, ended: Callable[[], None], calm: float = 10.0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        locks: Locks,
+        *,
+        ended: Callable[[], None],
+        environment: Mapping[str, str] | None = None,
+        calm: float = 10.0,
+    ) -> None:
         self._directory = directory
         self._locks = locks
         self._ended = ended
+        self._environment = dict(environment or {})
         self._calm = calm
         self._programs: dict[str, Program] = {}
         self._sessions: set[int] = set()  # of all programs ever owned here, as long as PID 1 may have to reap in them
@@ -169,8 +179,9 @@ class Children:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         output = Output(self._output_path(name), from_end=False)
         command = list(child.command())
+        environment = {**self._environment, **child.environment()}
         try:
-            pid = await asyncio.to_thread(start, command, child.environment(), self._mark(name), output)
+            pid = await asyncio.to_thread(start, command, environment, self._mark(name), output)
         except (OSError, ValueError, TypeError, IndexError) as error:
             raise TransientError(
                 f"{child.title()}: program {command[:1]} cannot be started: {error}; correct "
