@@ -110,7 +110,6 @@ class SandboxNode:
             cdi_dir=self.cdi_dir,
             drain=_DRAIN_SECONDS,
             orphan_after=_ORPHAN_AFTER / self._time_scale,
-            orphan_patience=_ORPHAN_PATIENCE / self._time_scale,
             child_environment={MARK_VARIABLE: self._mark},
             author=author,
         )
