@@ -10,6 +10,7 @@ from typing import Any
 from dra_kit.author.calling import call
 from dra_kit.author.claim import AllocatedDevice, Effects
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
+from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Ensuring
@@ -42,6 +43,7 @@ class Preparation:
 
     Args:
         driver: whose preparer is run.
+        configs: decodes the configs of claims.
         inventory: where allocated devices are looked up.
         effects: where the preparer's effects are ensured.
         boot_id: written into the record.
@@ -50,6 +52,7 @@ class Preparation:
     """
 
     driver: Driver[Any, Any]
+    configs: ConfigDecoder[Any]
     inventory: CurrentInventory
     effects: EffectEngine
     boot_id: str
@@ -90,7 +93,7 @@ class Preparation:
         Raises:
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
-        configs = decoded_configs(claim, self.driver.configs)
+        configs = decoded_configs(claim, self.configs)
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
         fingerprints = [self.inventory.fingerprint(result.pool, result.device) or "" for result in claim.results]
         await self.started.wait()
