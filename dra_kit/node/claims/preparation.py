@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from pydantic import JsonValue
 
 from dra_kit.author.calling import call
 from dra_kit.author.claim import AllocatedDevice, Effects
@@ -116,7 +118,7 @@ class Preparation:
                 share_id=result.share_id,
                 admin_access=bool(result.admin_access),
                 cdi_devices=names[index],
-                state=prepared[index].state,
+                state=cast("JsonValue", prepared[index].state),  # a copy in lists and dicts
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
                 advertised=fingerprints[index],
