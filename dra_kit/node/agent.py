@@ -131,7 +131,8 @@ class Agent:
         metadata = MetadataFiles(metadata_dir, name)
         self._status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata)
+        configs = driver.configs.with_settings(settings.author)
+        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata)
         self._service = ClaimService(
             driver,
             api=self._client,
