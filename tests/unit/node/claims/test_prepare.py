@@ -286,7 +286,7 @@ class Broken(dra.DeviceProvider):
 
 
 async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> None:
-    waiter, oven = Waiter(), Oven()
+    oven = Oven()
     seen = []
 
     def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -294,13 +294,12 @@ async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> Non
         return dra.Prepared(state={"slices": 8})
 
     doing = Doing(look)
-    doing.startup = waiter.startup  # type: ignore[method-assign]
     pod = {"apiVersion": "v1", "kind": "Pod", "name": "guest", "controller": True}
     lunch = node.claim(annotations={"resource.kubernetes.io/pod-claim-name": "my-lunch"}, owner=pod)
     async with node.running(driver(doing, oven)):
         await node.prepare(lunch)
         assert seen == [("my-lunch", "lunch")]
-        assert oven.context is waiter.context
+        assert oven.context is doing.context
         await eventually(node.slices)  # an API server that takes its time is asked for the Node again, for these
         assert (oven.context.node.name, oven.context.node.labels) == ("node-1", {"oven": "hot"})
         [prepared] = oven.context.prepared().values()
