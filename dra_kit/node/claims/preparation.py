@@ -61,6 +61,11 @@ class Preparation:
     started: asyncio.Event
     metadata: MetadataFiles
 
+    @property
+    def is_imperative(self) -> bool:
+        """Whether the author has something of his own to undo when a claim is released."""
+        return type(self.driver.preparer).unprepare is not Preparer.unprepare
+
     def lacking(self) -> str:
         """Why nothing can be prepared at all now, empty when that is not so."""
         provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
