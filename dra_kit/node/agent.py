@@ -21,9 +21,12 @@ from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.files.strays import StrayFiles
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
@@ -103,21 +106,23 @@ class Agent:
             update=self._update,
             stopping=self.supervisor.stopping.is_set,
         )
-        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=Locks(locks / "effects.lock"))
+        hardware, classes, touched = Hardware(driver), EffectClasses(driver.effects), Locks(locks / "effects.lock")
+        undoing = Undoing(self._store, classes, hardware, touched)
+        effects = EffectEngine(self._store, classes, hardware, undoing, boot_id=boot_id, locks=touched)
         claims = Locks(locks / "claims.lock")
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
         self._status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata)
+        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata, hardware)
         self._service = ClaimService(
             driver,
             api=self._client,
             store=self._store,
             files=files,
             preparation=preparation,
-            effects=effects,
+            effects=undoing,
             failed=self._prepare_failed,
             prepared=self._prepared,
             resumed=self._status.resume,
@@ -141,7 +146,7 @@ class Agent:
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
-        startup = Startup(driver, context, self._service, facts, started)
+        startup = Startup(driver, context, self._service, facts, started=started, hardware=hardware)
         watchdog = Watchdog()
         if settings.probe_address:
             self._probes = Probes(

@@ -16,6 +16,7 @@ from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kube.credentials import Credentials
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.context import NodeContext
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.publisher import Publisher
 from dra_kit.node.steps import Step, reached
@@ -81,7 +82,7 @@ class KubeletConnection:
 
 
 class Startup:
-    """The author's startup, of the provider and then of the preparer, and what the last process left half done."""
+    """The author's hardware, the startup of provider and preparer, and what the last process left half done."""
 
     name = "startup"
 
@@ -91,14 +92,18 @@ class Startup:
         context: NodeContext,
         service: ClaimService,
         facts: ServerFacts,
+        *,
         started: asyncio.Event,
+        hardware: Hardware,
     ) -> None:
         self._driver = driver
         self._context = context
         self._service = service
         self._facts = facts
         self._started = started
-        driver.provider.context = driver.preparer.context = context
+        self._hardware = hardware
+        for part in driver.node_bound:
+            part.context = context
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""
@@ -108,6 +113,7 @@ class Startup:
         except (DraKitError, TimeoutError) as error:
             code = error.code if isinstance(error, DraKitError) else Unavailable.default_code
             logger.warning("node not read yet", extra={"error": str(error) or "no answer", "code": code})
+        await _abandonable(self._hardware.make(self._context))
         await _abandonable(call(self._driver.provider.startup, self._context))
         await _abandonable(call(self._driver.preparer.startup, self._context))
         self._started.set()

@@ -12,7 +12,7 @@ from typing import Any
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.preparer import Preparer
-from dra_kit.errors import DraKitError
+from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.deadlines import Calls, to_its_end
 from dra_kit.node.calls.failures import told
@@ -20,7 +20,7 @@ from dra_kit.node.claims.exclusive import ExclusiveDevices
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimReader, Getter
 from dra_kit.node.claims.status import has_statuses, updated
-from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
@@ -66,7 +66,7 @@ class ClaimService:
         store: Store,
         files: ClaimFiles,
         preparation: Preparation,
-        effects: EffectEngine,
+        effects: Undoing,
         failed: Failed,
         prepared: Prepared,
         resumed: Prepared,
@@ -120,7 +120,8 @@ class ClaimService:
             return problem
 
         with log_context(claim=str(reference), claim_uid=reference.uid):
-            return self._calls.begin(self._prepare(reference, again=again), failed=failed, late=self._late)
+            work = self._prepare(reference, again=again)
+            return self._calls.begin(work, failed=failed, late=lambda: self._late(reference))
 
     def prepare_again(self, reference: ClaimReference) -> asyncio.Future[Answer | Exception]:
         """Prepare a claim that the kubelet does not ask for, if it is prepared; an exception is an answer, too."""
@@ -138,8 +139,8 @@ class ClaimService:
     def _told(self, error: Exception, message: str) -> DraKitError:
         return told(error, message, module=type(self._driver.preparer).__module__, logger=logger)
 
-    def _late(self) -> str:
-        why = self._preparation.lacking() or "what is still running is rolled back when it ends"
+    def _late(self, claim: ClaimReference) -> str:
+        why = self._preparation.lacking(claim) or "what is still running is rolled back when it ends"
         return f"not prepared within {self._deadline:g} s: {why}; the kubelet tries again"
 
     # -- prepare
@@ -210,10 +211,11 @@ class ClaimService:
             record = await self._preparation.prepare(claim, before)
             reached(Step.AUTHOR_RETURNED)
             await self._store.put_claim(record, epoch=epoch, then=self._write_early)
-        except BaseException:
+        except BaseException as error:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
             stored = self._store.claim(claim.reference.uid)
-            if stored is None or not self._preparation.is_of_this_boot(stored):
+            still = isinstance(error, NotYet)  # coming up: the kubelet's next call finds it further on
+            if not still and (stored is None or not self._preparation.is_of_this_boot(stored)):
                 await self._roll_back(claim.reference, in_force if stored is None else ())
             raise
         if not self._files.wrote(record):
@@ -385,7 +387,9 @@ class ClaimService:
 
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
         # a claim whose files are kept has lost its record: its containers may run
-        if not self._store.has_claim(reference.uid) and reference.uid not in self._files.uids():
+        if self._store.has_claim(reference.uid) or reference.uid in self._files.uids():
+            return
+        if await self._reader.is_over(reference):  # else the kubelet asks again, and finds what is still coming up
             await self._effects.release(reference)
 
     async def drain(self, grace: float) -> None:

@@ -62,7 +62,7 @@ class Orphans:
                 await self._release(record)
             for claim in await self._gone(lost):
                 with log_context(claim=str(claim), claim_uid=claim.uid):
-                    logger.warning("claim whose record was lost is gone and nobody has released it")
+                    logger.warning("claim without a record is gone and nobody has released it")
                     await self._service.release_lost(claim, self.is_gone)
             await asyncio.sleep((SUSPICION_ROUNDS - 1) * self._patience)
 
