@@ -389,8 +389,9 @@ class ClaimService:
         # a claim whose files are kept has lost its record: its containers may run
         if self._store.has_claim(reference.uid) or reference.uid in self._files.uids():
             return
-        if await self._reader.is_over(reference):  # else the kubelet asks again, and finds what is still coming up
-            await self._effects.release(reference)
+        # the kubelet asks again for one that is allocated, and finds what was begun further on
+        begun = {item.number for item in self._store.effects_of(reference.uid) if item.phase != "reverting"}
+        await self._effects.release(reference, keep=() if await self._reader.is_over(reference) else begun)
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then give up on it."""
