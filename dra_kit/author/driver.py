@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,7 +19,7 @@ from dra_kit.author.effect import Effect
 from dra_kit.author.generics import config_kinds
 from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import shown
-from dra_kit.author.node_bound import AuthorSettingsT, HardwareT
+from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.preparer import Preparer, check_preparer
 from dra_kit.author.provider import DeviceProvider
 from dra_kit.errors import ConfigurationError
@@ -109,6 +110,25 @@ class Driver(Generic[ConfigT, DeviceT]):
 
     def __repr__(self) -> str:
         return f"Driver({self.name!r})"
+
+    @property
+    def node_bound(self) -> tuple[NodeBound[Any, Any], ...]:
+        """What gets the node's hardware and context."""
+        return self.provider, self.preparer
+
+    def for_another_node(self) -> Driver[ConfigT, DeviceT]:
+        """A copy for another node in the same process, which shares no state and no hardware with this one.
+
+        Raises:
+            Exception: whatever an object of the author's raises that cannot be copied.
+        """
+        # what a node has given them is not copied: another node gives its own
+        given = [vars(part).get(name) for part in self.node_bound for name in ("hardware", "context")]
+        copied = copy.deepcopy(self, {id(item): item for item in given if item is not None})
+        for part in copied.node_bound:
+            for name in ("hardware", "context"):
+                vars(part).pop(name, None)
+        return copied
 
 
 def _check_instance(driver: str, argument: str, value: object, base: type) -> None:

@@ -24,9 +24,12 @@ from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.files.strays import StrayFiles
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
@@ -125,14 +128,16 @@ class Agent:
             stopping=self.supervisor.stopping.is_set,
         )
         node_locks = NodeLocks.below(locks)
-        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=node_locks.effects)
+        hardware, classes = Hardware(driver), EffectClasses(driver.effects)
+        undoing = Undoing(self._store, classes, hardware, node_locks.effects)
+        effects = EffectEngine(self._store, classes, hardware, undoing, boot_id=boot_id, locks=node_locks.effects)
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         configs = driver.configs.with_settings(settings.author)
-        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata)
+        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata, hardware)
         news = ClaimNews()
         self._service = ClaimService(
             preparation,
@@ -164,7 +169,7 @@ class Agent:
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
-        startup = Startup(driver, context, self._service.unasked, facts, started)
+        startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
         watchdog = Watchdog()
         if settings.probe_address:
             self._probes = Probes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -22,6 +22,7 @@ from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
+    NotYet,
     PermanentError,
     PrepareError,
     TransientError,
@@ -29,14 +30,17 @@ from dra_kit.errors import (
 from dra_kit.node.claims.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
-from dra_kit.node.effects.engine import ClaimEffects, EffectEngine
+from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.scope import ClaimEffects
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.process.tracebacks import raised
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
+from dra_kit.resource.reference import ClaimReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Preparation:
         boot_id: written into the record.
         started: set once the preparer's ``startup`` has returned.
         metadata: knows where the metadata of a claim will be.
+        hardware: is made before the preparer's ``startup``.
     """
 
     driver: Driver[Any, Any]
@@ -60,15 +65,21 @@ class Preparation:
     boot_id: str
     started: asyncio.Event
     metadata: MetadataFiles
+    hardware: Hardware
+    _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
     def is_imperative(self) -> bool:
         """Whether the author has something of his own to undo when a claim is released."""
         return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
-    def lacking(self) -> str:
-        """Why nothing can be prepared at all now, empty when that is not so."""
+    def lacking(self, claim: ClaimReference) -> str:
+        """Why a claim, or any at all, cannot be prepared now; empty when nothing is known of that."""
+        if (effects := self._under_way.get(claim.uid)) is not None and effects.coming_up:
+            return effects.coming_up
         provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
+        if self.hardware.lacking:
+            return f"what Driver({self.driver.name!r}, hardware=…) calls has not returned yet"
         if not self.started.is_set():
             return f"{provider}.startup and {preparer}.startup have not both returned yet"
         if self.inventory.latest is None:
@@ -107,6 +118,7 @@ class Preparation:
             before: what was recorded of the same allocation.
 
         Raises:
+            NotYet: an effect is still coming up; what was ensured is to stay as it is until the next call.
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
         configs = decoded_configs(claim, self.configs)
@@ -115,9 +127,16 @@ class Preparation:
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
+        self._under_way[claim.reference.uid] = ordinary_scope
         try:
             prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
+        except (PrepareError, asyncio.CancelledError) as error:
+            if not ordinary_scope.coming_up or (isinstance(error, PrepareError) and error.permanent):
+                raise
+            text = str(error) if isinstance(error, PrepareError) else ordinary_scope.coming_up
+            raise NotYet(text, code=getattr(error, "code", None)) from error
         finally:
+            del self._under_way[claim.reference.uid]
             await ordinary_scope.close()
             await admin_scope.close()
         items = list(zip(claim.results, prepared, strict=True))
@@ -142,7 +161,7 @@ class Preparation:
         )
         if self.driver.effects:
             # what an earlier preparation needed, cut off or of another device, and this one does not
-            await self.effects.release(claim.reference, keep=ordinary_scope.ensured)
+            await self.effects.undoing.release(claim.reference, keep=ordinary_scope.outcomes)
         return ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
@@ -242,6 +261,8 @@ class Preparation:
         """The author's exception as a per-claim error; errors meant for the user pass as they are."""
         if isinstance(error, PrepareError | ConfigurationError):
             return error
+        if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
+            return still
         preparer = type(self.driver.preparer)
         if isinstance(error, DraKitError):
             return PrepareError(f"{preparer.__name__}.{method}: {error}", code=error.code)
@@ -292,3 +313,11 @@ def _described(returned: object) -> str:
         return kind_of(returned)
     kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
     return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
+
+
+def _not_yet(error: BaseException) -> NotYet | None:
+    """Of effects that were ensured at once in a TaskGroup: which is still coming up, if nothing worse happened."""
+    if isinstance(error, ExceptionGroup):
+        found = [_not_yet(item) for item in error.exceptions]
+        return found[0] if None not in found else None
+    return error if isinstance(error, NotYet) else None

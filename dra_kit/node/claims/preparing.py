@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from dra_kit.errors import DraKitError
+from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
@@ -109,10 +109,11 @@ class Preparing:
             record = await self.preparation.prepare(claim, before)
             reached(Step.AUTHOR_RETURNED)
             await self.durable.put(record, epoch=epoch)
-        except BaseException:
+        except BaseException as error:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
             stored = self.durable.store.claim(claim.reference.uid)
-            if stored is None or not self.preparation.is_of_this_boot(stored):
+            still = isinstance(error, NotYet)  # coming up: the kubelet's next call finds it further on
+            if not still and (stored is None or not self.preparation.is_of_this_boot(stored)):
                 await self._roll_back(claim.reference, in_force if stored is None else ())
             raise
         if not self.durable.files.wrote(record):
@@ -131,6 +132,6 @@ class Preparing:
             lost = self.durable.store.has_claim(reference.uid) or self.durable.store.may_lack_claims(
                 self.durable.files.uids()
             )
-            await self.preparation.effects.release(reference, keep=in_force if lost else ())
+            await self.preparation.effects.undoing.release(reference, keep=in_force if lost else ())
         except DraKitError as error:
             logger.warning("roll-back incomplete", extra={"error": str(error), "code": error.code})

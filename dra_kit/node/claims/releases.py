@@ -31,7 +31,7 @@ class Releases:
 
     def __init__(self, preparation: Preparation, durable: DurableClaims, turns: Turns, news: ClaimNews) -> None:
         self._preparation = preparation
-        self._effects = preparation.effects
+        self._effects = preparation.effects.undoing
         self._store = durable.store
         self._files = durable.files
         self._turns = turns

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -38,6 +40,25 @@ class Locks:
     def try_hold(self, name: str) -> Holding:
         """``async with`` holds the lock of that name if nobody else does, here or in another process."""
         return Holding(name, self._here, self._between, wait=False)
+
+    @asynccontextmanager
+    async def hold_all(self, names: Iterable[str]) -> AsyncIterator[None]:
+        """``async with`` holds the locks of all these names."""
+        async with AsyncExitStack() as stack:
+            for name in sorted(set(names)):  # one order for everybody, so that nobody waits in a circle
+                await stack.enter_async_context(self.hold(name))
+            yield
+
+    @asynccontextmanager
+    async def try_hold_all(self, names: Iterable[str]) -> AsyncIterator[bool]:
+        """``async with`` holds the locks of all these names, or gives False and holds none of them."""
+        async with AsyncExitStack() as stack:
+            for name in sorted(set(names)):
+                if not await stack.enter_async_context(self.try_hold(name)):
+                    await stack.aclose()
+                    yield False
+                    return
+            yield True
 
     def held_elsewhere(self, name: str) -> bool:
         """Whether another process holds that lock now.

@@ -88,7 +88,7 @@ class EffectRecord(BaseModel):
         effect: the stable id of its class.
         spec: JSON of its fields as it was first stored; equal fields are the same effect, whatever their text.
         keys: what it touches.
-        outcome: JSON of what ``apply`` returned, None until then.
+        outcome: JSON of what ``apply`` returned last, None until then, or where nobody knows.
         claims: the claims that need it.
         error: why it could not be undone, empty when that did not fail.
     """

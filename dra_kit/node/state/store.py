@@ -134,9 +134,10 @@ class Store:
         return [item for item in self._damages.left() if item.table == "claims"]
 
     def lost(self) -> list[ClaimReference]:
-        """Claims that are known by name although their records are lost or damaged."""
-        if not self.incomplete() and not self.damaged_claims():
-            return []
+        """Claims that are known by name although their records are lost or damaged, or were never written.
+
+        A claim has none yet while it is prepared for the first time, also between two calls of the kubelet.
+        """
         unrecorded = [claim for claim in self.needing() if not self.has_claim(claim.uid)]
         return unrecorded + [item.claim for item in self.damaged_claims() if item.claim is not None and item.certain]
 
@@ -319,12 +320,15 @@ class Store:
             found = find_effect(db, number)
             if found is None:
                 raise InternalError(f"effect {effect} {spec} is not stored although it was written")
+            in_force = isinstance(found, EffectRecord) and (found.phase, found.boot_id) == ("applied", boot_id)
             if isinstance(found, Damage):
                 found = EffectRecord(
                     number=number, effect=effect, spec=spec, keys=tuple(keys), phase="intent", boot_id=boot_id
                 )
                 put_effect(db, found)
-            elif inserted.rowcount:
+            elif inserted.rowcount or not in_force:
+                # from now on apply may be at work on it again
+                found = found.model_copy(update={"phase": "intent"})
                 put_effect(db, found)
             return found
 
@@ -348,15 +352,21 @@ class Store:
             if others or not isinstance(found, EffectRecord):
                 db.execute("DELETE FROM effect_claims WHERE effect = ? AND uid = ?", (number, uid))
                 return None
-            found = found.model_copy(update={"phase": "reverting"})
+            found = _reverting(found)
             put_effect(db, found)
             return found
 
         return await self._db.write(write)
 
-    async def begin_revert(self, number: int) -> None:
+    async def begin_revert(self, effect: EffectRecord) -> EffectRecord:
         """An effect is being undone, whoever needs it: from now on it does not count as in force."""
-        await self._change(number, phase="reverting")
+
+        def write(db: sqlite3.Connection) -> EffectRecord:
+            found = _reverting(effect)
+            put_effect(db, found)
+            return found
+
+        return await self._db.write(write)
 
     async def forget_effect(self, number: int) -> None:
         """An effect is undone."""
@@ -378,6 +388,12 @@ class Store:
                 put_effect(db, found.model_copy(update=changes))
 
         await self._db.write(write)
+
+
+def _reverting(effect: EffectRecord) -> EffectRecord:
+    """Of what was being applied, for the first time or again, nobody knows the outcome."""
+    outcome = effect.outcome if effect.phase != "intent" else None
+    return effect.model_copy(update={"phase": "reverting", "outcome": outcome})
 
 
 def _forget_claims(db: sqlite3.Connection, uids: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from dra_kit.node.locks.processes import Processes
 from dra_kit.node.state.store import Store
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.replugging import Replugging
+from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
@@ -90,9 +91,9 @@ async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.Monke
         file = os.open(another(node), os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)
         store = Store(node.settings().database(DRIVER))
-        lunch, effect = node.claim(), Heat(oven="oven", temperature=200)
+        gone, effect = ClaimReference("default", "lunch", "uid-lunch"), Heat(oven="oven", temperature=200)
         spec = effect.model_dump_json()
-        record = await store.intend("heat", spec, ["oven"], claim=lunch, boot_id="boot-1")
+        record = await store.intend("heat", spec, ["oven"], claim=gone, boot_id="boot-1")
         await store.applied(record.number, '{"flame": 1}', boot_id="boot-1")
         store.close()
         Heat.hardware.on["oven"] = 200

@@ -1,0 +1,64 @@
+"""The node's handle to the hardware: what ``Driver(hardware=…)`` makes, once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+from dra_kit.author.calling import call
+from dra_kit.author.context import Context
+from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Effect
+from dra_kit.errors import ConfigurationError
+
+EffectT = TypeVar("EffectT", bound=Effect[Any, Any])
+
+
+class Hardware:
+    """Made before the author's startup; who needs it waits for it.
+
+    Args:
+        driver: whose handle it is.
+    """
+
+    def __init__(self, driver: Driver[Any, Any]) -> None:
+        self._driver = driver
+        self._made = asyncio.Event()
+        self._handle: Any = None
+
+    @property
+    def lacking(self) -> bool:
+        """Whether it is still being made."""
+        return self._driver.hardware is not None and not self._made.is_set()
+
+    async def make(self, context: Context[Any]) -> None:
+        """Call the author's factory, and give what it made to all of the driver that is bound to a node.
+
+        Raises:
+            ConfigurationError: the factory returned nothing.
+        """
+        factory = self._driver.hardware
+        if factory is None:
+            return
+        handle = await call(factory, context)
+        if handle is None:
+            raise ConfigurationError(
+                f"driver {self._driver.name}: {getattr(factory, '__qualname__', 'hardware')} returned None; return the "
+                "handle to the hardware, or leave out hardware=…",
+                code="no-hardware",
+            )
+        for part in self._driver.node_bound:
+            part.hardware = handle
+        self._handle = handle
+        self._made.set()
+
+    async def bound(self, effect: EffectT) -> EffectT:
+        """The effect as it may be called: with the handle, if the driver has one."""
+        if self._driver.hardware is None:
+            return effect
+        await self._made.wait()
+        return effect.with_hardware(self._handle)
+
+    def bound_now(self, effect: EffectT) -> EffectT:
+        """The same for whoever only looks at it, from any thread; without the handle before that is there."""
+        return effect if self._handle is None else effect.with_hardware(self._handle)
