@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
+from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
@@ -18,6 +19,7 @@ from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.node.children.children import Children
 from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
@@ -32,6 +34,7 @@ from dra_kit.node.files.strays import StrayFiles
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
+from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
@@ -128,9 +131,8 @@ class Agent:
             stopping=self.supervisor.stopping.is_set,
         )
         node_locks = NodeLocks.below(locks)
-        hardware, classes = Hardware(driver), EffectClasses(driver.effects)
-        undoing = Undoing(self._store, classes, hardware, node_locks.effects)
-        effects = EffectEngine(self._store, classes, hardware, undoing, boot_id=boot_id, locks=node_locks.effects)
+        facts = ServerFacts(self._client, node, context.node_known)
+        hardware, effects = self._effects(facts, node_locks, boot_id)
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
@@ -164,20 +166,13 @@ class Agent:
             unasked=self._service.unasked,
             process_ended=self._process_ended,
         )
-        facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
         watchdog = Watchdog()
-        if settings.probe_address:
-            self._probes = Probes(
-                settings.probe_address,
-                live=[watchdog.blocked, partial(self.hanging, settings.hang_timeout)],
-                ready=[partial(parts_not_ready, self.supervisor)],
-            )
-            self.supervisor.add(self._probes)  # stopped last: also what stops is alive
+        self._add_probes(watchdog)
         self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
         self.supervisor.add(watchdog, after=kubelet)
@@ -202,6 +197,28 @@ class Agent:
         self.supervisor.add(discovery, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+
+    def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine]:
+        driver, settings = self._driver, self._settings
+        runner = None
+        if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
+            directory = settings.state(driver.name) / "children"
+            runner = Children(directory, locks.children, environment=settings.child_environment)
+            self.supervisor.add(runner)  # stopped when no claim needs a program any more
+        keeper = ClusterObjects(self._client, driver.name, facts)
+        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(driver.effects)
+        undoing = Undoing(self._store, classes, hardware, locks.effects)
+        return hardware, EffectEngine(self._store, classes, hardware, undoing, boot_id=boot_id, locks=locks.effects)
+
+    def _add_probes(self, watchdog: Watchdog) -> None:
+        if not self._settings.probe_address:
+            return
+        self._probes = Probes(
+            self._settings.probe_address,
+            live=[watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
+            ready=[partial(parts_not_ready, self.supervisor)],
+        )
+        self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
     def _kubelet(self) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid

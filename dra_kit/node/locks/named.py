@@ -79,17 +79,20 @@ class NodeLocks:
         devices: by pool and name, while they are being prepared.
         calls: by what of the author's code does not overlap.
         effects: by the keys of effects.
+        children: by the names of programs, held by the process that owns them.
     """
 
     claims: Locks
     devices: Locks
     calls: Locks
     effects: Locks
+    children: Locks
 
     @classmethod
     def below(cls, directory: Path) -> NodeLocks:
         """The locks whose files are in a directory."""
-        return cls(*(Locks(directory / f"{name}.lock") for name in ("claims", "devices", "calls", "effects")))
+        names = ("claims", "devices", "calls", "effects", "children")
+        return cls(*(Locks(directory / f"{name}.lock") for name in names))
 
 
 class Holding:
