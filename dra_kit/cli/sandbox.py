@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -218,7 +217,6 @@ def _hint(target: str) -> None:
 
 
 def _session(ctx: click.Context, target: str, options: Mapping[str, Any], view: LiveView) -> Session:
-    from dra_kit.cli.pod_causes import pod_causes
     from dra_kit.process.target import load_drivers
     from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
     from dra_kit.sandbox.detached import announce, is_detached
@@ -253,7 +251,6 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any], view: 
         ),
         view,
         ready=ready,
-        explain=partial(pod_causes, alpha=options["alpha"]),
     )
 
 
