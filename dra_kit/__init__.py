@@ -12,7 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
+    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.config import NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
     from dra_kit.author.device import Device
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from dra_kit.values.semver import Version
 
 _HOMES = {
-    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
+    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.config": ("NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
     "author.device": ("Device",),
@@ -161,6 +161,7 @@ __all__ = [
     "PrepareError",
     "Prepared",
     "PreparedClaim",
+    "PreparedDevice",
     "Preparer",
     "Quantity",
     "TransientError",
