@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dra_kit.author.child_process import ChildProcess, RunningProcess
-    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
+    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "author.child_process": ("ChildProcess", "RunningProcess"),
-    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
+    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
@@ -181,6 +181,7 @@ __all__ = [
     "PrepareError",
     "Prepared",
     "PreparedClaim",
+    "PreparedDevice",
     "Preparer",
     "Quantity",
     "QuantityField",

@@ -6,20 +6,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.node.children.children import Children
+from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
@@ -288,15 +288,10 @@ class Agent:
         self._replugging.process_ended()
         self._mending.look_again()
 
-    def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
+    def _update(self, facts: DeviceFacts) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""
-        work = asyncio.run_coroutine_threadsafe(self._service.facts.update(pool, device, status, metadata), self._loop)
-        work.add_done_callback(_told_if_failed)
-
-
-def _told_if_failed(work: Future[None]) -> None:
-    if not work.cancelled() and (error := work.exception()) is not None:
-        logger.error("facts of a device not written", extra={"error": str(error)})
+        with suppress(RuntimeError):  # the process has ended, the author's thread has not
+            self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
 
 
 def _boot_id(settings: NodeSettings) -> str:

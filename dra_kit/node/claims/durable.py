@@ -24,6 +24,14 @@ class DurableClaims:
         self.store = store
         self.files = files
 
+    async def begin(self, record: ClaimRecord, *, epoch: int) -> None:
+        """Store that a claim is being prepared, before anything is done for it that a release has to undo.
+
+        Raises:
+            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+        """
+        await self.store.put_claim(record, epoch=epoch, then=lambda _: reached(Step.CLAIM_BEGUN))
+
     async def put(self, record: ClaimRecord, *, epoch: int) -> None:
         """Store a record; its files may be written then, and :meth:`make_files` sees to that.
 

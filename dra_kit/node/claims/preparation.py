@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Effects
+from dra_kit.author.claim import AllocatedDevice, Effects, PreparedDevice
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
@@ -110,12 +110,35 @@ class Preparation:
             devices.append(item.model_copy(update={"identity": {**now, **known}}) if lacks else item)
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
-    async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None) -> ClaimRecord:
+    def begun(self, claim: AllocatedClaim) -> ClaimRecord:
+        """The record of a claim whose author's code is about to run: what is to be undone if it does not end well."""
+        return ClaimRecord(
+            namespace=claim.reference.namespace,
+            name=claim.reference.name,
+            uid=claim.reference.uid,
+            allocation=claim.allocation,
+            boot_id=self.boot_id,
+            phase="releasing",
+            preparing=True,
+            devices=tuple(
+                DeviceRecord(
+                    request=base_request(result.request),
+                    pool=result.pool,
+                    device=result.device,
+                    share_id=result.share_id,
+                    admin_access=bool(result.admin_access),
+                )
+                for result in claim.results
+            ),
+        )
+
+    async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]) -> ClaimRecord:
         """The record of a prepared claim, not stored yet.
 
         Args:
             claim: to prepare.
             before: what was recorded of the same allocation.
+            returned: gets what the author's code has returned for the first devices, also when it fails for the next.
 
         Raises:
             NotYet: an effect is still coming up; what was ensured is to stay as it is until the next call.
@@ -127,9 +150,17 @@ class Preparation:
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
+        ordinary, admin = Effects(ordinary_scope), Effects(admin_scope)
         self._under_way[claim.reference.uid] = ordinary_scope
         try:
-            prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
+            devices = [
+                await self._device(
+                    result, configs[index], advertised[index], admin if result.admin_access else ordinary
+                )
+                for index, result in enumerate(claim.results)
+            ]
+            prepared = await self._ask_author(claim, devices, (ordinary, admin), returned)
+            self._check_all_awaited(ordinary, admin)
         except (PrepareError, asyncio.CancelledError) as error:
             if not ordinary_scope.coming_up or (isinstance(error, PrepareError) and error.permanent):
                 raise
@@ -174,22 +205,6 @@ class Preparation:
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
         )
 
-    async def _ask(
-        self,
-        claim: AllocatedClaim,
-        configs: Sequence[tuple[ConfigEntry[Any], ...]],
-        advertised: Sequence[Device],
-        ordinary: Effects,
-        admin: Effects,
-    ) -> list[Prepared]:
-        devices = [
-            await self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
-            for index, result in enumerate(claim.results)
-        ]
-        prepared = await self._ask_author(claim, devices, ordinary, admin)
-        self._check_all_awaited(ordinary, admin)
-        return prepared
-
     async def _device(
         self,
         result: v1.DeviceRequestAllocationResult,
@@ -222,13 +237,17 @@ class Preparation:
         return config
 
     async def _ask_author(
-        self, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]], ordinary: Effects, admin: Effects
+        self,
+        claim: AllocatedClaim,
+        devices: Sequence[AllocatedDevice[Any, Any]],
+        effects: tuple[Effects, Effects],
+        returned: list[Prepared],
     ) -> list[Prepared]:
-        preparer = self.driver.preparer
+        preparer, (ordinary, admin) = self.driver.preparer, effects
         try:
             # admin access changes nothing, by whatever it is asked
             whole = admin if all(device.admin_access for device in devices) else ordinary
-            prepared = await prepare_all(preparer, claim.for_author(whole), devices)
+            prepared = await prepare_all(preparer, claim.for_author(whole), devices, returned)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -246,7 +265,8 @@ class Preparation:
                 "dra_kit.Prepared for each",
                 code="invalid-prepared",
             )
-        return list(prepared)
+        returned[:] = prepared
+        return returned
 
     def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
         forgotten = ordinary.never_awaited() + admin.never_awaited()
@@ -278,8 +298,14 @@ class Preparation:
             PrepareError: it failed; the claim is not released.
         """
         preparer = self.driver.preparer
+        devices = [
+            PreparedDevice(
+                pool=item.pool, device=item.device, share_id=item.share_id, request=item.request, state=item.state
+            )
+            for item in record.devices
+        ]
         try:
-            await call(preparer.unprepare, record.reference, [device.state for device in record.devices])
+            await call(preparer.unprepare, record.reference, devices)
         except PrepareError:
             raise
         except Exception as error:
