@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Effect
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.node.claims.pod_events import PodEvents
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
-from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.understanding import EffectClasses, title_of
 from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
@@ -41,6 +45,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
+from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
@@ -78,6 +83,7 @@ class Agent:
         self.supervisor = Supervisor(drain=DRAIN)
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
+        self._pod_events = PodEvents(self._client)
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
@@ -108,14 +114,17 @@ class Agent:
         )
         hardware, classes, touched = Hardware(driver), EffectClasses(driver.effects), Locks(locks / "effects.lock")
         undoing = Undoing(self._store, classes, hardware, touched)
-        effects = EffectEngine(self._store, classes, hardware, undoing, boot_id=boot_id, locks=touched)
+        effects = EffectEngine(
+            self._store, classes, hardware, undoing, boot_id=boot_id, locks=touched, replaced=self._effect_replaced
+        )
+        holding = Holding(self._store, driver.effects, classes, hardware, effects, boot_id=boot_id, locks=touched)
         claims = Locks(locks / "claims.lock")
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
         self._status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata, hardware)
+        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata, hardware, holding)
         self._service = ClaimService(
             driver,
             api=self._client,
@@ -164,6 +173,8 @@ class Agent:
         self.supervisor.add(self._leftovers, after=startup)
         self._mending = Mending((settings.cdi_dir, metadata_dir), self._store, files, claims, boot_id=boot_id)
         self.supervisor.add(self._mending, after=startup)
+        if driver.effects:
+            self.supervisor.add(Reapplying(holding, every=settings.effects_interval), after=startup)
         self.supervisor.add(
             Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
         )
@@ -194,6 +205,7 @@ class Agent:
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
+            self._pod_events.stop()
             await self._events.flush(2.0)
             await self._client.close()
             self._store.close()
@@ -230,13 +242,23 @@ class Agent:
             return
 
     def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
-        self._events.record(
-            ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace),
-            "Warning",
-            reason=reason,
-            action=action,
-            note=f"on node {self._settings.node_name}: {note}",
+        regarding = ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
+        self._record(reason, action, note, regarding)
+
+    def _record(self, reason: str, action: str, note: str, regarding: ObjectReference) -> None:
+        note = f"on node {self._settings.node_name}: {note}"
+        self._events.record(regarding, "Warning", reason=reason, action=action, note=note)
+
+    def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
+        """What containers were given of an effect is not true any more, and a container that runs keeps it."""
+        self._replugging.effect_replaced()
+        note = (
+            f"{title_of(effect)} did not hold any more and was made again with another outcome; containers that run "
+            "keep what they were given: delete the pod to have it made anew"
         )
+        for claim in claims:
+            self._warn(claim, "EffectReplaced", "Apply", note)
+            self._pod_events.for_pods(claim, partial(self._record, "EffectReplaced", "Apply", note))
 
     def _process_ended(self) -> None:
         """What another process had begun, this one sees to: it knows of its own failures only."""

@@ -24,6 +24,7 @@ class NodeSettings:
             45 s (Kubernetes 1.37, cm/dra/plugin); an answer in time is worth more than a late one.
         drain: seconds that calls of the kubelet may take to end when the role stops; then they are cut off, and undone.
         orphan_patience: seconds between the two looks after which a claim that is gone is released.
+        effects_interval: seconds between two looks whether effects still hold.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         author: the author's own settings, already filled.
@@ -40,6 +41,7 @@ class NodeSettings:
     deadline: float = 40.0
     drain: float = 8.0
     orphan_patience: float = 90.0
+    effects_interval: float = 30.0
     probe_address: str = ""
     hang_timeout: float = 600.0
     author: Any = field(default=None)

@@ -189,7 +189,7 @@ class ClaimService:
         if record is not None and (record.phase == "releasing" or record.allocation != claim.allocation):
             await self._release(record)
             record = None
-        if record is not None and self._preparation.is_current(record):
+        if record is not None and await self._is_true(record):
             await self._write_files(record)
             if not has_statuses(claim.raw, self._driver.name, record):
                 self._resumed(record)  # it may have been written since the claim was fetched
@@ -201,6 +201,10 @@ class ClaimService:
             record = await self._prepare_anew(claim, epoch, before=record)
         return record.answer()
 
+    async def _is_true(self, record: ClaimRecord) -> bool:
+        """Whether a record may be answered from as it is."""
+        return self._preparation.is_current(record) and await self._preparation.effects_hold(record)
+
     async def _prepare_anew(self, claim: AllocatedClaim, epoch: int, *, before: ClaimRecord | None) -> ClaimRecord:
         if before is not None and self._preparation.is_of_this_boot(before) and self._store.effects_of(before.uid):
             # from now on these may make way for others, and then the record must not be answered from any more
@@ -208,9 +212,9 @@ class ClaimService:
             await self._store.put_claim(outdated, epoch=epoch, then=self._write_early)
         in_force = self._store.needs(claim.reference.uid)
         try:
-            record = await self._preparation.prepare(claim, before)
+            record, outcomes = await self._preparation.prepare(claim, before)
             reached(Step.AUTHOR_RETURNED)
-            await self._store.put_claim(record, epoch=epoch, then=self._write_early)
+            record = await self._store.put_claim(record, epoch=epoch, then=self._write_early, outcomes=outcomes)
         except BaseException as error:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
             stored = self._store.claim(claim.reference.uid)
