@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -13,6 +13,7 @@ from typing import Any, Final
 from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Effect
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
@@ -21,12 +22,14 @@ from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.node.children.children import Children
 from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.claims.news import ClaimNews
+from dra_kit.node.claims.pod_events import PodEvents
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
-from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.understanding import EffectClasses, title_of
 from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
@@ -46,6 +49,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
+from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
@@ -102,6 +106,7 @@ class Agent:
         self.supervisor = Supervisor(drain=DRAIN)
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
+        self._pod_events = PodEvents(self._client)
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
@@ -132,14 +137,14 @@ class Agent:
         )
         node_locks = NodeLocks.below(locks)
         facts = ServerFacts(self._client, node, context.node_known)
-        hardware, effects = self._effects(facts, node_locks, boot_id)
+        hardware, effects, holding = self._effects(facts, node_locks, boot_id)
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         configs = driver.configs.with_settings(settings.author)
-        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata, hardware)
+        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding)
         news = ClaimNews()
         self._service = ClaimService(
             preparation,
@@ -151,11 +156,7 @@ class Agent:
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
-        news.prepared.listen(status.submit)
-        news.prepared.listen(self._replugging.prepared)
-        news.resumed.listen(status.resume)
-        news.released.listen(status.forget)
-        news.failed.listen(self._prepare_failed)
+        self._tell(news, status)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name,
@@ -184,6 +185,8 @@ class Agent:
             (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
         )
         self.supervisor.add(self._mending, after=startup)
+        if driver.effects:
+            self.supervisor.add(self._reapplying, after=startup)
         self.orphans = Orphans(
             name,
             self._client,
@@ -198,17 +201,32 @@ class Agent:
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
 
-    def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine]:
-        driver, settings = self._driver, self._settings
+    def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
+        driver, settings, known = self._driver, self._settings, self._driver.effects
         runner = None
-        if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
+        if any(issubclass(effect, ChildProcess) for effect in known.values()):
             directory = settings.state(driver.name) / "children"
             runner = Children(directory, locks.children, environment=settings.child_environment)
             self.supervisor.add(runner)  # stopped when no claim needs a program any more
         keeper = ClusterObjects(self._client, driver.name, facts)
-        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(driver.effects)
+        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
         undoing = Undoing(self._store, classes, hardware, locks.effects)
-        return hardware, EffectEngine(self._store, classes, hardware, undoing, boot_id=boot_id, locks=locks.effects)
+        engine = EffectEngine(
+            self._store, classes, hardware, undoing,
+            boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced,
+        )  # fmt: skip
+        holding = Holding(self._store, known, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
+        self._reapplying = Reapplying(holding, every=settings.effects_interval)
+        if runner is not None:
+            runner.listen(self._reapplying.look_again)
+        return hardware, engine, holding
+
+    def _tell(self, news: ClaimNews, status: StatusWriter) -> None:
+        news.prepared.listen(status.submit)
+        news.prepared.listen(self._replugging.prepared)
+        news.resumed.listen(status.resume)
+        news.released.listen(status.forget)
+        news.failed.listen(self._prepare_failed)
 
     def _add_probes(self, watchdog: Watchdog) -> None:
         if not self._settings.probe_address:
@@ -243,6 +261,7 @@ class Agent:
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
+            self._pod_events.stop()
             await self._events.flush(2.0)
             await self._client.close()
             self._store.close()
@@ -275,13 +294,23 @@ class Agent:
             return
 
     def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
-        self._events.record(
-            ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace),
-            "Warning",
-            reason=reason,
-            action=action,
-            note=f"on node {self._settings.node_name}: {note}",
+        regarding = ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
+        self._record(reason, action, note, regarding)
+
+    def _record(self, reason: str, action: str, note: str, regarding: ObjectReference) -> None:
+        note = f"on node {self._settings.node_name}: {note}"
+        self._events.record(regarding, "Warning", reason=reason, action=action, note=note)
+
+    def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
+        """What containers were given of an effect is not true any more, and a container that runs keeps it."""
+        self._replugging.effect_replaced()
+        note = (
+            f"{title_of(effect)} did not hold any more and was made again with another outcome; containers that run "
+            "keep what they were given: delete the pod to have it made anew"
         )
+        for claim in claims:
+            self._warn(claim, "EffectReplaced", "Apply", note)
+            self._pod_events.for_pods(claim, partial(self._record, "EffectReplaced", "Apply", note))
 
     def _process_ended(self) -> None:
         """What another process had begun, this one sees to: it knows of its own failures only."""

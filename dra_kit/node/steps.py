@@ -32,6 +32,8 @@ class Step(StrEnum):
     EFFECT_INTENDED = "an effect's intent is stored"
     EFFECT_APPLIED = "an effect is applied, its outcome not stored"
     OUTCOME_STORED = "an effect's outcome is stored"
+    EFFECT_LOST = "an effect does not hold any more, and is not in force"
+    EFFECT_REPLACED = "an effect came to another outcome, and the claims that need it are marked"
     AUTHOR_RETURNED = "the author's prepare has returned"
     CLAIM_STORED = "the claim's record is stored"
     FILES_WRITTEN = "the claim's files are written"

@@ -57,6 +57,9 @@ class Switch:
         self._half.replace(self._path)
         return serial
 
+    def is_on(self, serial: str) -> bool:
+        return bool(self._path.exists() and json.loads(self._path.read_text())["serial"] == serial)
+
     def off(self, what: str, serial: str | None) -> None:
         if self._path.exists():
             found = json.loads(self._path.read_text())
@@ -78,6 +81,9 @@ class Heat(dra.Effect[str], id="heat"):
     async def apply(self, previous: str | None) -> str:
         return Switch(f"oven-{self.oven}").on(f"{self.temperature}")
 
+    async def holds(self, outcome: str) -> bool:
+        return Switch(f"oven-{self.oven}").is_on(outcome)
+
     async def revert(self, outcome: str | None) -> None:
         Switch(f"oven-{self.oven}").off(f"{self.temperature}", outcome)
 
@@ -94,6 +100,9 @@ class Coat(dra.Effect[str], id="coat"):
 
     def apply(self, previous: str | None) -> str:
         return Switch(f"pan-{self.pan}").on(f"{self.make} {self.coating}")
+
+    def holds(self, outcome: str) -> bool:
+        return Switch(f"pan-{self.pan}").is_on(outcome)
 
     def revert(self, outcome: str | None) -> None:
         Switch(f"pan-{self.pan}").off(f"{self.make} {self.coating}", outcome)

@@ -95,6 +95,7 @@ class Chaos:
                 (1, self._deleted_first),
                 (1, self._forgotten),
                 (2, self._replugged),
+                (2, self._lost),
                 (1, self._pool_comes_or_goes),
                 (2, self._released_meanwhile),
             )
@@ -177,6 +178,12 @@ class Chaos:
         pan = self._random.choice(list(self._world.menu[NODE]))
         pans = self._world.menu[NODE] | {pan: self._random.choice(MAKES)}
         self._world.publish(self._world.menu | {NODE: pans})
+
+    async def _lost(self) -> None:
+        """What claims need is in force no more, whatever else happens to them."""
+        switches = [path.stem for path in (self._world.bakery / "hardware").glob("*.json")]
+        for switch in self._random.sample(sorted(switches), min(len(switches), 2)):
+            self._world.lose(switch)
 
     async def _pool_comes_or_goes(self) -> None:
         menu = {NODE: self._world.menu[NODE]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -31,6 +31,7 @@ from dra_kit.node.claims.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
 from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.holding import Holding
 from dra_kit.node.effects.scope import ClaimEffects
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
@@ -56,6 +57,7 @@ class Preparation:
         started: set once the preparer's ``startup`` has returned.
         metadata: knows where the metadata of a claim will be.
         hardware: is made before the preparer's ``startup``.
+        holding: asks whether effects still hold.
     """
 
     driver: Driver[Any, Any]
@@ -66,6 +68,7 @@ class Preparation:
     started: asyncio.Event
     metadata: MetadataFiles
     hardware: Hardware
+    holding: Holding
     _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
@@ -132,8 +135,14 @@ class Preparation:
             ),
         )
 
-    async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]) -> ClaimRecord:
-        """The record of a prepared claim, not stored yet.
+    async def effects_hold(self, record: ClaimRecord) -> bool:
+        """Whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
+        return not self.driver.effects or await self.holding.hold(record.reference)
+
+    async def prepare(
+        self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]
+    ) -> tuple[ClaimRecord, Mapping[int, str | None]]:
+        """The record of a prepared claim, not stored yet, and the outcomes of effects that it was prepared with.
 
         Args:
             claim: to prepare.
@@ -193,7 +202,7 @@ class Preparation:
         if self.driver.effects:
             # what an earlier preparation needed, cut off or of another device, and this one does not
             await self.effects.undoing.release(claim.reference, keep=ordinary_scope.outcomes)
-        return ClaimRecord(
+        record = ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
             uid=claim.reference.uid,
@@ -204,6 +213,7 @@ class Preparation:
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
         )
+        return record, ordinary_scope.outcomes
 
     async def _device(
         self,

@@ -91,7 +91,7 @@ class Preparing:
                 await self.releases.of_record(record)
             record = None
         self.coming_up.discard(claim.reference.uid)
-        if record is not None and self.preparation.is_current(record):
+        if record is not None and await self._is_true(record):
             await self.durable.make_files(record)
             if not has_statuses(claim.raw, self.preparation.driver.name, record):
                 self.news.resumed.tell(record)  # it may have been written since the claim was fetched
@@ -113,6 +113,10 @@ class Preparing:
         self.news.prepared.tell(record)
         return record
 
+    async def _is_true(self, record: ClaimRecord) -> bool:
+        """Whether a record may be answered from as it is."""
+        return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
+
     async def _prepare_first(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
         store, uid = self.durable.store, claim.reference.uid
         needed, begun, returned = store.needs(uid), None, list[Prepared]()
@@ -120,9 +124,9 @@ class Preparing:
             begun = self.preparation.begun(claim)
             await self.durable.begin(begun, epoch=epoch)
         try:
-            record = await self.preparation.prepare(claim, None, returned)
+            record, outcomes = await self.preparation.prepare(claim, None, returned)
             reached(Step.AUTHOR_RETURNED)
-            await self.durable.put(record, epoch=epoch)
+            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
         except NotYet:  # coming up: nothing is undone, and the kubelet's next call finds it further on
             self.coming_up.add(uid)
             raise
@@ -143,9 +147,9 @@ class Preparing:
             # from now on these may make way for others, and then the record must not be answered from any more
             await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
         try:
-            record = await self.preparation.prepare(claim, before, [])
+            record, outcomes = await self.preparation.prepare(claim, before, [])
             reached(Step.AUTHOR_RETURNED)
-            await self.durable.put(record, epoch=epoch)
+            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
         except NotYet:
             raise
         except BaseException:

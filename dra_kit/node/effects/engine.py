@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, TypeVar
 
 from dra_kit.author.calling import call
@@ -27,6 +27,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 
 ResultT = TypeVar("ResultT")
+Replaced = Callable[[Effect[Any, Any], Sequence[ClaimReference]], None]
 logger = logging.getLogger(__name__)
 
 
@@ -40,6 +41,8 @@ class EffectEngine:
         undoing: undoes what has to make way.
         boot_id: of this boot; effects of an earlier boot are applied again.
         locks: of what effects touch.
+        replaced: told of an effect that came to another outcome than before, and of the claims that were prepared
+            with that: what their containers were given is not true any more.
 
     Raises:
         ConfigurationError: when the store holds an effect whose id the driver does not know.
@@ -54,6 +57,7 @@ class EffectEngine:
         *,
         boot_id: str,
         locks: Locks,
+        replaced: Replaced,
     ) -> None:
         self.undoing = undoing
         self._store = store
@@ -61,6 +65,7 @@ class EffectEngine:
         self._hardware = hardware
         self._boot_id = boot_id
         self._locks = locks
+        self._replaced = replaced
         classes.check(store.effects())
 
     async def ensure(
@@ -135,10 +140,22 @@ class EffectEngine:
         outcomes[record.number] = record.outcome
         return outcome_of(type(effect), record)  # the same whether it was applied now or before
 
+    async def apply_again(self, record: EffectRecord) -> None:
+        """Make an effect true that does not hold any more; its keys and locks are held.
+
+        Raises:
+            NotYet: ``apply`` says so.
+        """
+        effect, _ = self._classes.understood(record)
+        await self._apply(await self._hardware.bound(effect), record)
+
     async def _apply(self, effect: Effect[Any, Any], record: EffectRecord) -> EffectRecord:
         """The record of an effect that was applied; its keys and locks are held."""
         cls = type(effect)
-        previous = outcome_of(cls, record) if record.outcome is not None else None
+        previous, former = None, None
+        if record.outcome is not None:
+            previous = outcome_of(cls, record)
+            former = write_outcome(cls, previous)
         try:
             outcome = await call(effect.apply, previous)
         except NotYet as error:
@@ -148,7 +165,11 @@ class EffectEngine:
             ) from error
         reached(Step.EFFECT_APPLIED)
         text = write_outcome(cls, outcome)
-        await self._store.applied(record.number, text, boot_id=self._boot_id)
+        replaces = former is not None and text != former
+        claims = await self._store.applied(record.number, text, boot_id=self._boot_id, replaces=replaces)
         reached(Step.OUTCOME_STORED)
+        if claims:
+            reached(Step.EFFECT_REPLACED)
+            self._replaced(effect, claims)
         logger.info("effect applied", extra={"effect": title_of(effect), "keys": list(record.keys)})
         return record.model_copy(update={"phase": "applied", "outcome": text, "boot_id": self._boot_id})
