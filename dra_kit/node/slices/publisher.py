@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.inventory import Inventory, Pool, publish_the_same
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
@@ -80,8 +80,10 @@ class Publisher:
         self.last_error = ""
 
     def publish(self, inventory: Inventory[Device]) -> None:
-        """Publish this inventory from now on."""
-        self._wanted = inventory
+        """Publish this inventory from now on; one that looks the same in slices is no reason to ask for them."""
+        before, self._wanted = self._wanted, inventory
+        if before is not None and _looks_like(inventory, before):
+            return
         self._renewed.set()
         self._changed.set()
 
@@ -249,6 +251,11 @@ class Publisher:
                     "the API server dropped a field, probably because its feature gate is off",
                     extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},
                 )
+
+
+def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
+    """Whether only fields of the author's own differ."""
+    return len(inventory.pools) == len(before.pools) and all(map(publish_the_same, inventory.pools, before.pools))
 
 
 def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
