@@ -137,7 +137,7 @@ class Agent:
             process_ended=self._process_ended,
         )
         facts = ServerFacts(self._client, node, context.node_known)
-        publisher = Publisher(driver, node, self._client, facts)
+        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
@@ -234,9 +234,10 @@ class Agent:
         )
 
     def _process_ended(self) -> None:
-        """What another process had begun, this one sees to: it knows of its own failures only."""
+        """What another process had begun, or saw to, this one sees to now."""
         self._replugging.process_ended()
         self._mending.look_again()
+        self._publisher.look_again()
 
     def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""

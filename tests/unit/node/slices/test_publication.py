@@ -244,7 +244,7 @@ SPOILT = {
     ),
     "conditions": (
         dra.Device(name="bad", binding_conditions=["dra.pizza/hot"], binding_failure_conditions=["dra.pizza/cold"]),
-        "Device 'bad': binding_conditions: no role sets conditions of claims yet, and the scheduler would wait for them",
+        "Device 'bad': binding_conditions: no role sets conditions of claims yet, and the scheduler would wait",
     ),
     "no device": ("bad", "'bad' is no dra_kit.Device"),
     "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
