@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
     from dra_kit.author.config import NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
-    from dra_kit.author.device import Device
+    from dra_kit.author.device import Device, WholeCapacityWarning
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
     from dra_kit.author.identity import Observed, observed
@@ -67,7 +67,7 @@ _HOMES = {
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
     "author.config": ("NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
-    "author.device": ("Device",),
+    "author.device": ("Device", "WholeCapacityWarning"),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
     "author.identity": ("Observed", "observed"),
@@ -168,6 +168,7 @@ __all__ = [
     "Quantity",
     "TransientError",
     "Version",
+    "WholeCapacityWarning",
     "observed",
 ]
 

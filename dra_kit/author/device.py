@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import itemgetter
@@ -31,6 +32,10 @@ from dra_kit.values.semver import Version
 DeviceT = TypeVar("DeviceT", bound="Device")
 
 
+class WholeCapacityWarning(UserWarning):
+    """A device may be shared, and a capacity of it says not how: the first claim that asks for nothing takes it all."""
+
+
 class Device(AuthorModel):
     """A device that claims can be allocated. Every argument is the snake_case of the v1 field.
 
@@ -45,14 +50,16 @@ class Device(AuthorModel):
             the same attributes on all devices of a type: selectors fail on devices that lack one.
         capacity: amounts; a plain quantity, or a DeviceCapacity with a request policy.
         consumes_counters: what this device takes from the pool's counter sets.
-        node_name: the node that has the device; only in a Pool with ``per_device_node_selection``.
+        node_name: the node that has the device; only in a Pool with ``per_device_node_selection``, which no role
+            publishes yet.
         node_selector: like ``node_name``, for several nodes.
         all_nodes: like ``node_name``, for all nodes.
         taints: keep claims away that do not tolerate them.
         binds_to_node: the allocation is bound to the node that the pod was scheduled to.
-        binding_conditions: conditions that must be true before the pod is bound (KEP-5007).
-        binding_failure_conditions: conditions that end the attempt when true.
-        allow_multiple_allocations: several claims may share the device (KEP-5075).
+        binding_conditions: conditions that must be true before the pod is bound (KEP-5007); no role sets them yet.
+        binding_failure_conditions: conditions that end the attempt when true; likewise.
+        allow_multiple_allocations: several claims may share the device (KEP-5075); a capacity without request policy
+            is a :class:`WholeCapacityWarning` then.
         node_allocatable_resources: how the device counts against cpu, memory and hugepages (KEP-5517).
 
     Raises:
@@ -80,6 +87,12 @@ class Device(AuthorModel):
             super().__init__(**data)
             if observed:
                 self.__dict__[_OBSERVED] = observed
+            if self.allow_multiple_allocations and (whole := _undivided(self)):
+                text = (
+                    f"{type(self).__name__}: allow_multiple_allocations with capacity {', '.join(whole)} without "
+                    "request_policy: the first share takes all of it; give it a CapacityRequestPolicy(default=…)"
+                )
+                warnings.warn(text, WholeCapacityWarning, stacklevel=2)
 
     @model_validator(mode="after")
     def _obeys_the_api(self) -> Self:
@@ -171,6 +184,12 @@ def _likeness(device: Device) -> tuple[object, ...]:
     amounts = [str(item.value) for item in device.capacity.values() if isinstance(item, DeviceCapacity)]
     counted = [item.counter_set for item in device.consumes_counters]
     return (device.name, *device.attributes.items(), *amounts, *counted)
+
+
+def _undivided(device: Device) -> list[str]:
+    """The capacities of which a claim that asks for nothing takes all."""
+    capacities = device.capacity.items()
+    return [name for name, item in capacities if isinstance(item, DeviceCapacity) and item.request_policy is None]
 
 
 def is_valid(device: Device) -> bool:

@@ -18,10 +18,13 @@ class Accepted(NamedTuple):
     Attributes:
         inventory: of valid pools and devices.
         identities: what makes the devices the same, by pool and name.
+        emptied: pools that have lost all their devices at once, or are gone with them: they stay as they were until
+            that is seen once more.
     """
 
     inventory: Inventory[Device]
     identities: Mapping[tuple[str, str], Identity]
+    emptied: tuple[str, ...]
 
 
 class _Seen(NamedTuple):
@@ -45,6 +48,8 @@ class Acceptance:
         self._node_name = node_name
         self._dropped = dropped
         self._seen: list[_Seen] | None = None
+        self._pools: Sequence[Pool[Device]] = ()
+        self._emptied: set[str] = set()  # when it was looked last
         self._devices: dict[tuple[str, str], Device] = {}
         self._identities: dict[tuple[str, str], Identity] = {}
 
@@ -58,14 +63,32 @@ class Acceptance:
         if seen is not None and self._seen is not None and _alike(seen, self._seen):
             return None
         inventory = as_inventory(self._driver, yielded, self._node_name, self._dropped)
+        emptied = _emptied(inventory.pools, self._pools)
+        unsure = {name: pool for name, pool in emptied.items() if name not in self._emptied}
+        if unsure:
+            inventory, seen = _kept(inventory, unsure), None
         devices = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._identities = {place: self._identity(place, device) for place, device in devices.items()}
-        self._seen, self._devices = seen, devices
-        return Accepted(inventory, self._identities)
+        self._seen, self._devices, self._pools, self._emptied = seen, devices, inventory.pools, set(emptied)
+        return Accepted(inventory, self._identities, tuple(unsure))
 
     def _identity(self, place: tuple[str, str], device: Device) -> Identity:
         before = self._devices.get(place)
         return self._identities[place] if before is not None and same(device, before) else identity(device)
+
+
+def _emptied(pools: Sequence[Pool[Device]], before: Sequence[Pool[Device]]) -> dict[str, Pool[Device]]:
+    """The pools that held devices and do not any more, as they were; where their author did not foresee that."""
+    fine = {pool.name for pool in pools if pool.devices or pool.may_be_empty}
+    return {
+        pool.name or "": pool for pool in before if pool.devices and not pool.may_be_empty and pool.name not in fine
+    }
+
+
+def _kept(inventory: Inventory[Device], former: Mapping[str, Pool[Device]]) -> Inventory[Device]:
+    names = {pool.name for pool in inventory.pools}
+    pools = [former.get(pool.name or "", pool) for pool in inventory.pools]
+    return Inventory(pools=[*pools, *(pool for name, pool in former.items() if name not in names)])
 
 
 def _seen(yielded: object) -> list[_Seen] | None:

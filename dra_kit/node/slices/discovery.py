@@ -20,6 +20,7 @@ from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+LOOK_AGAIN_AFTER: Final = 1.0
 
 
 class Discovery:
@@ -29,14 +30,23 @@ class Discovery:
         driver: whose provider is run.
         node_name: what a pool without a name is called.
         current: where inventories go.
+        look_again_after: seconds from a pool that is suddenly empty to another look.
     """
 
     name = "discovery"
 
-    def __init__(self, driver: Driver[Any, Any], node_name: str, current: CurrentInventory) -> None:
+    def __init__(
+        self,
+        driver: Driver[Any, Any],
+        node_name: str,
+        current: CurrentInventory,
+        *,
+        look_again_after: float = LOOK_AGAIN_AFTER,
+    ) -> None:
         self._driver = driver
         self._acceptance = Acceptance(driver, node_name, self._device_dropped)
         self._current = current
+        self._look_again_after = look_again_after
         self._wake = threading.Condition()
         self._rescan = False
         self._stopping = False
@@ -190,8 +200,14 @@ class Discovery:
         accepted = self._acceptance.accept(yielded)
         if accepted is None:
             _threadsafe(loop, self._current.confirm)
-        else:
-            _threadsafe(loop, lambda: self._current.replace(*accepted))
+            return
+        _threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
+        if accepted.emptied:
+            logger.warning(
+                "pools without devices are kept until they are found so again",
+                extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
+            )
+            _threadsafe(loop, lambda: loop.call_later(self._look_again_after, self.rescan))
 
     def _device_dropped(self, name: str, rule: str) -> None:
         if rule not in self._dropped:

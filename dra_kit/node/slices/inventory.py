@@ -14,6 +14,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import shown
 from dra_kit.author.rules import author_path, invalid
+from dra_kit.author.unserved import unserved
 from dra_kit.errors import InvalidDevice, TransientError
 from dra_kit.node.slices.identity import Identity, differs
 from dra_kit.resource.fielderror import duplicate
@@ -50,28 +51,8 @@ def as_inventory(
     )
 
 
-_OF_OTHER_NODES: Final = "the node role publishes what belongs to its own node only"
-_UNSERVED: Final = {
-    "node_name": _OF_OTHER_NODES,
-    "node_selector": _OF_OTHER_NODES,
-    "all_nodes": _OF_OTHER_NODES,
-    "per_device_node_selection": _OF_OTHER_NODES,
-    "binding_conditions": "no role sets conditions of claims yet, and the scheduler would wait for them in vain",
-    "binding_failure_conditions": "no role sets conditions of claims yet",
-}
-"""What the API knows, and could only mislead here."""
-
-
-def _unserved(item: Device | Pool[Any]) -> str:
-    """Why something cannot be published by the node role, as what it asks for is not served; empty when it can."""
-    for field, why in _UNSERVED.items():
-        if getattr(item, field, None):
-            return f"{field}: {why}; leave it out"
-    return ""
-
-
 def _valid_pool(pool: Pool[Device], node_name: str, drop: Callable[[str, str], None] | None) -> Pool[Device]:
-    if problem := _unserved(pool):
+    if problem := unserved(pool):
         raise InvalidDevice(f"Pool {shown(pool.name or node_name)}: {problem}, or the whole pool")
     fields = {field: getattr(pool, field) for field in type(pool).model_fields}
     devices = _valid_devices(pool.devices, drop)
@@ -102,7 +83,7 @@ def _valid_device(item: object) -> Device:
         raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
     try:
         valid_v1(item)
-        problem = _unserved(item)
+        problem = unserved(item)
     except InvalidDevice:
         raise
     except Exception as error:  # what passed by the constructor may hold anything
