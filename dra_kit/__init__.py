@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
-    from dra_kit.author.device import Device
+    from dra_kit.author.device import Device, WholeCapacityWarning
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
     from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
@@ -74,7 +74,7 @@ _HOMES = {
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
-    "author.device": ("Device",),
+    "author.device": ("Device", "WholeCapacityWarning"),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
     "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
@@ -189,6 +189,7 @@ __all__ = [
     "TransientError",
     "Unhealthy",
     "Version",
+    "WholeCapacityWarning",
     "observed",
 ]
 

@@ -167,7 +167,7 @@ class Agent:
             unasked=self._service.unasked,
             process_ended=self._process_ended,
         )
-        publisher = Publisher(driver, node, self._client, facts)
+        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
@@ -313,9 +313,10 @@ class Agent:
             self._pod_events.for_pods(claim, partial(self._record, "EffectReplaced", "Apply", note))
 
     def _process_ended(self) -> None:
-        """What another process had begun, this one sees to: it knows of its own failures only."""
+        """What another process had begun, or saw to, this one sees to now."""
         self._replugging.process_ended()
         self._mending.look_again()
+        self._publisher.look_again()
 
     def _update(self, facts: DeviceFacts) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""
