@@ -111,7 +111,9 @@ class Agent:
         self._status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         configs = driver.configs.with_settings(settings.author)
-        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata)
+        preparation = Preparation(
+            driver, configs, inventory, effects, boot_id, started, metadata, looks_for_nodes=settings.check_device_nodes
+        )
         self._service = ClaimService(
             driver,
             api=self._client,

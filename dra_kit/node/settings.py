@@ -26,6 +26,8 @@ class NodeSettings:
         orphan_patience: seconds between the two looks after which a claim that is gone is released.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
+        check_device_nodes: whether device files are looked for on the host before a claim is told prepared; not where
+            the process does not see the host's.
         author: the author's own settings, already filled.
     """
 
@@ -42,6 +44,7 @@ class NodeSettings:
     orphan_patience: float = 90.0
     probe_address: str = ""
     hang_timeout: float = 600.0
+    check_device_nodes: bool = True
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:

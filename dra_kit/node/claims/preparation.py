@@ -19,6 +19,7 @@ from dra_kit.author.effect import Ensuring
 from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.cdi.spec import Spec
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
@@ -30,6 +31,7 @@ from dra_kit.node.claims.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
 from dra_kit.node.effects.engine import ClaimEffects, EffectEngine
+from dra_kit.node.files.device_nodes import check_device_nodes
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
 from dra_kit.node.slices.inventory import CurrentInventory
@@ -51,6 +53,7 @@ class Preparation:
         boot_id: written into the record.
         started: set once the preparer's ``startup`` has returned.
         metadata: knows where the metadata of a claim will be.
+        looks_for_nodes: whether device files are looked for on the host.
     """
 
     driver: Driver[Any, Any]
@@ -60,6 +63,7 @@ class Preparation:
     boot_id: str
     started: asyncio.Event
     metadata: MetadataFiles
+    looks_for_nodes: bool = True
 
     def lacking(self) -> str:
         """Why nothing can be prepared at all now, empty when that is not so."""
@@ -85,6 +89,15 @@ class Preparation:
             self.inventory.fingerprint(item.pool, item.device) not in {None, item.advertised} for item in record.devices
         )
 
+    def check_device_nodes(self, spec: Spec | None) -> None:
+        """Look for the device files that a claim's spec names, where the driver is to.
+
+        Raises:
+            NotYet: one is not there (code ``device-node-missing``).
+        """
+        if self.looks_for_nodes:
+            check_device_nodes(spec)
+
     async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None) -> ClaimRecord:
         """The record of a prepared claim, not stored yet.
 
@@ -109,6 +122,7 @@ class Preparation:
         items = list(zip(claim.results, prepared, strict=True))
         mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
         spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
+        self.check_device_nodes(spec)
         statuses = device_statuses(self.driver.name, items)
         records = tuple(
             DeviceRecord(

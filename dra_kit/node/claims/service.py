@@ -189,6 +189,7 @@ class ClaimService:
             await self._release(record)
             record = None
         if record is not None and self._preparation.is_current(record):
+            self._preparation.check_device_nodes(record.spec)
             await self._write_files(record)
             if not has_statuses(claim.raw, self._driver.name, record):
                 self._resumed(record)  # it may have been written since the claim was fetched
