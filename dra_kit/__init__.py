@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         NodeSelectorRequirement,
         NodeSelectorTerm,
     )
+    from dra_kit.cdi.edits import edits_from_cdi
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -99,6 +100,7 @@ _HOMES = {
         "NodeSelectorRequirement",
         "NodeSelectorTerm",
     ),
+    "cdi.edits": ("edits_from_cdi",),
     "errors": (
         "ConfigurationError",
         "DraKitError",
@@ -169,6 +171,7 @@ __all__ = [
     "QuantityField",
     "TransientError",
     "Version",
+    "edits_from_cdi",
 ]
 
 __version__ = "0.1.0"
