@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         NodeSelectorRequirement,
         NodeSelectorTerm,
     )
+    from dra_kit.cdi.edits import edits_from_cdi
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -108,6 +109,7 @@ _HOMES = {
         "NodeSelectorRequirement",
         "NodeSelectorTerm",
     ),
+    "cdi.edits": ("edits_from_cdi",),
     "errors": (
         "ConfigurationError",
         "DraKitError",
@@ -190,6 +192,7 @@ __all__ = [
     "Unhealthy",
     "Version",
     "WholeCapacityWarning",
+    "edits_from_cdi",
     "observed",
 ]
 

@@ -144,7 +144,10 @@ class Agent:
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         configs = driver.configs.with_settings(settings.author)
-        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding)
+        preparation = Preparation(
+            driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
+            looks_for_nodes=settings.check_device_nodes,
+        )  # fmt: skip
         news = ClaimNews()
         self._service = ClaimService(
             preparation,

@@ -19,6 +19,7 @@ from dra_kit.author.effect import Ensuring
 from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.cdi.spec import Spec
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
@@ -33,6 +34,7 @@ from dra_kit.node.claims.status import device_statuses
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
 from dra_kit.node.effects.scope import ClaimEffects
+from dra_kit.node.files.device_nodes import check_device_nodes
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
 from dra_kit.node.hardware import Hardware
@@ -58,6 +60,7 @@ class Preparation:
         metadata: knows where the metadata of a claim will be.
         hardware: is made before the preparer's ``startup``.
         holding: asks whether effects still hold.
+        looks_for_nodes: whether device files are looked for on the host.
     """
 
     driver: Driver[Any, Any]
@@ -69,6 +72,7 @@ class Preparation:
     metadata: MetadataFiles
     hardware: Hardware
     holding: Holding
+    looks_for_nodes: bool = True
     _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
@@ -135,6 +139,15 @@ class Preparation:
             ),
         )
 
+    def check_device_nodes(self, spec: Spec | None) -> None:
+        """Look for the device files that a claim's spec names, where the driver is to.
+
+        Raises:
+            NotYet: one is not there (code ``device-node-missing``).
+        """
+        if self.looks_for_nodes:
+            check_device_nodes(spec)
+
     async def effects_hold(self, record: ClaimRecord) -> bool:
         """Whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
         return not self.driver.effects or await self.holding.hold(record.reference)
@@ -182,6 +195,7 @@ class Preparation:
         items = list(zip(claim.results, prepared, strict=True))
         mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
         spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
+        self.check_device_nodes(spec)
         statuses = device_statuses(self.driver.name, items)
         records = tuple(
             DeviceRecord(

@@ -92,6 +92,7 @@ class Preparing:
             record = None
         self.coming_up.discard(claim.reference.uid)
         if record is not None and await self._is_true(record):
+            self.preparation.check_device_nodes(record.spec)
             await self.durable.make_files(record)
             if not has_statuses(claim.raw, self.preparation.driver.name, record):
                 self.news.resumed.tell(record)  # it may have been written since the claim was fetched
