@@ -6,7 +6,7 @@ import asyncio
 import logging
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
@@ -47,6 +47,9 @@ from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
+
+if TYPE_CHECKING:
+    from dra_kit.node.health.monitor import Monitor
 
 logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -138,7 +141,8 @@ class Agent:
         )
         facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
-        inventory.listen(publisher.publish)
+        self._health = self._monitor(inventory, publisher)
+        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
         startup = Startup(driver, context, self._service, facts, started)
@@ -163,13 +167,32 @@ class Agent:
             Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
         )
         self.supervisor.add(discovery, after=startup)
+        if self._health is not None:
+            self.supervisor.add(self._health, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+
+    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
+        """Health, where the driver tells it: all that belongs to it takes memory."""
+        driver = self._driver
+        if driver.health is None:
+            return None
+        from dra_kit.node.health.monitor import monitor_of
+
+        return monitor_of(
+            driver.name,
+            driver.health,
+            state_dir=self._settings.state(driver.name),
+            current=inventory,
+            publish=publisher.publish,
+            changed=self._device_changed,
+        )
 
     def _kubelet(self) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
         endpoint = plugin_socket(kubelet_dir, name, pod_uid)
-        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions)
+        streams = None if self._health is None else self._health.streams
+        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
             endpoint=endpoint,
@@ -225,13 +248,37 @@ class Agent:
             return
 
     def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
+        self._event(claim, "Warning", reason, action, note)
+
+    def _event(
+        self, claim: ClaimReference, kind: Literal["Normal", "Warning"], reason: str, action: str, note: str
+    ) -> None:
         self._events.record(
             ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace),
-            "Warning",
+            kind,
             reason=reason,
             action=action,
             note=f"on node {self._settings.node_name}: {note}",
         )
+
+    def _device_changed(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
+        """Told to whoever has the device."""
+        try:
+            holders = [
+                record
+                for record in self._store.claims()
+                if any((item.pool, item.device) == (pool, device) for item in record.devices)
+            ]
+        except StoreError:  # told where it is needed
+            return
+        for record in holders:
+            self._event(
+                record.reference,
+                "Normal" if healthy else "Warning",
+                "DeviceHealthy" if healthy else "DeviceUnhealthy",
+                "WatchHealth",
+                f"device {pool}/{device} {'is well again, it was' if healthy else 'is unhealthy'}: {text}",
+            )
 
     def _process_ended(self) -> None:
         """What another process had begun, this one sees to: it knows of its own failures only."""

@@ -99,6 +99,8 @@ class Startup:
         self._facts = facts
         self._started = started
         driver.provider.context = driver.preparer.context = context
+        if driver.health is not None:
+            driver.health.context = context
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -10,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from dra_kit.author.health import HealthRule
 
 Status: TypeAlias = Literal["Healthy", "Unhealthy", "Unknown"]
+
 
 _TOLD_ALONE: Final = HealthRule()
 """For a reason without a rule."""
@@ -25,6 +27,11 @@ class Moment(NamedTuple):
 
     seconds: float
     date: dt.datetime
+
+
+def present() -> Moment:
+    """Now."""
+    return Moment(time.monotonic(), dt.datetime.now(dt.UTC))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -337,3 +338,11 @@ def test_very_many_problems_are_told_in_part() -> None:
 
 def test_a_text_where_a_list_belongs_is_told() -> None:
     assert refusal(binding_conditions="abc").startswith("Device 'gpu-0': binding_conditions: 'str' instances are not")
+
+
+def test_the_time_of_a_taint_is_published_as_the_api_has_it() -> None:
+    since = datetime(2026, 1, 2, 4, 4, 5, 678, tzinfo=timezone(timedelta(hours=1)))
+    device = dra.Device(name="gpu", taints=[dra.DeviceTaint(key="a/b", effect="NoSchedule", time_added=since)])
+    assert device.to_v1().to_json()["taints"] == [
+        {"key": "a/b", "effect": "NoSchedule", "timeAdded": "2026-01-02T03:04:05Z"}
+    ]
