@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,16 +40,16 @@ class HealthMemory:
             return _known(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
             return []
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as cause:
             aside = self._path.with_name(f"{self._path.name}.damaged")
-            logger.error(
-                "health of devices is lost, the source has to find it out again",
-                extra={"path": str(aside), "error": f"{type(error).__name__}: {error}", "code": "damaged-health"},
+            error = StoreError(
+                f"health of devices in {self._path} cannot be read: {type(cause).__name__}: {cause}; it is set "
+                f"aside as {aside.name}, and the driver's health source finds out again what is wrong",
+                code="damaged-health",
             )
-            try:
+            logger.error("health of devices is lost", extra={"error": str(error), "code": error.code})
+            with suppress(OSError):  # then it is written over
                 self._path.replace(aside)
-            except OSError:
-                pass  # it is written over
             return []
 
     def write(self, known: Sequence[Remembered]) -> None:
