@@ -140,7 +140,7 @@ class Agent:
             process_ended=self._process_ended,
         )
         facts = ServerFacts(self._client, node, context.node_known)
-        publisher = Publisher(driver, node, self._client, facts)
+        self._publisher = publisher = Publisher(driver, node, self._client, facts)
         self._health = self._monitor(inventory, publisher)
         inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
         inventory.listen(self._replugging.inventory_changed)
@@ -226,6 +226,30 @@ class Agent:
     def hanging(self, patience: float) -> list[str]:
         """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
         return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
+
+    def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
+        """Make something wrong with a device, for drills and tests; from any thread.
+
+        Args:
+            device: its name.
+            reason: a key of the health source's policy.
+            message: for people; None takes it back.
+            pool: its pool, where the name alone does not tell.
+
+        Returns:
+            Done when what follows is published; fails with a ConfigurationError when the driver has no health source,
+            or no such device or reason.
+        """
+
+        async def inject() -> None:
+            if self._health is None:
+                raise ConfigurationError(
+                    f"driver {self._driver.name} has no health source; write Driver(…, health=…) to make devices ill"
+                )
+            await self._health.inject(device, pool, reason, None if message is None else (message, None))
+            await self._publisher.published()
+
+        return asyncio.run_coroutine_threadsafe(inject(), self._loop)
 
     def stop(self) -> None:
         """Ask the process to end."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Conditions:
     # -- what is reported
 
     def unhealthy(self, reason: str, message: str, value: str | None, now: Moment, *, injected: bool = False) -> None:
-        """A report that something is wrong; an injected one stands until it is taken back."""
+        """A report that something is wrong; an injected one counts at once and stands until it is taken back."""
         if not injected:
             self._listen(now)
         condition = self._of(reason)
@@ -92,6 +93,8 @@ class Conditions:
         if condition.problem is not None:
             condition.problem = Problem(reason, message, value, condition.problem.since)
             condition.turned = None
+        elif injected:
+            condition.turned = -math.inf
         elif condition.turned is None:
             condition.turned = now.seconds
         self.settle(now)
@@ -119,7 +122,7 @@ class Conditions:
         condition = self._of(reason)
         condition.injected = False
         if not condition.rule.sticky:
-            _well(condition, now)
+            condition.turned = None if condition.problem is None else -math.inf
         self.settle(now)
 
     def asked(self, reason: str, now: Moment, *, recovered: bool) -> None:

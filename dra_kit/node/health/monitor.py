@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from dra_kit.author.calling import call
 from dra_kit.author.device import Device
-from dra_kit.author.health import HealthReport, HealthSource, Healthy
+from dra_kit.author.health import HealthSource, Healthy
 from dra_kit.author.inventory import Inventory
 from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.node.health.advertising import advertised
@@ -133,6 +133,7 @@ class Monitor:
         self._questions: dict[tuple[Key, str], asyncio.Task[None]] = {}
         self._ask_at: dict[tuple[Key, str], float] = {}  # none: at once, what holds since before this process
         self._told: set[str] = set()
+        self._waiting: list[asyncio.Future[None]] = []  # who wants to know that what follows is handed on
 
     def inventory_changed(self, inventory: Inventory[Device]) -> None:
         """There is another inventory: it is published with what is known of its devices."""
@@ -144,14 +145,22 @@ class Monitor:
         self._advertise(inventory, self._ledger.verdicts())
         self._wake()
 
-    def inject(self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None) -> None:
+    async def inject(self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None) -> None:
         """Make something wrong with a device, with message and value, or take that back; for drills and tests.
+
+        When it returns, what follows has been handed on.
 
         Raises:
             ConfigurationError: there is no such device, or the policy has no such reason.
         """
-        self._ledger.inject(device, pool, reason, problem, self._now())
+        now = self._now()
+        self._ledger.inject(device, pool, reason, problem, now)
+        if problem is None:
+            self._ask_soon(reason, device, now)
         self._wake()
+        followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(followed)
+        await followed
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
@@ -165,7 +174,11 @@ class Monitor:
                 self._take(now)
                 self._ledger.settle(now)
                 self._ask(now)
+                waiting, self._waiting = self._waiting, []
                 await self._follow(now)
+                for item in waiting:
+                    if not item.done():
+                        item.set_result(None)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._pause()):
                         await self._news.wait()
@@ -191,7 +204,8 @@ class Monitor:
             except ConfigurationError as error:
                 if self._is_new(text := str(error)):
                     logger.error("health report not understood", extra={"error": text, "code": error.code})
-            self._ask_soon(report, now)
+            if isinstance(report, Healthy):  # a good moment to ask what the source may not decide
+                self._ask_soon(report.reason, report.device.name, now)
 
     def _is_new(self, line: str) -> bool:
         """Whether a line is to be logged: each once, and only so many."""
@@ -263,13 +277,11 @@ class Monitor:
             if now.seconds >= self._ask_at.get((key, reason), 0.0):
                 self._questions[key, reason] = asyncio.ensure_future(self._question((key, reason), device))
 
-    def _ask_soon(self, report: HealthReport, now: Moment) -> None:
-        """The source says that a device is healthy: a good moment to ask what it may not decide."""
-        if isinstance(report, Healthy):
-            for key, device, reason in self._unasked():
-                if device.name == report.device.name and report.reason in {"", reason}:
-                    at = self._ask_at.get((key, reason), 0.0)
-                    self._ask_at[key, reason] = min(at, now.seconds + ASK_AT_MOST)
+    def _ask_soon(self, reason: str, device: str, now: Moment) -> None:
+        for key, _, one in self._unasked():
+            if key[1] == device and reason in {"", one}:
+                at = self._ask_at.get((key, one), 0.0)
+                self._ask_at[key, one] = min(at, now.seconds + ASK_AT_MOST)
 
     def _unasked(self) -> list[tuple[Key, Device, str]]:
         return [
