@@ -36,6 +36,8 @@ class HealthMemory:
 
     def read(self) -> list[Remembered]:
         """What was written last; nothing where there is no file, or it is damaged, which is told."""
+        for unfinished in self._path.parent.glob(f".{self._path.name}.*"):
+            unfinished.unlink(missing_ok=True)  # of a process that was killed; one that lives tries again
         try:
             return _known(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
