@@ -74,20 +74,24 @@ class Side:
     """One driver, its claims, and what its calls took.
 
     The methods of ``ONE_BY_ONE``, each for all parts, and of ``MANY`` leave the claims as the next one expects them.
+
+    Attributes:
+        rest: seconds in which nothing is asked before each call of the kubelet, as on a node that is not busy.
     """
 
     caller: Caller
     claims: Sequence[ClaimReference]
     figures: Figures = field(default_factory=Figures)
+    rest: float = 0.0
 
     def prepare(self, part: slice) -> None:
-        self.figures.one += [self.caller.prepare([claim]) for claim in self.claims[part]]
+        self.figures.one += [self._rested().prepare([claim]) for claim in self.claims[part]]
 
     def prepare_again(self, part: slice) -> None:
-        self.figures.again += [self.caller.prepare([claim]) for claim in self.claims[part]]
+        self.figures.again += [self._rested().prepare([claim]) for claim in self.claims[part]]
 
     def unprepare(self, part: slice) -> None:
-        self.figures.released += [self.caller.unprepare([claim]) for claim in self.claims[part]]
+        self.figures.released += [self._rested().unprepare([claim]) for claim in self.claims[part]]
 
     def prepare_all(self) -> None:
         self.figures.hundred.append(self.caller.prepare(self.claims))
@@ -96,8 +100,12 @@ class Side:
         self.figures.released_hundred.append(self.caller.unprepare(self.claims))
 
     def prepare_twenty(self) -> None:
-        self.figures.twenty.append(self.caller.prepare_at_once(self.claims[:20]))
+        self.figures.twenty.append(self._rested().prepare_at_once(self.claims[:20]))
         self.caller.unprepare(self.claims[:20])
+
+    def _rested(self) -> Caller:
+        time.sleep(self.rest)
+        return self.caller
 
     ONE_BY_ONE: ClassVar = (prepare, prepare_again, unprepare)
     MANY: ClassVar = (prepare_all, unprepare_all, *(prepare_twenty,) * 3)  # these differ most from one to the next

@@ -11,10 +11,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import floors, rows
+from benchmarks import floors, rows, turns
 from benchmarks.calls import Caller
-from benchmarks.rows import RIVAL_FSYNC, RIVAL_GET, Scale
 from benchmarks.table import Row, by_module, show, show_shares
+from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET, Scale
 from benchmarks.world import DRIVER, world
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
@@ -48,7 +48,7 @@ async def _measure(kubeconfig: Path, directory: Path, rival: Path | None) -> lis
         claim = await client.get(RESOURCE_CLAIMS, claims[0].name, claims[0].namespace)
         table += rows.floors_rows(get, fsync, claim)
         table += await rows.start(made)
-        table += await rows.prepares(made, claims, scale, rival)
+        table += await turns.prepares(made, claims, scale, rival)
         table += await rows.crash(made, claims)
         table += await rows.requests(made, credentials, claims[0])
         await made.delete_claims(claims)
@@ -65,7 +65,7 @@ async def _profile(kubeconfig: Path, directory: Path) -> None:
         claims = await made.make_claims(100)
         for rounds in (0, 10):
             path = directory / f"{rounds}.profile"
-            async with made.running(profile=path) as (kubelet, _):
+            async with made.running(under=("benchmarks.profiled", path)) as (kubelet, _):
                 caller = Caller(kubelet, DRIVER)
                 for _ in range(rounds):
                     for claim in claims:

@@ -10,35 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks import floors, rival
-from benchmarks.calls import Caller, Figures, Side
+from benchmarks import floors
 from benchmarks.requests import counting_proxy
 from benchmarks.table import Row
-from benchmarks.world import DRIVER, World, cpu_seconds, memory_mib, state, timed
+from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET
+from benchmarks.world import DRIVER, World, state, timed
 from dra_kit.kube.credentials import Credentials
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much slower than the rival's machine this one is, by the floors."""
-
-    get: float
-    fsync: float
-
-
-# The rival's floors and best figures (Go example driver, helper 0.36): GET 1.0 ms, fsync 0.18 ms. Where two figures
-# were measured, the better one counts.
-RIVAL_GET, RIVAL_FSYNC = 1.0, 0.18
-
-_TURNS, _ROUNDS = 3, 5
-_PART = 10  # claims: whose turn it is changes quicker than the load of a shared machine
 
 
 def import_time() -> Row:
@@ -72,74 +53,6 @@ async def start(world: World) -> list[Row]:
         Row("exec to registration answered", statistics.median(registered), "ms", 1500, 23),
         Row("exec to all 128 devices published", statistics.median(published), "ms", 2000, 1040),
     ]
-
-
-async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale, binary: Path | None) -> list[Row]:
-    """Claims prepared and released: one by one, at once, a hundred in one call.
-
-    With the rival's ``binary`` both run at once and are called in turn, and the budgets follow from its figures;
-    without it, from those that it had elsewhere.
-    """
-    async with AsyncExitStack() as stack:
-        kubelet, process = await stack.enter_async_context(world.running())
-        idle = memory_mib(process.pid)
-        ours = Side(Caller(kubelet, DRIVER), claims)
-        sides = [ours]
-        theirs: Side | None = None
-        if binary:
-            rivals_claims = await world.make_claims(len(claims), rival.DRIVER, rival.DEVICE)
-            rivals_kubelet = await stack.enter_async_context(rival.running(world, binary))
-            theirs = Side(Caller(rivals_kubelet, rival.DRIVER), rivals_claims)
-            sides.append(theirs)
-        loaded = 0.0
-        for turn in range(_TURNS):
-            for what in Side.ONE_BY_ONE:
-                for part in range(0, len(claims), _PART):
-                    for side in sides:
-                        what(side, slice(part, part + _PART))
-                    sides.reverse()  # neither is always the one that finds the API server at rest
-                if turn == 0 and what is Side.prepare_again:
-                    loaded = memory_mib(process.pid)
-            for _ in range(_ROUNDS):
-                for call in Side.MANY:
-                    for side in sides:
-                        call(side)
-                sides.reverse()
-        for side in sides:
-            side.caller.close()
-        cpu = await _idle_cpu(process.pid)
-    if theirs:
-        await world.delete_claims(theirs.claims)
-    return [
-        *_beside(ours.figures, theirs.figures if theirs else None, scale),
-        Row("memory idle (RSS)", idle, "MiB", 80, 43),
-        Row("memory with 100 claims (RSS)", loaded, "MiB", 85, 48),
-        Row("CPU idle", cpu, "mCPU", 2, 0.25),
-    ]
-
-
-async def _idle_cpu(pid: int) -> float:
-    await asyncio.sleep(5)
-    before = cpu_seconds(pid)
-    await asyncio.sleep(30)
-    return (cpu_seconds(pid) - before) / 30 * 1000
-
-
-def _beside(ours: Figures, theirs: Figures | None, scale: Scale) -> list[Row]:
-    # what is measured, what the rival took elsewhere (milliseconds), its floor, and how much of that ours may take
-    what = [
-        ("prepare one claim, p50", "one", 2.9, scale.get, 1.2),
-        ("prepare 100 claims in one call", "hundred", 280, scale.get, 0.5),
-        ("20 calls of one claim each at once", "twenty", 46, scale.get, 1.0),
-        ("prepare the same claim again, p50", "again", 1.5, scale.get, 1.2),
-        ("unprepare one claim, p50", "released", 0.9, scale.fsync, 1.2),
-        ("unprepare 100 claims in one call", "released_hundred", 89, scale.fsync, 0.5),
-    ]
-    rows = []
-    for name, field, elsewhere, floor, share in what:
-        best = statistics.median(getattr(theirs, field)) if theirs else elsewhere * floor
-        rows.append(Row(name, statistics.median(getattr(ours, field)), "ms", share * best, best))
-    return rows
 
 
 async def crash(world: World, claims: Sequence[ClaimReference]) -> list[Row]:

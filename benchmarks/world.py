@@ -48,10 +48,15 @@ class World:
     def cdi_dir(self) -> Path:
         return self.directory / "cdi"
 
-    def spawn(self, *, kubeconfig: Path | None = None, profile: Path | None = None) -> subprocess.Popen[bytes]:
-        """Start the node role; its log goes to ``driver.log``, its profile to the file that is named."""
+    def spawn(self, *, kubeconfig: Path | None = None, under: Sequence[str | Path] = ()) -> subprocess.Popen[bytes]:
+        """Start the node role; its log goes to ``driver.log``.
+
+        Args:
+            kubeconfig: of another way to the API server.
+            under: a module of this folder that runs ``dra-kit`` and looks at it, and its arguments.
+        """
         log = (self.directory / "driver.log").open("ab")
-        dra_kit = [DRA_KIT] if profile is None else [sys.executable, "-m", "benchmarks.profiled", profile]
+        dra_kit = [sys.executable, "-m", *under] if under else [DRA_KIT]
         command = [
             *dra_kit, "node", Path(__file__).with_name("bench_driver.py"), "--node-name", NODE,
             "--kubeconfig", kubeconfig or self.kubeconfig, "--kubelet-dir", self.kubelet_dir, "--cdi-dir", self.cdi_dir,
@@ -107,9 +112,11 @@ class World:
             await self.client.delete(RESOURCE_CLAIMS, claim.name, claim.namespace)
 
     @asynccontextmanager
-    async def running(self, *, profile: Path | None = None) -> AsyncIterator[tuple[Kubelet, subprocess.Popen[bytes]]]:
+    async def running(
+        self, *, under: Sequence[str | Path] = ()
+    ) -> AsyncIterator[tuple[Kubelet, subprocess.Popen[bytes]]]:
         """A node that serves and has nothing to do, with a kubelet that has registered it."""
-        process = self.spawn(profile=profile)
+        process = self.spawn(under=under)
         try:
             async with Kubelet(self.kubelet_dir) as kubelet:
                 await kubelet.wait_for_plugin(DRIVER)

@@ -12,12 +12,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dra_kit.author.child_process import ChildProcess, RunningProcess
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
-    from dra_kit.author.config import NoConfig, OpaqueConfig
+    from dra_kit.author.cluster_object import AppliedObject, ClusterObject
+    from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
     from dra_kit.author.device import Device
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
+    from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
+    from dra_kit.author.identity import Observed, observed
     from dra_kit.author.inventory import Inventory, Pool
     from dra_kit.author.prepared import (
         Condition,
@@ -60,15 +64,21 @@ if TYPE_CHECKING:
     )
     from dra_kit.resource.reference import ClaimReference
     from dra_kit.values.quantity import Quantity
+    from dra_kit.values.quantity_field import QuantityField
     from dra_kit.values.semver import Version
 
+
 _HOMES = {
+    "author.child_process": ("ChildProcess", "RunningProcess"),
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
-    "author.config": ("NoConfig", "OpaqueConfig"),
+    "author.cluster_object": ("AppliedObject", "ClusterObject"),
+    "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
     "author.device": ("Device",),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
+    "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
+    "author.identity": ("Observed", "observed"),
     "author.inventory": ("Inventory", "Pool"),
     "author.prepared": (
         "Condition",
@@ -111,17 +121,22 @@ _HOMES = {
     ),
     "resource.reference": ("ClaimReference",),
     "values.quantity": ("Quantity",),
+    "values.quantity_field": ("QuantityField",),
     "values.semver": ("Version",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AllocatedDevice",
+    "AppliedObject",
     "CapacityRequestPolicy",
     "CapacityRequestPolicyRange",
+    "ChildProcess",
     "Claim",
     "ClaimReference",
+    "ClusterObject",
     "Condition",
+    "ConfigEntry",
     "ConfigurationError",
     "ConsumerReference",
     "ContainerEdits",
@@ -138,6 +153,10 @@ __all__ = [
     "DraKitError",
     "Driver",
     "Effect",
+    "HealthRule",
+    "HealthSource",
+    "HealthUnknown",
+    "Healthy",
     "Hook",
     "InvalidConfig",
     "InvalidDevice",
@@ -155,6 +174,7 @@ __all__ = [
     "NodeSelectorRequirement",
     "NodeSelectorTerm",
     "NotYet",
+    "Observed",
     "OpaqueConfig",
     "PermanentError",
     "Pool",
@@ -163,8 +183,12 @@ __all__ = [
     "PreparedClaim",
     "Preparer",
     "Quantity",
+    "QuantityField",
+    "RunningProcess",
     "TransientError",
+    "Unhealthy",
     "Version",
+    "observed",
 ]
 
 __version__ = "0.1.0"

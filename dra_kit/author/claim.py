@@ -10,15 +10,14 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from dra_kit.author.config import NoConfig, OpaqueConfig
+from dra_kit.author.config import ConfigEntry, ConfigT_co
 from dra_kit.author.device import Device
 from dra_kit.author.effect import Effect, EffectScope, Ensuring, ResultT
-from dra_kit.author.model import shown
+from dra_kit.author.model import kind_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.quantity import Quantity
 
-ConfigT_co = TypeVar("ConfigT_co", bound=OpaqueConfig, default=NoConfig, covariant=True)
 AdvertisedT_co = TypeVar("AdvertisedT_co", bound=Device, default=Device, covariant=True)
 
 
@@ -85,7 +84,8 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
         request: the request of the claim that it satisfies, without sub-request.
         subrequest: the alternative of a ``firstAvailable`` request, or None.
         config: the most specific config that applies, whole and never merged; ``default_config`` when there is none.
-        configs: all configs that apply, weakest first; empty when there is none.
+        configs: all entries that apply, weakest first, with where each comes from; empty when there is none. The last
+            one's config is ``config``.
         advertised: the device as ``discover`` yielded it last, of the author's own class.
         consumed_capacity: what this claim takes of a device with ``allow_multiple_allocations``.
         share_id: tells apart the shares of such a device.
@@ -98,7 +98,7 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
     request: str
     subrequest: str | None = None
     config: ConfigT_co
-    configs: tuple[ConfigT_co, ...] = ()
+    configs: tuple[ConfigEntry[ConfigT_co], ...] = ()
     advertised: AdvertisedT_co
     consumed_capacity: Mapping[str, Quantity] = field(default_factory=dict)
     share_id: str | None = None
@@ -129,5 +129,5 @@ def _ensure(effects: Effects | None, effect: Effect[ResultT, Any]) -> Ensuring[R
         msg = "effects can only be ensured while a claim is being prepared"
         raise RuntimeError(msg)
     if not isinstance(effect, Effect):
-        raise ConfigurationError(f"ensure({shown(effect)}): not an effect; give it an instance of a dra_kit.Effect")
+        raise ConfigurationError(f"ensure({kind_of(effect)}): not an effect; give it an instance of a dra_kit.Effect")
     return effects.ensure(effect)

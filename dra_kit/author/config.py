@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+from typing_extensions import TypeVar
 
+from dra_kit.author.containers import with_lax_containers
 from dra_kit.errors import ConfigurationError
 
 
@@ -64,6 +68,10 @@ class OpaqueConfig(BaseModel):
                 )
 
     @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return with_lax_containers(source, handler)
+
+    @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         """Refuse fields that a manifest cannot give."""
         super().__pydantic_init_subclass__(**kwargs)
@@ -81,3 +89,32 @@ class OpaqueConfig(BaseModel):
 
 class NoConfig(OpaqueConfig):
     """The config of a ``Preparer`` without type argument: parameters are refused."""
+
+
+ConfigT_co = TypeVar("ConfigT_co", bound=OpaqueConfig, default=NoConfig, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry(Generic[ConfigT_co]):
+    """One entry of a claim's allocation that configures a device, and where it comes from.
+
+    Devices that one entry is for may form a group, such as those that share a daemon; devices of different entries may
+    not, however alike their configs are. ``str()`` names the entry as an error text wants it.
+
+    Attributes:
+        config: what the entry holds, decoded; devices of one entry have the very same object.
+        source: who wrote it: the ``DeviceClass`` of the request, or the ``claim``, which is the stronger.
+        index: its place in ``status.allocation.devices.config`` of the claim: the same for all devices that it is for.
+        requests: the requests that it names, ``name`` or ``name/subrequest``; empty in an entry of the claim that is
+            for all of them. An entry of a class always names those that the class is of.
+    """
+
+    config: ConfigT_co
+    source: Literal["class", "claim"]
+    index: int
+    requests: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        owner = "the claim" if self.source == "claim" else "the DeviceClass"
+        wanted = f"for {', '.join(self.requests)}" if self.requests else "for all requests"
+        return f"{type(self.config).kind_} of {owner}, {wanted}"

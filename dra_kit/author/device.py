@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import model_validator
+from pydantic import JsonValue, PrivateAttr, model_validator
 
+from dra_kit.author.identity import identity_of, observed_fields, plain_values
 from dra_kit.author.model import AuthorModel
 from dra_kit.author.rules import invalid
 from dra_kit.author.vocabulary import (
@@ -65,6 +66,15 @@ class Device(AuthorModel):
     binding_failure_conditions: Sequence[str] = ()
     allow_multiple_allocations: bool | None = None
     node_allocatable_resources: Mapping[str, NodeAllocatableResource] = {}
+    _observed: frozenset[str] = PrivateAttr(default=frozenset())
+
+    if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
+
+        def __init__(self, **data: Any) -> None:
+            data, observed = plain_values(data)
+            super().__init__(**data)
+            if observed:
+                self._observed = observed
 
     @model_validator(mode="after")
     def _obeys_the_api(self) -> Self:
@@ -73,6 +83,26 @@ class Device(AuthorModel):
         if errors:
             raise invalid(f"{type(self).__name__} {self.name!r}", errors)
         return self
+
+    def identity(self) -> Mapping[str, JsonValue]:
+        """What makes this the same device; when any of it changes, claims that have it are prepared again.
+
+        By default the published attributes and capacity, what it takes from counters, and the fields of your subclass;
+        not what is :func:`dra_kit.observed` or :data:`dra_kit.Observed`, and never taints, binding conditions or nodes.
+        Override it where less says it all, with the same answer in every process::
+
+            def identity(self) -> Mapping[str, JsonValue]:
+                return {"uuid": self.uuid}
+
+        Returns:
+            JSON values by key. Only keys are compared that both releases of a driver give, so that one which adds a
+            key prepares nothing again.
+        """
+        cls = type(self)
+        own = {name: getattr(self, name) for name in cls.model_fields if name not in Device.model_fields}
+        left_out = self._observed | observed_fields(cls)
+        found = identity_of(self.to_v1().to_json(), own)
+        return {key: value for key, value in found.items() if key not in left_out}
 
     def to_v1(self) -> v1.Device:
         """The device as it is published; fields of subclasses are left out."""

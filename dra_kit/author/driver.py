@@ -17,6 +17,7 @@ from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
 from dra_kit.author.effect import Effect
 from dra_kit.author.generics import config_kinds
+from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import shown
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.preparer import Preparer, check_preparer
@@ -49,6 +50,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         invalid_devices: what becomes of a device that breaks a rule of the API after all: "refuse" the inventory
             and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
             ``discover`` makes of invalid devices is refused where it is made.
+        health: how the devices are; without one nobody is told of health.
 
     Raises:
         ConfigurationError: naming what does not fit together.
@@ -66,6 +68,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         concurrency: Concurrency = "claim",
         rescan_every: float | None = None,
         invalid_devices: InvalidDevices = "refuse",
+        health: HealthSource[DeviceT, HardwareT, AuthorSettingsT] | None = None,
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
         if not problems and name != name.lower():
@@ -82,6 +85,9 @@ class Driver(Generic[ConfigT, DeviceT]):
                 f"driver {name}: rescan_every {rescan_every!r} is no positive number of seconds; leave it out to "
                 "rescan only when asked"
             )
+        if health is not None:
+            _check_instance(name, "health", health, HealthSource)
+            check_health(name, health)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
                 f"driver {name}: settings {shown(settings)} is no pydantic model class; give the class, not an instance"
@@ -99,6 +105,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.concurrency: Concurrency = concurrency
         self.rescan_every = rescan_every
         self.invalid_devices: InvalidDevices = invalid_devices
+        self.health: HealthSource[Any, Any, Any] | None = health
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PlainValidator, ValidationError
+from pydantic_core import CoreSchema
 
+from dra_kit.author.containers import with_lax_containers
 from dra_kit.author.wording import rule
 from dra_kit.errors import DraKitError, InvalidDevice
 from dra_kit.values.quantity import Quantity
@@ -35,6 +37,13 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
+def kind_of(value: object) -> str:
+    """The type of a value that may be a secret, or large: what a text for others says instead of the value."""
+    if isinstance(value, type):
+        return f"class {value.__name__}"
+    return "None" if value is None else type(value).__name__
+
+
 class AuthorModel(BaseModel):
     """Immutable and strict; an argument that does not exist, or does not fit, is an error at the line that wrote it.
 
@@ -46,6 +55,12 @@ class AuthorModel(BaseModel):
         extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
     )
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
+    tells_values_: ClassVar[bool] = True
+    """Whether errors show wrong values; where these may be secrets they name the type."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return with_lax_containers(source, handler)
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
 
@@ -72,7 +87,7 @@ def _rule_error(error: ValidationError) -> DraKitError | None:
     return None
 
 
-def _problems(cls: type[BaseModel], error: ValidationError) -> str:
+def _problems(cls: type[AuthorModel], error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False):
         first, *inner = problem["loc"] or ("",)
@@ -81,7 +96,7 @@ def _problems(cls: type[BaseModel], error: ValidationError) -> str:
     return "; ".join(dict.fromkeys(lines))
 
 
-def _text(cls: type[BaseModel], field: str, problem: dict[str, Any]) -> str:
+def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
     match problem["type"]:
         case "extra_forbidden":
             import difflib  # for mistakes only: a node that runs well needs none of it
@@ -92,4 +107,6 @@ def _text(cls: type[BaseModel], field: str, problem: dict[str, Any]) -> str:
             return "is required"
         case "value_error":
             return str(problem["msg"]).removeprefix("Value error, ")
-    return f"{rule(problem['msg'])}, not {shown(problem['input'])}"
+    value = problem["input"]
+    chosen = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
+    return f"{rule(problem['msg'])}, not {shown(value) if cls.tells_values_ or chosen else kind_of(value)}"

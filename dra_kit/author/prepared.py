@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, JsonValue, PlainValidator
+from pydantic import AfterValidator, PlainValidator
 
-from dra_kit.author.json_values import json_value
+from dra_kit.author.json_values import JsonLike, json_value
 from dra_kit.author.model import AuthorModel
 from dra_kit.author.vocabulary import Attribute
 from dra_kit.errors import DraKitError, InvalidPrepared
@@ -17,7 +18,9 @@ from dra_kit.errors import DraKitError, InvalidPrepared
 def _env(value: Mapping[str, str]) -> Mapping[str, str]:
     for name in value:
         if not name or "=" in name or "\0" in name:
-            msg = f"{name!r} is no name of a variable: it must not be empty, nor have '=' or NUL in it"
+            begin = re.split("[=\0]", name)[0]  # what follows may be the value
+            rule = "must not be empty, nor have '=' or NUL in it"
+            msg = f"a name begins with {begin!r} and is none of a variable: it {rule}"
             raise ValueError(msg)
         if "\0" in value[name]:
             msg = f"the value of {name} has NUL in it, which no environment can hold"
@@ -26,7 +29,7 @@ def _env(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 Env: TypeAlias = Annotated[Mapping[str, str], AfterValidator(_env)]
-Json: TypeAlias = Annotated[JsonValue, PlainValidator(json_value)]
+Json: TypeAlias = Annotated[JsonLike, PlainValidator(json_value)]
 
 
 class PreparedModel(AuthorModel):
@@ -37,6 +40,7 @@ class PreparedModel(AuthorModel):
     """
 
     error_class_: ClassVar[type[DraKitError]] = InvalidPrepared
+    tells_values_: ClassVar[bool] = False  # the text is an Event's too, and a variable may hold a password
 
 
 class Mount(PreparedModel):

@@ -15,7 +15,7 @@ from dra_kit.author.config import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.device import Device
 from dra_kit.author.generics import config_kinds
-from dra_kit.author.model import shown
+from dra_kit.author.model import kind_of
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.wording import rule
@@ -109,7 +109,7 @@ async def config_without_claim(preparer: Preparer[ConfigT, AdvertisedT_contra], 
     kinds = config_kinds(type(preparer)) or (NoConfig,)
     if not isinstance(config, kinds):
         raise PermanentError(
-            f"{type(preparer).__name__}.default_config returned {shown(config)}; return a "
+            f"{type(preparer).__name__}.default_config returned {kind_of(config)}; return a "
             f"{' or '.join(kind.__name__ for kind in kinds)}",
             code="invalid-default-config",
         )

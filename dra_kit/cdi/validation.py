@@ -156,7 +156,7 @@ def _edits(edits: ContainerEdits, path: str) -> Iterator[Problem]:
 def _env(env: Iterable[str], path: str) -> Iterator[Problem]:
     for i, entry in enumerate(env):
         if entry.find("=") <= 0:
-            yield _refused(f"{path}[{i}]", f"{entry!r}: an entry is NAME=value with a name of at least one character")
+            yield _refused(f"{path}[{i}]", "an entry is NAME=value with a name of at least one character")
         yield from _no_nul(entry, f"{path}[{i}]")
 
 

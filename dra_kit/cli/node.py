@@ -64,6 +64,20 @@ from dra_kit.process import logging as process_logging
     show_envvar=True,
     help="seconds after which a call of the driver's code that has not returned makes /healthz fail",
 )
+@click.option(
+    "--print-rules",
+    is_flag=True,
+    help="print what the driver's ClusterObject effects need of the API, as the chart's values, and end",
+)
+@click.option(
+    "--orphan-after",
+    default=600.0,
+    show_default=True,
+    type=click.FloatRange(min=60.0),
+    envvar="DRA_ORPHAN_AFTER",
+    show_envvar=True,
+    help="seconds that a claim must have been gone until it is released without the kubelet",
+)
 @click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
 @common
 @click.pass_context
@@ -77,6 +91,8 @@ def command(  # noqa: PLR0917 - click passes them by name
     pod_uid: str | None,
     dra_versions: str,
     hang_timeout: float,
+    print_rules: bool,
+    orphan_after: float,
     dump_state: bool,
     kubeconfig: Path | None,
     probe_address: str,
@@ -89,6 +105,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     """
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]
+    if print_rules:
+        click.echo(_rules(driver), nl=False)
+        return
     if dump_state:
         from dra_kit.node.state.dump import dump_state as dump
 
@@ -107,6 +126,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         pod_uid=pod_uid,
         probe_address=probe_address,
         hang_timeout=hang_timeout,
+        orphan_after=orphan_after,
         dra_versions=tuple(item.strip() for item in dra_versions.split(",") if item.strip()),
         author=author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
@@ -116,3 +136,15 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         ctx.exit(runner.run(run_node(driver, settings)))
+
+
+def _rules(driver: Driver[Any, Any]) -> str:
+    """What the node's ClusterRole needs beside what every driver needs, as values of the chart."""
+    import yaml
+
+    from dra_kit.author.cluster_object import ClusterObject
+
+    objects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
+    rules = [rule for effect in objects for rule in effect.rules()]
+    text: str = yaml.safe_dump({"node": {"extraRules": rules}}, sort_keys=False)
+    return text

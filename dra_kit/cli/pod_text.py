@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from dra_kit.cli.explanation_text import Page, tell_claim
-from dra_kit.cli.pod_explanation import PodClaimExplanation, PodExplanation
 from dra_kit.explain.summary import counted
+from dra_kit.sandbox.explanation.pods import PodClaimExplanation, PodExplanation
 
 _REASONS: Final = 6
 

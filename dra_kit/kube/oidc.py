@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ssl
 
+import aiohttp
+
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.http import aiohttp
 
 
 class OpenIDRequestor:

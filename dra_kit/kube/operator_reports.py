@@ -6,8 +6,9 @@ import logging
 import re
 from typing import Final
 
+import aiohttp
+
 from dra_kit.errors import DraKitError, Forbidden, InternalError, NotFound, Unavailable
-from dra_kit.kube.http import aiohttp
 
 
 def explained(error: BaseException) -> Exception:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+import aiohttp
 from yarl import URL
 
 from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.http import aiohttp
 
 # Watches aside. kopf asks for all versions of the API group at once, each over a connection of its own: 0.3 MiB each,
 # which are never given back.

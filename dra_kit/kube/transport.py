@@ -7,12 +7,12 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import aiohttp
 from yarl import URL
 
 from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
 from dra_kit.kube.call import Call
 from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.http import aiohttp
 from dra_kit.kube.status import error_from_answer, warning_text
 
 log = logging.getLogger(__name__)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
+from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
@@ -17,8 +19,10 @@ from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
-from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.node.claims.pod_events import PodEvents
+from dra_kit.kube.events import EventRecorder
+from dra_kit.node.children.children import Children
+from dra_kit.node.claims.events import ClaimEvents
+from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
@@ -31,15 +35,15 @@ from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.files.strays import StrayFiles
 from dra_kit.node.hardware import Hardware
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
+from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices.discovery import Discovery
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.slices.publisher import Publisher
-from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.upkeep.leftovers import Leftovers
@@ -74,16 +78,35 @@ async def run_node(driver: Driver[Any, Any], settings: NodeSettings) -> int:
 
 
 class Agent:
-    """Everything the node role consists of; see :func:`run_node` for its arguments and errors."""
+    """Everything the node role consists of; see :func:`run_node` for its other arguments and errors.
 
-    def __init__(self, driver: Driver[Any, Any], settings: NodeSettings, credentials: Credentials) -> None:
+    Args:
+        driver: what runs.
+        settings: how.
+        credentials: for the API server.
+        clock: gives seconds that only rise.
+
+    Attributes:
+        supervisor: runs the parts.
+        orphans: looks for claims that the kubelet has forgotten.
+    """
+
+    def __init__(
+        self,
+        driver: Driver[Any, Any],
+        settings: NodeSettings,
+        credentials: Credentials,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
+        self._clock = clock
         self.supervisor = Supervisor(drain=DRAIN)
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
-        self._pod_events = PodEvents(self._client)
+        self._warnings = ClaimEvents(self._events, self._client, settings.node_name)
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
@@ -112,75 +135,102 @@ class Agent:
             update=self._update,
             stopping=self.supervisor.stopping.is_set,
         )
-        hardware, classes, touched = Hardware(driver), EffectClasses(driver.effects), Locks(locks / "effects.lock")
-        undoing = Undoing(self._store, classes, hardware, touched)
-        effects = EffectEngine(
-            self._store, classes, hardware, undoing, boot_id=boot_id, locks=touched, replaced=self._effect_replaced
-        )
-        holding = Holding(self._store, driver.effects, classes, hardware, effects, boot_id=boot_id, locks=touched)
-        claims = Locks(locks / "claims.lock")
+        node_locks = NodeLocks.below(locks)
+        facts = ServerFacts(self._client, node, context.node_known)
+        hardware, effects, holding = self._effects(facts, node_locks, boot_id)
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
-        self._status = StatusWriter(self._client, name, self._store)
+        status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata, hardware, holding)
+        configs = driver.configs.with_settings(settings.author)
+        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding)
+        news = ClaimNews()
         self._service = ClaimService(
-            driver,
+            preparation,
             api=self._client,
             store=self._store,
             files=files,
-            preparation=preparation,
-            effects=undoing,
-            failed=self._prepare_failed,
-            prepared=self._prepared,
-            resumed=self._status.resume,
-            released=self._status.forget,
-            claims=claims,
-            locks=locks,
+            locks=node_locks,
+            news=news,
             deadline=settings.deadline,
         )
-        self._replugging = Replugging(self._store, preparation, self._service.prepare_again)
+        self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
+        news.prepared.listen(status.submit)
+        news.prepared.listen(self._replugging.prepared)
+        news.resumed.listen(status.resume)
+        news.released.listen(status.forget)
+        news.failed.listen(self._prepare_failed)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name,
             settings.kubelet_dir,
             self._processes,
-            self._service,
-            StrayFiles(self._store, files, claims),
+            StrayFiles(self._store, files, node_locks.claims),
+            epochs=self._service.epochs,
+            unasked=self._service.unasked,
             process_ended=self._process_ended,
         )
-        facts = ServerFacts(self._client, node, context.node_known)
         publisher = Publisher(driver, node, self._client, facts)
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
-        startup = Startup(driver, context, self._service, facts, started=started, hardware=hardware)
+        startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
         watchdog = Watchdog()
-        if settings.probe_address:
-            self._probes = Probes(
-                settings.probe_address,
-                live=[watchdog.blocked, partial(self.hanging, settings.hang_timeout)],
-                ready=[partial(parts_not_ready, self.supervisor)],
-            )
-            self.supervisor.add(self._probes)  # stopped last: also what stops is alive
-        self.supervisor.add(self._status)  # stopped after the kubelet's last call
-        self.supervisor.add(kubelet)
+        self._add_probes(watchdog)
+        self.supervisor.add(status)  # stopped after the kubelet's last call
+        self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
         self.supervisor.add(watchdog, after=kubelet)
         self.supervisor.add(self._events, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
-        self._mending = Mending((settings.cdi_dir, metadata_dir), self._store, files, claims, boot_id=boot_id)
-        self.supervisor.add(self._mending, after=startup)
-        if driver.effects:
-            self.supervisor.add(Reapplying(holding, every=settings.effects_interval), after=startup)
-        self.supervisor.add(
-            Orphans(name, self._client, self._store, self._service, patience=settings.orphan_patience), after=startup
+        self._add_reapplying(holding, startup)
+        self._mending = Mending(
+            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
         )
+        self.supervisor.add(self._mending, after=startup)
+        self.orphans = Orphans(
+            name,
+            self._client,
+            self._store,
+            self._service.unasked,
+            kubelet_dir=settings.kubelet_dir,
+            after=settings.orphan_after,
+            clock=self._clock,
+        )
+        self.supervisor.add(self.orphans, after=startup)
         self.supervisor.add(discovery, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+
+    def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
+        driver, settings = self._driver, self._settings
+        runner = None
+        if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
+            directory = settings.state(driver.name) / "children"
+            runner = Children(directory, locks.children, environment=settings.child_environment)
+            self.supervisor.add(runner)  # stopped when no claim needs a program any more
+        keeper = ClusterObjects(self._client, driver.name, facts)
+        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(driver.effects)
+        undoing = Undoing(self._store, classes, hardware, locks.effects)
+        shared: dict[str, Any] = {"boot_id": boot_id, "locks": locks.effects}
+        engine = EffectEngine(self._store, classes, hardware, undoing, replaced=self._effect_replaced, **shared)
+        return hardware, engine, Holding(self._store, driver.effects, classes, hardware, engine, **shared)
+
+    def _add_reapplying(self, holding: Holding, startup: Startup) -> None:
+        if self._driver.effects:
+            self.supervisor.add(Reapplying(holding, every=self._settings.effects_interval), after=startup)
+
+    def _add_probes(self, watchdog: Watchdog) -> None:
+        if not self._settings.probe_address:
+            return
+        self._probes = Probes(
+            self._settings.probe_address,
+            live=[watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
+            ready=[partial(parts_not_ready, self.supervisor)],
+        )
+        self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
     def _kubelet(self) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
@@ -205,7 +255,7 @@ class Agent:
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
-            self._pod_events.stop()
+            self._warnings.stop()
             await self._events.flush(2.0)
             await self._client.close()
             self._store.close()
@@ -225,29 +275,17 @@ class Agent:
         """Ask the process to end."""
         self.supervisor.stop()
 
-    def _prepared(self, record: ClaimRecord) -> None:
-        self._status.submit(record)
-        self._replugging.prepared(record)
-
     def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
-        self._warn(claim, "FailedPrepareDevices", "Prepare", str(error))
+        self._warnings.warn(claim, reason="FailedPrepareDevices", action="Prepare", note=str(error))
 
     def _tell_damage(self) -> None:
         """Whose record is damaged is told to whoever has the claim."""
         try:
             for item in self._store.damage():
                 if item.claim is not None:
-                    self._warn(item.claim, "DamagedRecord", "Keep", str(item.error()))
+                    self._warnings.warn(item.claim, reason="DamagedRecord", action="Keep", note=str(item.error()))
         except StoreError:  # told where it is needed
             return
-
-    def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
-        regarding = ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
-        self._record(reason, action, note, regarding)
-
-    def _record(self, reason: str, action: str, note: str, regarding: ObjectReference) -> None:
-        note = f"on node {self._settings.node_name}: {note}"
-        self._events.record(regarding, "Warning", reason=reason, action=action, note=note)
 
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         """What containers were given of an effect is not true any more, and a container that runs keeps it."""
@@ -257,8 +295,8 @@ class Agent:
             "keep what they were given: delete the pod to have it made anew"
         )
         for claim in claims:
-            self._warn(claim, "EffectReplaced", "Apply", note)
-            self._pod_events.for_pods(claim, partial(self._record, "EffectReplaced", "Apply", note))
+            self._warnings.warn(claim, reason="EffectReplaced", action="Apply", note=note)
+            self._warnings.warn_pods(claim, reason="EffectReplaced", action="Apply", note=note)
 
     def _process_ended(self) -> None:
         """What another process had begun, this one sees to: it knows of its own failures only."""
@@ -267,7 +305,7 @@ class Agent:
 
     def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""
-        work = asyncio.run_coroutine_threadsafe(self._service.update(pool, device, status, metadata), self._loop)
+        work = asyncio.run_coroutine_threadsafe(self._service.facts.update(pool, device, status, metadata), self._loop)
         work.add_done_callback(_told_if_failed)
 
 

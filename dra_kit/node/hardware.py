@@ -6,6 +6,8 @@ import asyncio
 from typing import Any, TypeVar
 
 from dra_kit.author.calling import call
+from dra_kit.author.child_process import ChildProcess, ChildRunner
+from dra_kit.author.cluster_object import ClusterObject, ObjectKeeper
 from dra_kit.author.context import Context
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
@@ -19,10 +21,16 @@ class Hardware:
 
     Args:
         driver: whose handle it is.
+        runner: runs the programs of effects; None where the driver has no such effect.
+        keeper: keeps the objects of effects.
     """
 
-    def __init__(self, driver: Driver[Any, Any]) -> None:
+    def __init__(
+        self, driver: Driver[Any, Any], runner: ChildRunner | None = None, keeper: ObjectKeeper | None = None
+    ) -> None:
         self._driver = driver
+        self._runner = runner
+        self._keeper = keeper
         self._made = asyncio.Event()
         self._handle: Any = None
 
@@ -53,12 +61,17 @@ class Hardware:
         self._made.set()
 
     async def bound(self, effect: EffectT) -> EffectT:
-        """The effect as it may be called: with the handle, if the driver has one."""
-        if self._driver.hardware is None:
-            return effect
-        await self._made.wait()
-        return effect.with_hardware(self._handle)
+        """The effect as it may be called: with the handle, if the driver has one, and what runs or keeps it."""
+        if self._driver.hardware is not None:
+            await self._made.wait()
+        return self.bound_now(effect)
 
     def bound_now(self, effect: EffectT) -> EffectT:
         """The same for whoever only looks at it, from any thread; without the handle before that is there."""
-        return effect if self._handle is None else effect.with_hardware(self._handle)
+        if self._handle is not None:
+            effect = effect.with_hardware(self._handle)
+        if isinstance(effect, ChildProcess) and self._runner is not None:
+            return effect.with_runner(self._runner)
+        if isinstance(effect, ClusterObject) and self._keeper is not None:
+            return effect.with_keeper(self._keeper)
+        return effect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ class NodeSettings:
         deadline: seconds after which the kubelet is answered that a claim is not ready. The kubelet gives up after
             45 s (Kubernetes 1.37, cm/dra/plugin); an answer in time is worth more than a late one.
         drain: seconds that calls of the kubelet may take to end when the role stops; then they are cut off, and undone.
-        orphan_patience: seconds between the two looks after which a claim that is gone is released.
+        orphan_after: seconds that a claim must have been gone, at two looks, until it is released without the kubelet.
         effects_interval: seconds between two looks whether effects still hold.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
+        child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
         author: the author's own settings, already filled.
     """
 
@@ -40,10 +42,11 @@ class NodeSettings:
     boot_id: Path = Path("/proc/sys/kernel/random/boot_id")
     deadline: float = 40.0
     drain: float = 8.0
-    orphan_patience: float = 90.0
+    orphan_after: float = 600.0
     effects_interval: float = 30.0
     probe_address: str = ""
     hang_timeout: float = 600.0
+    child_environment: Mapping[str, str] = field(default_factory=dict)
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:

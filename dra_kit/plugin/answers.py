@@ -48,17 +48,18 @@ def error_text(error: Exception, doing: str) -> str:
     """
     line = _one_line(str(error))
     if isinstance(error, DraKitError) and not isinstance(error, InternalError):
-        return _sendable(line or f"{doing}: failed with code {error.code} and without a message")
+        return sendable(line or f"{doing}: failed with code {error.code} and without a message")
     logger.error("%s: %s", doing, _BUG, exc_info=error)
     what = [line] if isinstance(error, InternalError) else [type(error).__name__, line]
-    return _sendable(": ".join(filter(None, [doing, *what])) + f" ({_BUG})")
+    return sendable(": ".join(filter(None, [doing, *what])) + f" ({_BUG})")
 
 
 def _one_line(text: str) -> str:
     return "; ".join(filter(None, map(str.strip, text.splitlines())))
 
 
-def _sendable(text: str) -> str:
+def sendable(text: str) -> str:
+    """A text as it can be sent: one line of at most ``ERROR_BYTES``; what is too long loses its middle."""
     # protobuf strings are UTF-8, and messages may quote file names with undecodable bytes
     return cut(_one_line(text).encode("utf-8", "backslashreplace").decode("utf-8"), ERROR_BYTES)
 
@@ -96,11 +97,11 @@ def _well_formed(claims: Sequence[ClaimReference]) -> tuple[dict[str, ClaimRefer
     for claim in claims:
         missing = [field for field in ("namespace", "name", "uid") if not getattr(claim, field)]
         if missing:
-            errors[claim.uid] = _sendable(
+            errors[claim.uid] = sendable(
                 f"the request names ResourceClaim {str(claim)!r} without {' and '.join(missing)}"
             )
         elif asked.setdefault(claim.uid, claim) != claim:
-            errors[claim.uid] = _sendable(
+            errors[claim.uid] = sendable(
                 f"the request names UID {claim.uid} twice, as {asked[claim.uid]} and as {claim}"
             )
     for uid in errors:

@@ -1,9 +1,10 @@
-"""Serves DRA v1 and v1beta1 to the kubelet with one ``NodeService``."""
+"""Serves DRA v1 and v1beta1 to the kubelet with one ``NodeService``, and health where the driver tells it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc.aio
 
@@ -15,6 +16,9 @@ from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.proto import dra_v1_pb2_grpc as v1_grpc
 from dra_kit.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
+
+if TYPE_CHECKING:
+    from dra_kit.plugin.health import HealthStreams
 
 DRA_VERSIONS = ("v1", "v1beta1")
 """Versions of the DRA service, newest first: v1 for kubelet 1.34 and newer, v1beta1 for 1.32 and newer."""
@@ -30,25 +34,38 @@ class PluginServer:
         service: what prepares and releases claims.
         socket: path of the service socket, as ``plugin_socket`` gives it.
         versions: which of ``DRA_VERSIONS`` to serve.
+        health: what tells how the devices are; None for a driver that does not.
 
     Raises:
         ConfigurationError: a version that is not known, or none.
     """
 
-    def __init__(self, service: NodeService, socket: Path, *, versions: Sequence[str] = DRA_VERSIONS) -> None:
+    def __init__(
+        self,
+        service: NodeService,
+        socket: Path,
+        *,
+        versions: Sequence[str] = DRA_VERSIONS,
+        health: HealthStreams | None = None,
+    ) -> None:
         if not versions or not set(versions) <= set(DRA_VERSIONS):
             raise ConfigurationError(
                 f"DRA service versions {list(versions)}: give at least one of {', '.join(DRA_VERSIONS)} and no others"
             )
         self._service = service
         self._versions = tuple(version for version in DRA_VERSIONS if version in versions)
+        self._health = health
         self._socket = SocketFile(socket)
         self._server: grpc.aio.Server | None = None
 
     @property
     def supported_versions(self) -> tuple[str, ...]:
-        """What to advertise, newest first: the kubelet takes the first it knows. These are no gRPC service names."""
-        return tuple(f"{version}.DRAPlugin" for version in self._versions)
+        """What to advertise, newest first: the kubelet takes the first it knows. These are no gRPC service names.
+
+        Health is chosen apart from DRA, and comes after it.
+        """
+        dra = tuple(f"{version}.DRAPlugin" for version in self._versions)
+        return dra if self._health is None else (*dra, *self._health.supported_versions)
 
     async def start(self, *, bound: Callable[[], None] = lambda: None) -> None:
         """Listens and serves; when it returns, the kubelet can be told.
@@ -67,6 +84,8 @@ class PluginServer:
         )
         for version in self._versions:
             _ADD[version](self._service, server)
+        if self._health is not None:
+            self._health.add_to(server)
         self._socket.bind(server.add_insecure_port)
         bound()
         await server.start()
@@ -78,6 +97,8 @@ class PluginServer:
         server, self._server = self._server, None
         if server is not None:
             self._socket.remove()
+            if self._health is not None:
+                self._health.close()  # a stream would last as long as the kubelet
             await server.stop(grace)
 
 

@@ -28,6 +28,8 @@ Check: TypeAlias = Callable[[], Iterable[str]]
 """What is wrong now, a line each; nothing when all is well. Called in the thread of the probes."""
 
 _STOP_SECONDS: Final = 2.0
+_CONNECTIONS: Final = 32
+_PATIENCE_SECONDS: Final = 5.0
 
 
 class Probes:
@@ -95,14 +97,21 @@ class Probes:
     async def _serve(self, stop: concurrent.futures.Future[None], serving: Callable[[], object]) -> None:
         from aiohttp import web  # costs the start of the process less in this thread
 
+        from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
+
         app = web.Application()
         app.add_routes([web.get(path, self._answer) for path in self._checks])
-        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1)
+        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1, logger=requests_logger)
         await runner.setup()
+        assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
+        # without bounds whoever reaches the port could take all descriptors and memory that the process may have
+        limits = ConnectionLimits(
+            connections=_CONNECTIONS, request_seconds=_PATIENCE_SECONDS, idle_seconds=_PATIENCE_SECONDS
+        )
         try:
-            await web.SockSite(runner, self._socket).start()
-            serving()
-            await asyncio.wrap_future(stop)
+            async with Connections(runner.server, self._socket, None, limits).serving():
+                serving()
+                await asyncio.wrap_future(stop)
         finally:
             await runner.cleanup()
 

@@ -1,5 +1,7 @@
 """Runs the parts of one role: starts them in order, stops them in reverse, ends the process when one fails.
 
+What somebody waits for an answer from stops before everything else, so that no other part eats the time it drains in.
+
 A part is anything with a ``name`` and a ``run`` that goes on until it is cancelled. Being cancelled *is* being asked to
 stop: a part drains in its ``finally`` and returns or raises ``CancelledError``. A part that ends before it is asked to,
 with or without an error, has failed, and the process with it: in a cluster the kubelet starts a clean one. Parts that
@@ -70,6 +72,7 @@ class _Entry:
     part: Part
     after: _Entry | None
     restart: Sequence[float]
+    stops_first: bool
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     ended: State | None = None
     restarts: int = 0
@@ -97,7 +100,9 @@ class Supervisor:
         self._entries: dict[str, _Entry] = {}
         self._exit_code = 0
 
-    def add(self, part: Part, *, after: Part | None = None, restart: Sequence[float] = ()) -> None:
+    def add(
+        self, part: Part, *, after: Part | None = None, restart: Sequence[float] = (), stops_first: bool = False
+    ) -> None:
         """Adds a part; parts start in the order they were added, before :meth:`run`.
 
         Args:
@@ -105,6 +110,7 @@ class Supervisor:
             after: a part added earlier that must be ready before this one starts; without it, it starts at once.
             restart: seconds to wait before the first, second ... restart, the last one repeated; empty means that the
                 process ends when the part does.
+            stops_first: it is stopped, and drains, before the parts without this, also before those added later.
 
         Raises:
             InternalError: the name is taken, or ``after`` was not added.
@@ -116,7 +122,7 @@ class Supervisor:
             former = self._entries.get(after.name)
             if former is None or former.part is not after:
                 raise InternalError(f"part {part.name!r} waits for {after.name!r}, which was not added before it")
-        self._entries[part.name] = _Entry(part, former, tuple(restart))
+        self._entries[part.name] = _Entry(part, former, tuple(restart), stops_first)
 
     def status(self) -> Mapping[str, PartStatus]:
         """Returns the status of each part, in starting order; may be asked from any thread."""
@@ -220,7 +226,8 @@ class Supervisor:
     async def _stop_all(self, tasks: Sequence[tuple[_Entry, asyncio.Task[None]]]) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._drain
-        for entry, task in reversed(tasks):
+        first, last = ([item for item in tasks if item[0].stops_first is first] for first in (True, False))
+        for entry, task in (*reversed(first), *reversed(last)):
             task.cancel()
             await asyncio.wait((task,), timeout=max(deadline - loop.time(), _LAST_GRACE))
             while not task.done():

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final
 
+from pydantic import ValidationError
+
 import dra_kit
 from dra_kit.author.calling import Escaped
 
@@ -39,11 +41,18 @@ def place_of(error: BaseException, module: str = "") -> str:
 
 
 def named(error: BaseException) -> str:
-    """``KeyError: 'clock'``, on one line."""
-    text = " ".join(str(error).split())
+    """``KeyError: 'clock'``, on one line; of pydantic's errors without the values, which may be secrets."""
+    text = " ".join(_text(error).split())
     if isinstance(error, Escaped):
         return text.removeprefix("raised ")
     return f"{type(error).__name__}{f': {text}' if text else ''}"
+
+
+def _text(error: BaseException) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    return f"{error.title}: " + "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in problems)
 
 
 def raised(error: BaseException, module: str = "") -> str:

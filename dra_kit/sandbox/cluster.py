@@ -29,6 +29,7 @@ from dra_kit.sandbox.kubelet.activity import Activity
 from dra_kit.sandbox.node import SandboxNode
 from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
 from dra_kit.sandbox.pod_log import log_stream, logged_container
+from dra_kit.sandbox.pods import Object
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE
@@ -188,7 +189,7 @@ class Sandbox:
             self._roles.append(controller_role(driver, self.kubeconfig))
             self._roles[-1].start()
         if self._settings.webhook and driver.configs.kinds:
-            webhook = webhook_role(driver, self.kubeconfig, self.directory)
+            webhook = webhook_role(driver, self.kubeconfig, self.directory, self.nodes[0].author)
             self._roles.append(webhook.role)
             webhook.role.start()
             await self._listens(webhook)
@@ -313,6 +314,12 @@ class Sandbox:
         if self._client is None:
             raise InternalError("the sandbox has not been started; enter it first")
         return self._client
+
+    async def causes(self, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
+        """What stands in the way of pods without a node, a sentence each, by UID."""
+        from dra_kit.sandbox.explanation.causes import pod_causes
+
+        return await pod_causes(self.informers, self.client, pods, self._settings.gates) if pods else {}
 
     @property
     def driver(self) -> str:

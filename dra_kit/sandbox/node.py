@@ -23,9 +23,10 @@ from dra_kit.sandbox.kubelet.activity import Observer
 from dra_kit.sandbox.kubelet.node import NodeKubelet
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.workload.intake import Intake
+from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
-_ORPHAN_PATIENCE = 90.0
+_ORPHAN_AFTER = 600.0
 _DRAIN_SECONDS = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
@@ -59,6 +60,7 @@ class SandboxNode:
         self.directory = directory
         self.cdi_dir = directory / "cdi"
         self.runtime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
+        self._mark = mark
         self._time_scale = time_scale
         self.kubelet = NodeKubelet(
             client,
@@ -107,7 +109,8 @@ class SandboxNode:
             kubelet_dir=self.directory,
             cdi_dir=self.cdi_dir,
             drain=_DRAIN_SECONDS,
-            orphan_patience=_ORPHAN_PATIENCE / self._time_scale,
+            orphan_after=_ORPHAN_AFTER / self._time_scale,
+            child_environment={MARK_VARIABLE: self._mark},
             author=author,
         )
         self._driver = driver.name

@@ -34,7 +34,7 @@ _KNOWN_SUFFIXES: Final = " ".join(suffix for suffix in (*_DECIMAL_SUFFIXES, *_BI
 # Numbers of up to 18 digits always fit an int64.
 _INT64_DIGITS: Final = 18
 # In JSON, Kubernetes trims what Unicode calls White_Space, before it reads escapes: what JSON must escape stays.
-_WHITE_SPACE: Final = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+WHITE_SPACE: Final = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
 
 class InvalidQuantity(ValueError):
@@ -205,7 +205,7 @@ class Quantity:
 
 def _from_json(value: Any) -> Quantity:
     if isinstance(value, str):
-        return Quantity(value.strip(_WHITE_SPACE))
+        return Quantity(value.strip(WHITE_SPACE))
     if isinstance(value, float):
         return Quantity(repr(value))
     return Quantity(value)

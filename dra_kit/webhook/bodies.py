@@ -29,11 +29,14 @@ class Bodies:
         """The body of a request, which is held until the block ends.
 
         Raises:
+            HTTPUnsupportedMediaType: it is compressed, as nothing of the API server is; few bytes may become millions.
             HTTPRequestEntityTooLarge: it is larger than any review.
             HTTPServiceUnavailable: there are too many large ones at the moment.
         """
         body = bytearray()
         held = 0
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise web.HTTPUnsupportedMediaType(text="compressed bodies are not read; send it as it is\n")
         if (request.content_length or 0) > LARGEST_BYTES:
             raise _too_large(request.content_length or 0)
         try:

@@ -12,6 +12,7 @@ from dra_kit.author.config_problems import MOST_PROBLEMS, duplicate_keys
 from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.values.cutting import cut
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,9 @@ CONFIG_FIELDS: Final[Mapping[Resource, tuple[str, ...]]] = {
     DEVICE_CLASSES: ("spec", "config"),
 }
 """Where objects carry a list of configs; the same in v1, v1beta2 and v1beta1."""
+
+_TITLE_BYTES: Final = 600
+"""Kind, namespace and name of whatever the API server lets pass have fewer."""
 
 _FIELDS_OF_KIND: Final = {resource.kind: fields for resource, fields in CONFIG_FIELDS.items()}
 
@@ -178,4 +182,4 @@ def _title(obj: Mapping[str, Any]) -> str:
     metadata = _mapping(obj.get("metadata"))
     name = metadata.get("name") or f"{metadata.get('generateName', '')}*"
     namespace = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-    return f"{obj.get('kind')} {namespace}{name}"
+    return cut(f"{obj.get('kind')} {namespace}{name}", _TITLE_BYTES)

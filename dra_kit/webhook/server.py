@@ -21,11 +21,11 @@ from aiohttp import web
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
 from dra_kit.kube.resources import Resource
+from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
 from dra_kit.webhook.certificate import ServerCertificate
-from dra_kit.webhook.connections import ConnectionLimits, Connections
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import NotAReview, read
 
@@ -115,7 +115,10 @@ class ReviewServer:
 
         app = web.Application(client_max_size=LARGEST_BYTES)
         app.add_routes([web.get("/readyz", _ready), *(web.post(f"/{each}", answer) for each in sorted(self._webhooks))])
-        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=_REVIEW_SECONDS)
+        runner = web.AppRunner(
+            app, handle_signals=False, access_log=None, shutdown_timeout=_REVIEW_SECONDS, auto_decompress=False,
+            logger=requests_logger,
+        )  # fmt: skip
         self._runner = runner
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up

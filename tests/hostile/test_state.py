@@ -115,6 +115,31 @@ def uid_of_a_claim_row(path: Path) -> None:
     path.write_bytes(data[:place] + b"uid-lunch-0x" + data[place + 12 :])
 
 
+def page_of_needs(path: Path) -> int:
+    """Where the page begins that tells which claims need which effects."""
+    with closing(sqlite3.connect(path)) as database:
+        [[page]] = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'effect_claims'")
+        [[size]] = database.execute("PRAGMA page_size")
+    return int((page - 1) * size)
+
+
+def kind_of_a_page_of_needs(path: Path) -> None:
+    place, data = page_of_needs(path), bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def number_of_needs(path: Path) -> None:
+    place, data = page_of_needs(path), bytearray(path.read_bytes())
+    assert data[place + 4] == CLAIMS
+    data[place + 4] -= 5
+    path.write_bytes(data)
+
+
+def table_of_needs(path: Path) -> None:
+    misspell(path, b"CREATE TABLE effect_claims (", b"CREATF TABLE effect_claims (")
+
+
 def log_byte(path: Path) -> None:
     log = path.with_name(f"{path.name}-wal")
     data = bytearray(log.read_bytes())
@@ -164,6 +189,9 @@ ATTACKS: list[tuple[Callable[[Path], None], bool, str]] = [
     (schema_page, False, SET_ASIDE),
     (name_of_a_table, False, SET_ASIDE),
     (name_of_a_column, False, SET_ASIDE),
+    (kind_of_a_page_of_needs, False, SET_ASIDE),
+    (number_of_needs, False, SET_ASIDE),
+    (table_of_needs, False, SET_ASIDE),
     (effect_row, False, DAMAGED),
     (json_of_an_effect, False, DAMAGED),
     (claim_row, False, DAMAGED),

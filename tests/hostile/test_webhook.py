@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import json
 import sys
@@ -263,6 +264,39 @@ async def test_connections_that_are_held(webhook: Webhook, ledger: Ledger, name:
                         while not writer.transport.is_closing():  # noqa: ASYNC110 - nobody tells
                             await asyncio.sleep(0.05)
         await webhook.good()
+
+
+async def test_ever_more_connections_from_one_address(webhook: Webhook, ledger: Ledger) -> None:
+    ended = asyncio.Event()
+
+    async def open_more() -> None:
+        while not ended.is_set():
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(5):
+                    _, writer = await asyncio.open_connection(
+                        "127.0.0.1", webhook.port, ssl=webhook.pair.trust, local_addr=("127.0.0.2", 0)
+                    )
+                await asyncio.sleep(0.5)
+                writer.transport.abort()
+
+    async with asyncio.TaskGroup() as flood:
+        for _ in range(400):
+            flood.create_task(open_more())
+        for number in range(10):
+            await asyncio.sleep(0.2)
+            with ledger.attack(f"a good review beside ever more connections, {number}") as case:
+                await webhook.good()
+                case.took(webhook.mebibytes())
+        ended.set()
+
+
+async def test_compressed_bodies(webhook: Webhook, ledger: Ledger) -> None:
+    body = gzip.compress(bytes(256 << 20), compresslevel=6)
+    request = HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    async with connections(webhook, 60, request):
+        with ledger.attack("a good review beside 60 compressed bodies of 256 MiB") as case:
+            await webhook.good()
+            case.took(webhook.mebibytes())
 
 
 async def test_a_connection_that_rests_longer_than_a_request_may_take(webhook: Webhook, ledger: Ledger) -> None:

@@ -29,13 +29,14 @@ def try_until() -> float | None:
 class Calls:
     """The work that runs now.
 
-    Args:
-        deadline: seconds that a piece of work may take.
+    Attributes:
+        deadline: seconds that a piece of work that begins now may take.
     """
 
     def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
+        self.deadline = deadline
         self._running: set[asyncio.Task[None]] = set()
+        self._drained = False
 
     def begin(
         self, work: Coroutine[Any, Any, T], *, failed: Callable[[Exception], T], late: Callable[[], str]
@@ -43,7 +44,8 @@ class Calls:
         """Do the work, and answer in time: with its result, or with what is made of an error.
 
         The work is cancelled at its deadline, also when nobody waits for it any more, and keeps its locks until it has
-        ended: a call that hangs holds up nobody else. What it comes to after its deadline is discarded.
+        ended: a call that hangs holds up nobody else. What it comes to after its deadline is discarded. Once drained,
+        nothing is begun any more: the answer is that it was cut off.
 
         Args:
             work: what is to be done.
@@ -56,10 +58,13 @@ class Calls:
         """
         loop = asyncio.get_running_loop()
         call = _Call(work, loop.create_future(), failed, late)
+        if self._drained:
+            call.ended()
+            return call.answer
         context = copy_context()
-        context.run(_try_until.set, loop.time() + self._deadline * (1 - _TO_TELL))
+        context.run(_try_until.set, loop.time() + self.deadline * (1 - _TO_TELL))
         task = loop.create_task(call.run(), context=context)
-        alarm = loop.call_later(self._deadline, call.cut_short, task)
+        alarm = loop.call_later(self.deadline, call.cut_short, task)
         self._running.add(task)
 
         def ended(_: asyncio.Task[None]) -> None:
@@ -80,6 +85,7 @@ class Calls:
             await asyncio.wait(set(self._running), timeout=_UNDOING)
         for task in self._running:
             task.cancel()  # for the second time, which nothing outlasts
+        self._drained = True
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:

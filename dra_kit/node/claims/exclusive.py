@@ -1,4 +1,4 @@
-"""Devices that a claim has to itself: never prepared for two live claims."""
+"""Devices that a claim has to itself: never prepared for a claim while another one's container may run with it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ Device = tuple[str, str]
 class ExclusiveDevices:
     """Who has which device, by the records and by the work under way.
 
-    Force-deleted pods and dead nodes can leave a claim behind that the control plane has forgotten: it is released
-    when its device is wanted for another one.
+    A pod that is deleted by force is gone from the API server at once, and its claim with it, while its containers may
+    run for long. That they have ended, only the kubelet's unprepare tells, another boot of the node, or, where the
+    kubelet has forgotten the claim, :class:`dra_kit.node.upkeep.orphans.Orphans`.
 
     Args:
         driver: the driver's name.
         api: tells whether a claim is still there.
         store: the durable records.
+        boot_id: of this boot.
         claims: the locks of all claims.
         devices: the locks of all devices.
         release: releases a claim whose lock is held.
-        release_lost: likewise where its record is damaged.
     """
 
     def __init__(
@@ -47,18 +48,18 @@ class ExclusiveDevices:
         *,
         api: Getter,
         store: Store,
+        boot_id: str,
         claims: Locks,
         devices: Locks,
         release: Callable[[ClaimRecord], Awaitable[None]],
-        release_lost: Callable[[ClaimReference], Awaitable[None]],
     ) -> None:
         self._driver = driver
         self._api = api
         self._store = store
+        self._boot_id = boot_id
         self._claims = claims
         self._devices = devices
         self._release = release
-        self._release_lost = release_lost
         self._taken: dict[Device, ClaimReference] = {}
 
     @asynccontextmanager
@@ -80,7 +81,7 @@ class ExclusiveDevices:
                 self._taken[device] = claim.reference
                 holders = self._store.holders(*device)  # first: damage is found by who reads
                 for damaged in self._store.damaged_claims():
-                    await self._free_damaged(device, damaged, claim.reference)
+                    await self._refuse_damaged(device, damaged, claim.reference)
                 for holder in holders:
                     if holder.uid != claim.reference.uid:
                         await self._free(device, holder, claim.reference)
@@ -91,16 +92,20 @@ class ExclusiveDevices:
                 holding.give_up()
 
     async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
-        if await self._is_live(holder.reference, device, claim):
+        if holder.phase != "releasing" and await self._is_live(holder.reference, device, claim):
             raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
         async with self._released_alone(holder.reference, device, claim):
             record = self._store.claim(holder.uid)
-            if record is not None and record.has(*device):
+            if record is None or not record.has(*device):
+                return
+            if record.phase != "releasing":  # else it was begun, and is finished here
                 # it may have been allocated again while its lock was waited for
                 if await self._is_live(record.reference, device, claim):
                     raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+                if record.boot_id == self._boot_id:
+                    raise _in_use(device, claim, holder.reference)
                 logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
-                await self._release(record)
+            await self._release(record)
 
     @asynccontextmanager
     async def _released_alone(
@@ -126,26 +131,21 @@ class ExclusiveDevices:
         finally:
             lock.give_up()
 
-    async def _free_damaged(self, device: Device, damaged: Damage, claim: ClaimReference) -> None:
-        """A claim whose record is damaged has what the API server says, and what is written down beside its record."""
+    async def _refuse_damaged(self, device: Device, damaged: Damage, claim: ClaimReference) -> None:
+        """A claim whose record is damaged keeps its devices: nobody knows of which boot it is, nor what it has."""
         holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
         if holder is None or claim in names:  # its own record, which is written again
             return
         for name in sorted(filter(None, names), key=str):
             if await self._is_live(name, device, claim):
                 raise _double_allocation(device, claim, f"prepared for claim {name}")
-        if not self._store.held(holder.uid, *device):
-            return
-        if damaged.named is None:  # else one of the two names is right, and both claims are over
+        if self._store.held(holder.uid, *device):
             raise TransientError(
                 f"device {'/'.join(device)} of claim {claim} was prepared for a claim whose record is damaged, as "
-                f"far as it can be read {holder} with UID {holder.uid}; delete that claim's pod, or reboot the node",
+                f"far as it can be read {holder} with UID {holder.uid}; delete that claim's pod: the device is given "
+                "on when the kubelet has released the claim",
                 code="damaged-record",
             )
-        async with self._released_alone(holder, device, claim):
-            if self._store.claim(holder.uid) is None:  # else it was prepared anew meanwhile
-                logger.warning("stale claim released", extra={"stale": str(holder), "device": device[1]})
-                await self._release_lost(holder)
 
     async def _is_live(self, holder: ClaimReference, device: Device, claim: ClaimReference) -> bool:
         try:
@@ -166,4 +166,13 @@ def _double_allocation(device: Device, claim: ClaimReference, state: str) -> Tra
         f"device {'/'.join(device)} of claim {claim} is still {state}, which is allocated too; delete the pods of one "
         "of the two claims",
         code="double-allocation",
+    )
+
+
+def _in_use(device: Device, claim: ClaimReference, holder: ClaimReference) -> TransientError:
+    return TransientError(
+        f"device {'/'.join(device)} of claim {claim} is still prepared for claim {holder}, which is gone or allocated "
+        "otherwise by now, and whose container may still run; it is given on when the kubelet has released that claim, "
+        "after a reboot, or when the driver has found it gone for --orphan-after",
+        code="device-in-use",
     )

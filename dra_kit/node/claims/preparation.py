@@ -5,25 +5,29 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+
+from pydantic import JsonValue
 
 from dra_kit.author.calling import call
 from dra_kit.author.claim import AllocatedDevice, Effects
-from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.config import ConfigEntry, OpaqueConfig
+from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Ensuring
+from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
-    InvalidConfig,
     NotYet,
     PermanentError,
     PrepareError,
     TransientError,
 )
+from dra_kit.node.claims.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
 from dra_kit.node.effects.engine import EffectEngine
@@ -46,6 +50,7 @@ class Preparation:
 
     Args:
         driver: whose preparer is run.
+        configs: decodes the configs of claims.
         inventory: where allocated devices are looked up.
         effects: where the preparer's effects are ensured.
         boot_id: written into the record.
@@ -56,6 +61,7 @@ class Preparation:
     """
 
     driver: Driver[Any, Any]
+    configs: ConfigDecoder[Any]
     inventory: CurrentInventory
     effects: EffectEngine
     boot_id: str
@@ -64,6 +70,11 @@ class Preparation:
     hardware: Hardware
     holding: Holding
     _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
+
+    @property
+    def is_imperative(self) -> bool:
+        """Whether the author has something of his own to undo when a claim is released."""
+        return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
     def lacking(self, claim: ClaimReference) -> str:
         """Why a claim, or any at all, cannot be prepared now; empty when nothing is known of that."""
@@ -88,14 +99,23 @@ class Preparation:
         return record.boot_id == self.boot_id
 
     def is_replugged(self, record: ClaimRecord) -> bool:
-        """Whether a device advertises something else than when it was prepared; one that is gone says nothing."""
+        """Whether a device is another one than when it was prepared; one that is gone says nothing."""
         return record.outdated or any(
-            self.inventory.fingerprint(item.pool, item.device) not in {None, item.advertised} for item in record.devices
+            self.inventory.is_replugged(item.pool, item.device, item.identity or {}) for item in record.devices
         )
 
     async def effects_hold(self, record: ClaimRecord) -> bool:
         """Whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
         return not self.driver.effects or await self.holding.hold(record.reference)
+
+    def adopted(self, record: ClaimRecord) -> ClaimRecord:
+        """The record with what it lacks of the identities of its devices: a release that knew less of them wrote it."""
+        devices = []
+        for item in record.devices:
+            now, known = self.inventory.identity(item.pool, item.device).hashes, item.identity or {}
+            lacks = not now.keys() <= known.keys()
+            devices.append(item.model_copy(update={"identity": {**now, **known}}) if lacks else item)
+        return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
     async def prepare(
         self, claim: AllocatedClaim, before: ClaimRecord | None
@@ -110,9 +130,9 @@ class Preparation:
             NotYet: an effect is still coming up; what was ensured is to stay as it is until the next call.
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
-        configs = [self._configs(claim, index) for index in range(len(claim.results))]
+        configs = decoded_configs(claim, self.configs)
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
-        fingerprints = [self.inventory.fingerprint(result.pool, result.device) or "" for result in claim.results]
+        identities = [self.inventory.identity(result.pool, result.device) for result in claim.results]
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
@@ -140,10 +160,11 @@ class Preparation:
                 share_id=result.share_id,
                 admin_access=bool(result.admin_access),
                 cdi_devices=names[index],
-                state=prepared[index].state,
+                state=cast("JsonValue", prepared[index].state),  # a copy in lists and dicts
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
-                advertised=fingerprints[index],
+                advertised=identities[index].fingerprint,
+                identity=dict(identities[index].hashes),
             )
             for index, result in enumerate(claim.results)
         )
@@ -166,7 +187,7 @@ class Preparation:
     async def _ask(
         self,
         claim: AllocatedClaim,
-        configs: Sequence[list[OpaqueConfig]],
+        configs: Sequence[tuple[ConfigEntry[Any], ...]],
         advertised: Sequence[Device],
         ordinary: Effects,
         admin: Effects,
@@ -179,43 +200,22 @@ class Preparation:
         self._check_all_awaited(ordinary, admin)
         return prepared
 
-    def _configs(self, claim: AllocatedClaim, index: int) -> list[OpaqueConfig]:
-        """The configs of one result, decoded, weakest first.
-
-        Raises:
-            InvalidConfig: naming request, source and every field.
-        """
-        decoded = []
-        for entry in claim.configs[index]:
-            parameters = entry.opaque.parameters if entry.opaque is not None else None
-            try:
-                decoded.append(self.driver.configs.decode(parameters))
-            except InvalidConfig as error:
-                source = "the claim" if entry.source == "FromClaim" else "its DeviceClass"
-                raise InvalidConfig(
-                    f"request {claim.results[index].request!r}: config of {source}: {error}; correct it and create "
-                    "the claim again",
-                    problems=error.problems,
-                    omitted=error.omitted,
-                ) from error
-        return decoded
-
     async def _device(
         self,
         result: v1.DeviceRequestAllocationResult,
-        configs: list[OpaqueConfig],
+        configs: tuple[ConfigEntry[Any], ...],
         advertised: Device,
         effects: Effects,
     ) -> AllocatedDevice[Any, Any]:
         request, _, subrequest = result.request.partition("/")
-        config = configs[-1] if configs else await self._default_config(advertised)
+        config = configs[-1].config if configs else await self._default_config(advertised)
         return AllocatedDevice(
             name=result.device,
             pool=result.pool,
             request=request,
             subrequest=subrequest or None,
             config=config,
-            configs=tuple(configs),
+            configs=configs,
             advertised=advertised,
             consumed_capacity=result.consumed_capacity,
             share_id=result.share_id,
@@ -252,7 +252,7 @@ class Preparation:
         fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
         if not fits or not all(isinstance(item, Prepared) for item in prepared):
             raise PermanentError(
-                f"{type(preparer).__name__} returned {prepared!r:.200} for {len(devices)} devices; return one "
+                f"{type(preparer).__name__} returned {_described(prepared)} for {len(devices)} devices; return one "
                 "dra_kit.Prepared for each",
                 code="invalid-prepared",
             )
@@ -315,6 +315,14 @@ class Preparation:
         if isinstance(error, PermanentError):
             return PermanentError(text, code=error.code)
         return TransientError(text, code=error.code)
+
+
+def _described(returned: object) -> str:
+    """Types and count of what an author's code returned: its values may be secrets, and the text is an Event's."""
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        return kind_of(returned)
+    kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
+    return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
 
 
 def _not_yet(error: BaseException) -> NotYet | None:

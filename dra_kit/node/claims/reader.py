@@ -221,11 +221,16 @@ def is_over(raw: dict[str, Any], reference: ClaimReference, driver: str) -> bool
 
 
 def still_holds(raw: dict[str, Any] | None, uid: str, driver: str, pool: str, device: str) -> bool:
-    """Whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device."""
+    """Whether a claim object, None when it is gone, is still the claim ``uid`` and still has the device.
+
+    One that is not understood has it: a newer API server may say what this release does not know.
+    """
     if raw is None:
         return False
     try:
         found = allocated(raw, ClaimReference("", "", uid), driver)
     except PrepareError:
         return False
+    except InternalError:
+        return True
     return any((result.pool, result.device) == (pool, device) for result in found.results)

@@ -15,7 +15,7 @@ from dra_kit.author.calling import as_error
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
-from dra_kit.node.slices.inventory import CurrentInventory, Fingerprints, as_inventory, fingerprints
+from dra_kit.node.slices.inventory import CurrentInventory, Identities, as_inventory, identities
 from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Discovery:
         self._async_wake: asyncio.Event | None = None
         self._failure = ""  # why it failed the last time, empty when it did not
         self._dropped: set[str] = set()
-        self._delivered: tuple[Inventory[Any] | None, Fingerprints] = None, {}  # the last one
+        self._delivered: tuple[Inventory[Any] | None, Identities] = None, {}  # the last one
         self._asked: float | None = None  # when it was asked for an inventory that has not come
         self._produced: object = None  # the generator
 
@@ -191,7 +191,7 @@ class Discovery:
         inventory = as_inventory(self._driver, yielded, self._node_name, self._device_dropped)
         before, known = self._delivered
         if inventory != before:
-            known = fingerprints(inventory)
+            known = identities(inventory)
             self._delivered = inventory, known
         _threadsafe(loop, lambda: self._current.replace(inventory, known))
 

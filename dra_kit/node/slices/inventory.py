@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_core import to_jsonable_python
 
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
@@ -19,6 +15,7 @@ from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import shown
 from dra_kit.author.rules import author_path, invalid
 from dra_kit.errors import InvalidDevice, TransientError
+from dra_kit.node.slices.identity import Identity, differs, identity
 from dra_kit.resource.fielderror import duplicate
 from dra_kit.resource.validation import validate_device
 
@@ -106,31 +103,20 @@ def _problem(error: ValidationError) -> str:
     return f"{author_path('.'.join(map(str, problem['loc'])))}: {problem['msg']}"
 
 
-Fingerprints = Mapping[tuple[str, str], str]
-"""By pool and name of a device: equal for devices that advertise the same, fields of the author's own included."""
+Identities = Mapping[tuple[str, str], Identity]
+"""By pool and name of a device."""
 
 
-def fingerprints(inventory: Inventory[Device]) -> Fingerprints:
-    """Those of all devices; takes a while, so that it is done where the devices are found, not with each claim."""
-    return {(pool.name or "", device.name): _fingerprint(device) for pool in inventory.pools for device in pool.devices}
+def identities(inventory: Inventory[Device]) -> Identities:
+    """Those of all devices; takes a while, so that it is done where the devices are found, not with each claim.
+
+    Raises:
+        InvalidDevice: an author's ``identity`` fails.
+    """
+    return {(pool.name or "", device.name): identity(device) for pool in inventory.pools for device in pool.devices}
 
 
-def _fingerprint(device: Device) -> str:
-    own = {name: _stable(getattr(device, name)) for name in type(device).model_fields.keys() - Device.model_fields}
-    text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _stable(value: object) -> object:
-    """A value of the author's own as JSON that is the same in every process."""
-    if isinstance(value, Mapping):
-        return {str(key): _stable(item) for key, item in value.items()}
-    if isinstance(value, AbstractSet):
-        return sorted(json.dumps(_stable(item), sort_keys=True) for item in value)
-    if isinstance(value, list | tuple):
-        return [_stable(item) for item in value]
-    # what has no JSON form, such as an open handle, is told apart by its type alone
-    return to_jsonable_python(value, fallback=lambda item: type(item).__qualname__)
+_UNKNOWN: Final = Identity({}, "")
 
 
 class CurrentInventory:
@@ -145,7 +131,7 @@ class CurrentInventory:
         self.latest: Inventory[Device] | None = None
         self._first = asyncio.Event()
         self._index: dict[tuple[str, str], Device] = {}
-        self._fingerprints: Fingerprints = {}
+        self._identities: Identities = {}
         self._listeners: list[Callable[[Inventory[Device]], None]] = []
         self.problem = ""
 
@@ -153,22 +139,26 @@ class CurrentInventory:
         """Call ``listener`` with each new inventory."""
         self._listeners.append(listener)
 
-    def replace(self, inventory: Inventory[Device], known: Fingerprints) -> None:
-        """A newer inventory is known, with its fingerprints; one that is equal to the latest changes nothing."""
+    def replace(self, inventory: Inventory[Device], known: Identities) -> None:
+        """A newer inventory is known, and what makes its devices the same; one equal to the latest changes nothing."""
         self.problem = ""
         if inventory == self.latest:
             return
         self.latest = inventory
-        self._fingerprints = known
+        self._identities = known
         self._index = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._first.set()
         logger.info("inventory", extra={"devices": len(self._index), "pools": len(inventory.pools)})
         for listener in self._listeners:
             listener(inventory)
 
-    def fingerprint(self, pool: str, name: str) -> str | None:
-        """What a device advertises, in short; None for one that is gone."""
-        return self._fingerprints.get((pool, name))
+    def identity(self, pool: str, name: str) -> Identity:
+        """What makes a device the same one; of one that is gone, nothing is known."""
+        return self._identities.get((pool, name), _UNKNOWN)
+
+    def is_replugged(self, pool: str, name: str, recorded: Mapping[str, str]) -> bool:
+        """Whether another device than the recorded one stands under its name; one that is gone says nothing."""
+        return differs(recorded, self.identity(pool, name).hashes)
 
     async def device(self, pool: str, name: str) -> Device:
         """A device of the latest inventory; waits for the first one.

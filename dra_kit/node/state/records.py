@@ -26,7 +26,9 @@ class DeviceRecord(BaseModel):
     status: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
     advertised: str = ""
-    """Fingerprint of what the device advertised when it was prepared."""
+    """What releases up to 0.1 compare: a fingerprint of all that the device advertised when it was prepared."""
+    identity: dict[str, str] | None = None
+    """Hashes of what made it the same device then, by key; None in what those releases wrote."""
 
     def answer(self) -> PreparedDevice:
         """What the kubelet is told."""

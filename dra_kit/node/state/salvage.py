@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from dra_kit.errors import StoreError
 from dra_kit.node.state.place import copy, logs, sync
+from dra_kit.node.state.rows import need_row
 from dra_kit.node.state.schema import CARRIED, columns_of, has_form
 from dra_kit.node.steps import Step, reached
+from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
 
@@ -126,18 +128,21 @@ def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
 def carry_over(path: Path, database: sqlite3.Connection) -> int:
     """Copy every row that can still be read into a new database; how many."""
     rows = 0
+    broken: set[str] = set()
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as damaged:
             damaged.text_factory = as_text
             damaged.execute("PRAGMA writable_schema = ON")  # a table whose definition is damaged costs no other
             for table, columns in CARRIED.items():
-                for row in _readable(damaged, _found(damaged, table), columns):
+                for row in _readable(damaged, _found(damaged, table), columns, broken):
                     rows += _carried(database, table, columns, row)
-            for name, last in _readable(damaged, "sqlite_sequence", ("name", "seq")):  # numbers never come again
+            # numbers never come again
+            for name, last in _readable(damaged, "sqlite_sequence", ("name", "seq"), broken):
                 if isinstance(last, int) and last < _SANE:
                     database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (name,))
                     database.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (name, last))
             _derive_devices(database)
+            _hold_effects(database, every=_found(damaged, "effect_claims") in broken)
     except _DAMAGED_ERRORS as error:  # no database at all any more
         logger.warning("nothing can be read of it", extra={"path": str(path), "error": str(error)})
     logger.warning("rows carried over", extra={"rows": rows})
@@ -178,6 +183,31 @@ def _derive_devices(database: sqlite3.Connection) -> None:
             database.executemany(insert, found)
 
 
+def _hold_effects(database: sqlite3.Connection, *, every: bool) -> None:
+    """Write down that every claim needs the effects of which it was lost who does: the last one released undoes them.
+
+    Args:
+        database: the new one.
+        every: that may be so of all effects, for the table was not read to its end; else of those that nobody needs,
+            which without a loss are none.
+    """
+    numbers = [row[0] for row in database.execute("SELECT number FROM effects")]
+    if not every:
+        needed = {row[0] for row in database.execute("SELECT effect FROM effect_claims")}
+        numbers = [number for number in numbers if number not in needed]
+    claims = [ClaimReference(*map(str, row)) for row in database.execute("SELECT namespace, name, uid FROM claims")]
+    if not numbers or not claims:
+        return
+    database.executemany(
+        "INSERT OR IGNORE INTO effect_claims (effect, uid, namespace, name, checksum) VALUES (?, ?, ?, ?, ?)",
+        [need_row(number, claim) for number in numbers for claim in claims],
+    )
+    logger.error(
+        "which claims need an effect is lost: it is kept until all of them are released",
+        extra={"effects": ",".join(map(str, numbers)), "claims": ",".join(claim.uid for claim in claims)},
+    )
+
+
 def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
     found = []
     for device in json.loads(record).get("devices", ()):
@@ -200,8 +230,10 @@ def _found(database: sqlite3.Connection, table: str) -> str:
     return table
 
 
-def _readable(database: sqlite3.Connection, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """The rows up to the first page that is broken, from both ends of the table."""
+def _readable(
+    database: sqlite3.Connection, table: str, columns: Sequence[str], broken: set[str]
+) -> Iterator[tuple[Any, ...]]:
+    """The rows up to the first page that is broken, from both ends of the table, which is added to ``broken`` then."""
     seen: set[tuple[Any, ...]] = set()
     chosen = _chosen(columns_of(database, table), columns)
     for order in ("ASC", "DESC"):
@@ -212,6 +244,7 @@ def _readable(database: sqlite3.Connection, table: str, columns: Sequence[str]) 
                     seen.add(row)
                     yield row
         except _DAMAGED_ERRORS as error:
+            broken.add(table)
             logger.error("table of the damaged state not read to its end", extra={"table": table, "error": str(error)})
 
 

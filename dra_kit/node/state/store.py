@@ -175,12 +175,12 @@ class Store(EffectStore):
         then: Callable[[ClaimRecord], None],
         outcomes: Mapping[int, str | None] | None = None,
     ) -> ClaimRecord:
-        """Store a prepared claim, and when that is durable make the files that are derived from the record.
+        """Store a record, and when that is durable do what follows from it, in the same thread.
 
         Args:
             record: of the claim.
             epoch: read before its preparation began.
-            then: makes the files.
+            then: what follows.
             outcomes: what the preparation was told of effects, by their numbers; where one has another outcome by
                 now, the record is stored as outdated.
 
@@ -207,11 +207,7 @@ class Store(EffectStore):
             put_devices(db, record)
             return stored
 
-        def derive() -> None:
-            reached(Step.CLAIM_STORED)
-            then(record)
-
-        stored = await self._db.write(write, derive)
+        stored = await self._db.write(write, lambda: then(record))
         return self._remember(claim_row(stored), stored)
 
     def _claim(self, row: Row) -> ClaimRecord | None:

@@ -1,30 +1,31 @@
 """Claims that nobody will release any more: the kubelet forgot them, or they vanished while the driver was away.
 
 An orphan is a recorded claim that is gone, has another UID, or whose allocation no longer names our devices; so is one
-whose record was lost or damaged, as long as something else on this node names it. The kubelet releases what it knows
-within a minute (its own reconciliation, Kubernetes 1.37), so a claim is only released here when it was an orphan at two
-looks in a row.
+whose record was lost or damaged, as long as something else on this node names it. That its containers have ended, only
+the kubelet knows, which releases what it knows within a minute of that (its own reconciliation, Kubernetes 1.37). So an
+orphan is released here only when it was one at two looks that are far apart, and never while the kubelet's own
+checkpoint lists it, where that can be read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 from dra_kit.errors import DraKitError, NotFound
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.claims.reader import Getter, is_over, still_holds
-from dra_kit.node.claims.service import ClaimService
+from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
+from dra_kit.plugin.kubelet_checkpoint import claims_of_kubelet
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
 logger = logging.getLogger(__name__)
-
-SUSPICION_ROUNDS: Final = 10
-"""How many times longer than between the two looks at a suspect it takes until all claims are looked at again."""
 
 
 class Orphans:
@@ -34,66 +35,107 @@ class Orphans:
         driver: the driver's name.
         api: reads claims.
         store: the records.
-        service: releases orphans.
-        patience: seconds between the two looks.
+        unasked: releases orphans.
+        kubelet_dir: the kubelet's root directory.
+        after: seconds from the first look that found a claim gone to its release, and between two looks.
+        clock: gives seconds that only rise.
     """
 
     name = "orphans"
 
-    def __init__(self, driver: str, api: Getter, store: Store, service: ClaimService, *, patience: float) -> None:
+    def __init__(
+        self,
+        driver: str,
+        api: Getter,
+        store: Store,
+        unasked: Unasked,
+        *,
+        kubelet_dir: Path,
+        after: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._driver = driver
         self._api = api
         self._store = store
-        self._service = service
-        self._patience = patience
+        self._unasked = unasked
+        self._kubelet_dir = kubelet_dir
+        self._after = after
+        self._clock = clock
+        self._seen_gone: dict[ClaimReference, float] = {}
+        self._told = ""
 
     async def run(self, ready: asyncio.Event) -> None:
-        """See :class:`dra_kit.process.supervisor.Part`; one GET for each recorded claim in a round."""
+        """See :class:`dra_kit.process.supervisor.Part`."""
         ready.set()
         while True:
-            try:
-                suspects = await self._orphans(self._store.claims())
-                lost = await self._gone(self._store.lost())
-            except DraKitError as error:  # a disk that does not work now is no reason to end
-                logger.error("orphans not looked for", extra={"error": str(error), "code": error.code})
-                suspects, lost = [], []
-            await asyncio.sleep(self._patience)
-            for record in await self._orphans(suspects):
+            await self.look()
+            await asyncio.sleep(self._after)
+
+    async def look(self) -> None:
+        """Look at every recorded claim, by one GET each, and release those whose time has come."""
+        try:
+            records, lost = self._store.claims(), self._store.lost()
+        except DraKitError as error:  # a disk that does not work now is no reason to end
+            logger.error("orphans not looked for", extra={"error": str(error), "code": error.code})
+            return
+        known = {*(record.reference for record in records), *lost}
+        self._seen_gone = {claim: since for claim, since in self._seen_gone.items() if claim in known}
+        for record in records:
+            if self._is_due(record.reference, await self._is_orphan(record)):
                 await self._release(record)
-            for claim in await self._gone(lost):
+        for claim in lost:
+            if self._is_due(claim, await self._is_gone(claim)):
                 with log_context(claim=str(claim), claim_uid=claim.uid):
                     logger.warning("claim without a record is gone and nobody has released it")
-                    await self._service.release_lost(claim, self.is_gone)
-            await asyncio.sleep((SUSPICION_ROUNDS - 1) * self._patience)
+                    await self._unasked.release_lost(claim, self._is_still_gone)
 
-    async def _orphans(self, records: list[ClaimRecord]) -> list[ClaimRecord]:
-        return [record for record in records if await self.is_orphan(record)]
+    def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:
+        """Whether a claim has been gone long enough, at two looks, and the kubelet does not know it either."""
+        if gone is False:
+            self._seen_gone.pop(claim, None)
+        if not gone:
+            return False
+        since = self._seen_gone.setdefault(claim, self._clock())
+        return self._clock() - since >= self._after and claim.uid not in self._known_to_kubelet()
 
-    async def is_orphan(self, record: ClaimRecord) -> bool:
-        """Whether the API server knows that the claim is over; an API server that does not answer knows nothing."""
+    def _known_to_kubelet(self) -> frozenset[str]:
+        """UIDs of the claims that the kubelet will release itself; none where it cannot be read what they are."""
+        try:
+            return claims_of_kubelet(self._kubelet_dir)
+        except (OSError, ValueError) as error:
+            if str(error) != self._told:
+                self._told = str(error)
+                logger.info("checkpoint of the kubelet not read, time alone decides", extra={"error": str(error)})
+            return frozenset()
+
+    async def _is_orphan(self, record: ClaimRecord) -> bool | None:
+        """Whether the API server knows that the claim is over; None when it does not answer, and so knows nothing."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, record.name, record.namespace)
         except NotFound:
             return True
         except DraKitError:
-            return False
+            return None
         return not all(still_holds(raw, record.uid, self._driver, item.pool, item.device) for item in record.devices)
 
-    async def _gone(self, claims: list[ClaimReference]) -> list[ClaimReference]:
-        return [claim for claim in claims if await self.is_gone(claim)]
-
-    async def is_gone(self, claim: ClaimReference) -> bool:
+    async def _is_gone(self, claim: ClaimReference) -> bool | None:
         """The same of a claim without a record; nobody knows which devices it had."""
         try:
             raw = await self._api.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
         except NotFound:
             return True
         except DraKitError:
-            return False
+            return None
         return is_over(raw, claim, self._driver)
+
+    async def _is_still_orphan(self, record: ClaimRecord) -> bool:
+        return bool(await self._is_orphan(record)) and record.uid not in self._known_to_kubelet()
+
+    async def _is_still_gone(self, claim: ClaimReference) -> bool:
+        return bool(await self._is_gone(claim)) and claim.uid not in self._known_to_kubelet()
 
     async def _release(self, record: ClaimRecord) -> None:
         with log_context(claim=str(record.reference), claim_uid=record.uid):
             logger.warning("claim is gone and nobody has released it")
             # if that fails it is still there at the next look
-            await self._service.release_orphan(record, self.is_orphan)
+            await self._unasked.release_orphan(record, self._is_still_orphan)

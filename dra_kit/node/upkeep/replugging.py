@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from dra_kit.errors import DraKitError, PrepareError
 from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import PreparedDevice
@@ -28,6 +29,7 @@ class Replugging:
 
     Args:
         store: the records.
+        claims: the locks of claims.
         preparation: knows whether a record is of the devices that there are now.
         prepare: prepares a claim again if it still is prepared.
     """
@@ -35,9 +37,14 @@ class Replugging:
     name = "replugging"
 
     def __init__(
-        self, store: Store, preparation: Preparation, prepare: Callable[[ClaimReference], asyncio.Future[Answer]]
+        self,
+        store: Store,
+        claims: Locks,
+        preparation: Preparation,
+        prepare: Callable[[ClaimReference], asyncio.Future[Answer]],
     ) -> None:
         self._store = store
+        self._claims = claims
         self._preparation = preparation
         self._prepare = prepare
         self._changed = asyncio.Event()
@@ -69,6 +76,7 @@ class Replugging:
             self._changed.clear()
             try:
                 self._look()
+                await self._adopt()
             except DraKitError as error:  # the state cannot be read now
                 logger.error("replugged devices not looked for", extra={"error": str(error), "code": error.code})
                 self._try_again()
@@ -81,6 +89,22 @@ class Replugging:
                 logger.info("device or effect changed", extra=told)
                 self._under_way.add(record.uid)
                 self._prepare(record.reference).add_done_callback(partial(self._ended, record.uid))
+
+    async def _adopt(self) -> None:
+        """Note of what makes devices the same what their records do not tell: another release wrote them.
+
+        Who knows less of a device cannot tell that it was replugged, and a container is not disturbed on suspicion.
+        """
+        for known in self._store.claims():
+            if self._preparation.adopted(known) is known:
+                continue
+            async with self._claims.try_hold(known.uid) as held:  # what hangs with one claim is not waited for here
+                if not held:
+                    self._try_again()
+                record = self._store.claim(known.uid) if held else None
+                if record is not None and record.phase == "prepared" and not self._preparation.is_replugged(record):
+                    adopted = self._preparation.adopted(record)
+                    await self._store.put_claim(adopted, epoch=self._store.epoch(), then=lambda _: None)
 
     def _ended(self, uid: str, outcome: asyncio.Future[Answer]) -> None:
         self._under_way.discard(uid)

@@ -91,7 +91,7 @@ class PlaneCluster:
     def start_driver(self, arguments: Sequence[str], environment: Mapping[str, str], pod_uid: str) -> PlaneProcess:
         command = [
             DRA_KIT, "node", *arguments, "--node-name", self.node, "--kubeconfig", self.kubeconfig, "--cdi-dir",
-            CDI_DIR, "--pod-uid", pod_uid,
+            CDI_DIR, "--pod-uid", pod_uid, "--orphan-after", "60",
         ]  # fmt: skip
         log = self._logs / f"{self._starts}.log"
         self._starts += 1

@@ -12,6 +12,7 @@ class GpuConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):
 
 class MigConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):
     profile: str = "1g.5gb"
+    memory: dra.QuantityField = dra.QuantityField("5Gi")
 
 
 class Narrowing(dra.Preparer[GpuConfig | MigConfig]):
@@ -21,6 +22,10 @@ class Narrowing(dra.Preparer[GpuConfig | MigConfig]):
             assert_type(config.sharing, str)
         elif isinstance(config, MigConfig):
             assert_type(config.profile, str)
+            assert_type(config.memory.text, str)
+            assert_type(config.memory + dra.Quantity("1Gi"), dra.Quantity)
+            assert_type(config.memory < dra.Quantity("1Gi"), bool)
+            print(config.memory.txt)  # error: attr-defined reportAttributeAccessIssue
         else:
             assert_never(config)
         print(device.config.sharing)  # error: union-attr reportAttributeAccessIssue

@@ -1,7 +1,9 @@
 """Devices of an author's own class, and what comes back of them."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import assert_type
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Literal, assert_type
+
+from pydantic import JsonValue
 
 import dra_kit as dra
 
@@ -38,7 +40,9 @@ class GpuPreparer(dra.Preparer[GpuConfig, Gpu]):
         assert_type(device.advertised, Gpu)
         assert_type(device.advertised.uuid, str)
         assert_type(device.config, GpuConfig)
-        assert_type(device.configs, tuple[GpuConfig, ...])
+        assert_type(device.configs, tuple[dra.ConfigEntry[GpuConfig], ...])
+        assert_type(device.configs[-1].config.shared, bool)
+        assert_type(device.configs[-1].source, Literal["class", "claim"])
         print(device.advertised.mac)  # error: attr-defined reportAttributeAccessIssue
         return dra.Prepared()
 
@@ -72,3 +76,19 @@ dra.Device(name="a", consumesCounters=[])  # error: call-arg reportCallIssue
 dra.Device(name="a", attributes={"x": 1.5})  # error: dict-item reportArgumentType
 Gpu(name="a")  # error: call-arg reportCallIssue
 Gpu(name="a", uuid=1)  # error: arg-type reportArgumentType
+
+
+class Fan(dra.Device):
+    serial: str
+    speed: dra.Observed[int] = 0
+
+    def identity(self) -> Mapping[str, JsonValue]:
+        return {"serial": self.serial, **super().identity()}
+
+
+fan = Fan(name="fan-0", serial="S1", speed=900, attributes={"hot": dra.observed(41)}, capacity={"a": dra.observed("8")})
+assert_type(fan.speed, int)
+assert_type(fan.identity(), Mapping[str, JsonValue])
+assert_type(dra.observed(41), int)
+Fan(name="fan-0", serial="S1", speed="fast")  # error: arg-type reportArgumentType
+dra.Device(name="a", attributes={"hot": dra.observed(1.5)})  # error: dict-item reportArgumentType

@@ -4,14 +4,28 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 import dra_kit as dra
 from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.values.json import loads
+
+
+class Shelf(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+    jars: list[str] = []
+    labels: dict[str, str] = {}
+    sizes: tuple[int, ...] = ()
+
+
+def test_a_config_that_an_author_makes_takes_any_sequence_and_mapping() -> None:
+    shelf = Shelf(jars=("salt",), labels=MappingProxyType({"salt": "white"}), sizes=[1])  # type: ignore[arg-type]
+    assert (shelf.jars, shelf.labels, shelf.sizes) == (["salt"], {"salt": "white"}, (1,))
+    with pytest.raises(ValidationError):
+        Shelf(sizes=["1"])  # type: ignore[arg-type]
 
 
 class Limit(BaseModel):
@@ -37,6 +51,7 @@ class PizzaConfig(dra.OpaqueConfig, api_version="kitchen.example/v1"):
     by_name: dict[str, Limit] = {}
     either: Limit | int | None = None
     size: dra.Quantity = dra.Quantity("1Gi")
+    rest: dra.QuantityField = dra.QuantityField("1Gi")
     served_by: str = Field(default="", alias="servedBy")
 
     @field_validator("served_by")
@@ -80,6 +95,7 @@ def test_values_are_read_from_their_json_form() -> None:
             "limits": [{"pods": 2}],
             "either": {"pods": 3},
             "size": "2Gi",
+            "rest": "2048Mi",
             "servedBy": "waiter",
         }
     )
@@ -91,6 +107,7 @@ def test_values_are_read_from_their_json_form() -> None:
         limits=[Limit(pods=2)],
         either=Limit(pods=3),
         size=dra.Quantity("2Gi"),
+        rest=dra.QuantityField("2048Mi"),
         servedBy="waiter",
     )
 

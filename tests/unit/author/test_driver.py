@@ -197,7 +197,5 @@ async def test_a_default_config_of_another_kind_is_told() -> None:
         def default_config(self, device: dra.Device) -> Any:
             return MigConfig()
 
-    with pytest.raises(
-        dra.PermanentError, match=r"^Wrong.default_config returned MigConfig\(.*\); return a GpuConfig$"
-    ):
+    with pytest.raises(dra.PermanentError, match=r"^Wrong.default_config returned MigConfig; return a GpuConfig$"):
         await config_without_claim(Wrong(), dra.Device(name="gpu-0"))

@@ -47,8 +47,8 @@ def test_a_good_spec_has_no_problems(spec: Spec) -> None:
 @pytest.mark.parametrize(
     ("edits", "path", "value", "refused"),
     [
-        (ContainerEdits(env=("A=1", "B")), "env[1]", "'B'", True),
-        (ContainerEdits(env=("=x",)), "env[0]", "'=x'", True),
+        (ContainerEdits(env=("A=1", "B")), "env[1]", "NAME=value", True),
+        (ContainerEdits(env=("=x",)), "env[0]", "NAME=value", True),
         (ContainerEdits(env=("A=x\0y",)), "env[0]", "NUL", False),
         (node(path=""), "deviceNodes[0].path", "empty", True),
         (node(path="dev/x"), "deviceNodes[0].path", "'dev/x'", False),
@@ -64,7 +64,7 @@ def test_a_good_spec_has_no_problems(spec: Spec) -> None:
         (hook(hook_name="stop"), "hooks[0].hookName", "'stop'", True),
         (hook(path=""), "hooks[0].path", "empty", True),
         (hook(path="h"), "hooks[0].path", "'h'", False),
-        (hook(env=("X",)), "hooks[0].env[0]", "'X'", True),
+        (hook(env=("X",)), "hooks[0].env[0]", "NAME=value", True),
         (hook(args=("a", "\0")), "hooks[0].args[1]", "NUL", False),
         (hook(timeout=0), "hooks[0].timeout", "0", False),
         (hook(timeout=2**63), "hooks[0].timeout", str(2**63), True),
@@ -81,7 +81,7 @@ def test_a_good_spec_has_no_problems(spec: Spec) -> None:
         (net(("a", "n" * 16)), "netDevices[0].name", "15 bytes", False),
     ],
 )
-def test_a_broken_edit_is_named_by_path_and_value(edits: ContainerEdits, path: str, value: str, refused: bool) -> None:
+def test_a_broken_edit_is_named_by_path_and_rule(edits: ContainerEdits, path: str, value: str, refused: bool) -> None:
     """``refused`` is what the Go library does with such a file; the recorded verdicts confirm it."""
     in_device = build_spec("v/c", (CDIDevice(name="x", container_edits=edits),))
     in_spec = build_spec("v/c", (CDIDevice(name="x", container_edits=SOME),), container_edits=edits)

@@ -108,6 +108,14 @@ def test_the_policies_and_the_role_name_the_driver(manifests: Manifests) -> None
     assert f'entry.driver != "{DRIVER}"' in status["spec"]["validations"][1]["expression"]
 
 
+def test_rights_that_the_drivers_effects_need_are_added(helm: Helm) -> None:
+    rule = {"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": ["get", "create", "patch", "delete"]}
+    plain, more = (helm.render({**EVERYTHING, "node": {"extraRules": rules}}) for rules in ([], [rule]))
+    name = policy(plain, "node")["metadata"]["name"]
+    before = plain.named("ClusterRole", name)["rules"]
+    assert more.named("ClusterRole", name)["rules"] == [*before, rule]
+
+
 @pytest.mark.parametrize("role", ["controller", "webhook"])
 def test_the_other_roles_are_nobody_in_particular(role: str, helm: Helm) -> None:
     context = helm.render(EVERYTHING).container(role)["securityContext"]

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import ClaimRecord
@@ -27,6 +28,11 @@ DRIVER = """
         slices: int = 8
 
 
+    class Menu(dra.ClusterObject, id="menu", api_version="kitchen.example/v1", kind="Menu", plural="menus"):
+        def body(self) -> dict[str, object]:
+            return {}
+
+
     class Oven(dra.DeviceProvider):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield []
@@ -37,7 +43,7 @@ DRIVER = """
             return dra.Prepared()
 
 
-    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), effects=[Menu], settings=Settings)
 """
 
 
@@ -172,3 +178,13 @@ def test_help_shows_the_authors_settings(target: Path) -> None:
 
 def test_an_unknown_command() -> None:
     assert "No such command 'nodes'" in dra_kit("nodes", code=2).stderr
+
+
+def test_what_its_objects_need_of_the_api_is_printed_for_the_chart(target: Path) -> None:
+    printed = yaml.safe_load(dra_kit("node", target, "--print-rules", code=0).stdout)
+    verbs = ["get", "create", "patch", "delete"]
+    assert printed == {
+        "node": {"extraRules": [{"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": verbs}]}
+    }
+    assert "No such command 'nodes'; did you mean \"node\"?" in dra_kit("nodes", code=2).stderr
+    assert "No such command 'pizza'." in dra_kit("pizza", code=2).stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +111,36 @@ def test_a_hidden_led_is_not_offered(module: Path, leds: Path) -> None:
 def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs" / page).read_text(encoding="utf-8"))
     assert [link for link in links if "://" not in link and not (ROOT / "docs" / link).exists()] == []
+
+
+async def test_a_config_that_names_a_request_and_does_not_fit_is_told_and_one_for_all_is_passed_over(
+    module: Path, leds: Path, node: Node
+) -> None:
+    guide = driver_of(module)
+    panel = type(guide)(
+        guide.name, provider=guide.provider, preparer=_module_of(guide).Blinker(), settings=guide.settings
+    )
+
+    def configured(name: str, *entries: tuple[str, Sequence[str]]) -> ClaimReference:
+        config = [
+            {
+                "source": "FromClaim",
+                "requests": list(requests),
+                "opaque": {"driver": "led.example", "parameters": {"apiVersion": "led.example/v1", "kind": kind}},
+            }
+            for kind, requests in entries
+        ]
+        return node.claim(name, [{"device": LED, "driver": "led.example", "request": "led"}], config=config)
+
+    named = configured("named", ("LedConfig", ()), ("FanConfig", ["led"]))
+    passed = configured("passed", ("LedConfig", ["led"]), ("FanConfig", ()))
+    assert guide.settings is not None
+    async with node.running(panel, author=guide.settings(root=leds)):
+        answers = await node.kubelet.plugin("led.example").prepare([named])
+        assert f"FanConfig of the claim, for led: {LED} is an LED and takes a LedConfig" in answers["uid-named"].error
+        await node.kubelet.prepare("led.example", [passed])
+        assert node.env(passed) == ["INPUT3_CAPSLOCK_GROUP=0"]
+
+
+def _module_of(driver: Driver[Any, Any]) -> Any:
+    return sys.modules[type(driver.preparer).__module__]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
@@ -38,6 +39,7 @@ class Node:
         root: the kubelet's directory.
         cdi: the directory of CDI files.
         boot_id: the file that tells one boot from another.
+        clock: what agents that are made from now on take for the time.
     """
 
     def __init__(self, directory: Path, *, services: Sequence[str] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")) -> None:
@@ -46,6 +48,7 @@ class Node:
         self.boot_id = directory / "boot_id"
         self.boot_id.write_text("boot-1\n")
         self.root.mkdir()
+        self.clock: Callable[[], float] = time.monotonic
         self.directory = directory
         self.api = Api()
         self.kubelet = Kubelet(self.root, supported_services=services, get_info_timeout=60, call_timeout=60)
@@ -71,7 +74,7 @@ class Node:
     async def agent(self, driver: dra.Driver[Any, Any], **settings: Any) -> Agent:
         """An agent that does not run yet."""
         made = self.settings(**settings)
-        return Agent(driver, made, await load_credentials(made.kubeconfig))
+        return Agent(driver, made, await load_credentials(made.kubeconfig), clock=self.clock)
 
     @asynccontextmanager
     async def running(self, driver: dra.Driver[Any, Any], **settings: Any) -> AsyncIterator[Agent]:
@@ -235,9 +238,25 @@ class Node:
         return not self.specs() and not any(state[part] for part in ("claims", "effects", "epochs", "damaged"))
 
 
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def not_understood(node: Node, name: str) -> None:
+    """The API server says of a claim what this release does not know."""
+    [claim] = [item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == name]
+    node.api.put("resourceclaims", claim | {"status": {"allocation": {"devices": {"results": "all"}}}})
+
+
 def set_deadline(agent: Agent, seconds: float) -> None:
     """That of calls that begin from now on: short where one is to pass it, plenty where it is to succeed."""
-    agent._service._deadline = agent._service._calls._deadline = seconds
+    agent._service._calls.deadline = seconds
 
 
 @asynccontextmanager

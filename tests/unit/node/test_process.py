@@ -170,6 +170,51 @@ async def test_sigterm_drains_and_leaves_the_slices(node: Node) -> None:
     assert sorted(path.name for path in node.root.rglob("*.sock")) == []
 
 
+class Slow:
+    """An operator that takes its time to stop, as kopf may."""
+
+    name = "slow operator"
+
+    def __init__(self) -> None:
+        self.asked, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.asked.set()
+            await self.may_end.wait()
+
+
+async def test_a_slow_operator_eats_none_of_the_time_that_the_kubelets_calls_have(node: Node) -> None:
+    entered, go_on, slow = asyncio.Event(), asyncio.Event(), Slow()
+
+    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        entered.set()
+        await go_on.wait()
+        return dra.Prepared(env={"A": "1"})
+
+    lunch = node.claim()
+    agent = await node.agent(driver(Doing(slowly)), drain=PLENTY)
+    agent.supervisor.add(slow)
+    running = asyncio.create_task(agent.run())
+    client = await node.kubelet.wait_for_plugin(DRIVER, timeout=PLENTY)
+    preparing = asyncio.create_task(client.prepare([lunch]))
+    await entered.wait()
+    agent.stop()
+    await eventually(lambda: not node.kubelet.plugins(DRIVER) or preparing.done())
+    assert not slow.asked.is_set()
+    go_on.set()
+    await slow.asked.wait()
+    assert node.records() == ["lunch"], "what was under way is finished"
+    assert not list(node.root.rglob("*.sock"))
+    slow.may_end.set()
+    assert await running == 0
+    preparing.cancel()
+    await asyncio.gather(preparing, return_exceptions=True)
+
+
 async def test_stale_sockets_of_a_dead_process_are_replaced(node: Node) -> None:
     stale = [
         node.root / "plugins" / DRIVER / "dra-dead.sock",

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import pytest
 
@@ -61,6 +61,24 @@ async def test_each_trouble_is_a_line_of_its_own_probe() -> None:
     async with probing(live=lambda: ["a", "b"], ready=lambda: ["c"]) as port:
         assert await asked(port, "/healthz") == (503, "a\nb\n")
         assert await asked(port, "/readyz") == (503, "c\n")
+
+
+async def test_connections_that_are_held_leave_room_for_a_probe() -> None:
+    async with probing() as port:
+        with ExitStack() as stack:
+            held = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(100)]
+            for each in held[50:]:
+                with suppress(ConnectionError):
+                    each.sendall(b"GET /readyz HTTP/1.1\r\nHost: x")
+            assert await asked(port, "/healthz") == (200, "ok\n")
+            assert await asyncio.to_thread(_is_cut_off, held[0])
+
+
+def _is_cut_off(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
 
 
 async def test_the_port_is_free_again_at_the_end() -> None:

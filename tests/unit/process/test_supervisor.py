@@ -249,6 +249,16 @@ class TestStop:
         assert journal[-1] == "-first"
         assert [vars(record)["part"] for record in caplog.records if "in time" in record.message] == ["endless"]
 
+    async def test_what_stops_first_has_stopped_before_another_part_is_asked_to(self) -> None:
+        journal: list[str] = []
+        supervisor = Supervisor()
+        supervisor.add(Recorder("store", journal))
+        supervisor.add(Recorder("server", journal), stops_first=True)
+        supervisor.add(Recorder("registration", journal), stops_first=True)
+        supervisor.add(Recorder("operator", journal))
+        assert await run_until_ready_then_stop(supervisor) == 0
+        assert journal[4:] == ["-registration", "-server", "-operator", "-store"]
+
     async def test_cancelling_the_supervisor_stops_the_parts_in_order(self) -> None:
         journal: list[str] = []
         supervisor = Supervisor()

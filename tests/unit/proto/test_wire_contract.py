@@ -5,9 +5,16 @@ from __future__ import annotations
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 
-from dra_kit.proto import dra_v1_pb2, dra_v1beta1_pb2, pluginregistration_v1_pb2
+from dra_kit.proto import (
+    dra_health_v1_pb2,
+    dra_health_v1alpha1_pb2,
+    dra_v1_pb2,
+    dra_v1beta1_pb2,
+    pluginregistration_v1_pb2,
+)
 
 STRING, BOOL, MESSAGE = FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BOOL, FieldDescriptor.TYPE_MESSAGE
+INT64, ENUM = FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_ENUM
 
 # message: field: (number, type, repeated)
 Fields = dict[str, tuple[int, int, bool]]
@@ -42,6 +49,19 @@ DRA_V1BETA1: dict[str, Fields] = {
 
 DRA_V1 = DRA_V1BETA1 | {"Device": DRA_V1BETA1["Device"] | {"share_id": (5, STRING, False)}}
 
+HEALTH: dict[str, Fields] = {
+    "NodeWatchResourcesRequest": {},
+    "DeviceIdentifier": {"pool_name": (1, STRING, False), "device_name": (2, STRING, False)},
+    "DeviceHealth": {
+        "device": (1, MESSAGE, False),
+        "health": (2, ENUM, False),
+        "last_updated_time": (3, INT64, False),
+        "health_check_timeout_seconds": (4, INT64, False),
+        "message": (5, STRING, False),
+    },
+    "NodeWatchResourcesResponse": {"devices": (1, MESSAGE, True)},
+}
+
 
 def fields(message: Descriptor) -> Fields:
     return {field.name: (field.number, field.type, field.is_repeated) for field in message.fields}
@@ -61,6 +81,8 @@ def methods(file: FileDescriptor) -> set[str]:
         pytest.param(pluginregistration_v1_pb2.DESCRIPTOR, REGISTRATION, id="registration"),
         pytest.param(dra_v1_pb2.DESCRIPTOR, DRA_V1, id="v1"),
         pytest.param(dra_v1beta1_pb2.DESCRIPTOR, DRA_V1BETA1, id="v1beta1"),
+        pytest.param(dra_health_v1_pb2.DESCRIPTOR, HEALTH, id="health v1"),
+        pytest.param(dra_health_v1alpha1_pb2.DESCRIPTOR, HEALTH, id="health v1alpha1"),
     ],
 )
 def test_field_numbers_and_types(file: FileDescriptor, messages: dict[str, Fields]) -> None:
@@ -81,6 +103,18 @@ def test_dra_methods(file: FileDescriptor, version: str) -> None:
         f"{service}/NodePrepareResources(NodePrepareResourcesRequest) NodePrepareResourcesResponse",
         f"{service}/NodeUnprepareResources(NodeUnprepareResourcesRequest) NodeUnprepareResourcesResponse",
     }
+
+
+@pytest.mark.parametrize(
+    ("file", "version"), [(dra_health_v1_pb2.DESCRIPTOR, "v1"), (dra_health_v1alpha1_pb2.DESCRIPTOR, "v1alpha1")]
+)
+def test_health(file: FileDescriptor, version: str) -> None:
+    service = f"/{version}.DRAResourceHealth"
+    assert methods(file) == {f"{service}/NodeWatchResources(NodeWatchResourcesRequest) NodeWatchResourcesResponse"}
+    [method] = file.services_by_name["DRAResourceHealth"].methods
+    assert (method.client_streaming, method.server_streaming) == (False, True)
+    statuses = file.enum_types_by_name["HealthStatus"].values_by_name
+    assert {name: value.number for name, value in statuses.items()} == {"UNKNOWN": 0, "HEALTHY": 1, "UNHEALTHY": 2}
 
 
 def test_share_id_knows_absent_from_empty() -> None:

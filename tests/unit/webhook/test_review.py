@@ -111,6 +111,15 @@ def test_an_object_that_gets_its_name_later_is_named_by_what_it_has() -> None:
     assert str(refusal(obj, None, "CREATE", driver)).startswith("ResourceClaim default/lunch-*: ")
 
 
+def test_a_name_that_is_too_long_is_cut() -> None:
+    obj = carrying("ResourceClaim", config(parameters(wine=1)))
+    obj["metadata"]["name"] = "x" * 1_000_000
+    text = refusal(obj, None, "CREATE", driver)
+    assert text is not None
+    assert "wine: unknown field" in text
+    assert len(text) < 1000
+
+
 def test_updates_of_claims_pass_since_their_spec_cannot_change() -> None:
     obj = carrying("ResourceClaim", BAD)
     assert refusal(obj, obj, "UPDATE", driver) is None

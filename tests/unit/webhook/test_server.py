@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
 import json
 import socket
@@ -18,9 +19,9 @@ import pytest
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.operator import kopf
 from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.certificate import ServerCertificate
-from dra_kit.webhook.connections import ConnectionLimits
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.server import ReviewServer
 from tests.unit.webhook.certificates import Pair, issue
@@ -184,6 +185,18 @@ async def test_a_body_beyond_all_limits_is_refused(pair: Pair) -> None:
         assert (await ask(pair, url + PATH, b" " * (9 * 1024 * 1024)))[0] == 413
 
 
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "GZIP"])
+async def test_a_compressed_body_is_refused_before_it_grows(pair: Pair, encoding: str) -> None:
+    body = gzip.compress(json.dumps(REVIEW).encode())
+    async with (
+        serving(pair) as url,
+        aiohttp.ClientSession(headers={"Content-Encoding": encoding}) as session,
+        session.post(url + PATH, data=body, ssl=pair.trust) as answer,
+    ):
+        assert answer.status == 415
+        assert "compressed bodies are not read" in await answer.text()
+
+
 async def test_a_review_of_two_large_objects_is_answered(pair: Pair) -> None:
     large = {**OBJECT, "metadata": {"annotations": {"note": "x" * 3_000_000}}}
     async with serving(pair) as url:
@@ -240,8 +253,9 @@ async def test_a_review_that_is_too_deep_for_kopf_is_refused(pair: Pair) -> None
 # --- connections
 
 
-async def connect(pair: Pair, url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]), ssl=pair.trust)
+async def connect(pair: Pair, url: str, source: str = "127.0.0.1") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    port = int(url.rpartition(":")[2])
+    return await asyncio.open_connection("127.0.0.1", port, ssl=pair.trust, local_addr=(source, 0))
 
 
 async def closed(reader: asyncio.StreamReader) -> bool:
@@ -291,6 +305,35 @@ async def test_the_connection_that_did_least_makes_room_for_a_new_one(pair: Pair
             assert answer.status == 200
         for _, writer in idle:
             writer.close()
+
+
+async def test_whoever_has_most_connections_makes_room_for_those_of_others(pair: Pair) -> None:
+    async with serving(pair, limits=ConnectionLimits(connections=3)) as url:
+        reader, writer = await connect(pair, url)
+        crowd = [await connect(pair, url, source="127.0.0.2") for _ in range(4)]
+        for theirs, _ in crowd[:2]:
+            assert await closed(theirs)
+        body = json.dumps(REVIEW).encode()
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        assert b"200" in await reader.readline()
+        for _, each in (*crowd, (reader, writer)):
+            each.close()
+
+
+@pytest.mark.parametrize("sent", [b"X: " + b"a" * 10_000, b"X: 1\r\n" * 1000, b"Content-Length: 100\r\n\r\n{"])
+async def test_what_clients_do_wrong_does_not_fill_the_log(
+    pair: Pair, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(pair) as url:
+        reader, writer = await connect(pair, url)
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\n".encode() + sent)
+        if b"{" not in sent:
+            assert b"400" in await reader.readline()
+        writer.close()
+        with suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+        assert (await ask(pair, url + PATH))[0] == 200
+    assert [item for item in caplog.records if item.levelname in {"WARNING", "ERROR"}] == []
 
 
 async def test_a_connection_whose_review_is_under_way_makes_no_room(pair: Pair) -> None:

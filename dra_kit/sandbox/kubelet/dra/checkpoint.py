@@ -1,22 +1,15 @@
-"""The kubelet's memory of claims that outlives it: ``dra_manager_state`` in its root directory, in its format.
-
-The format is that of Kubernetes 1.37 (``pkg/kubelet/cm/dra/state``): the claims as JSON text, and the text's CRC32.
-"""
+"""The kubelet's memory of claims that outlives it: ``dra_manager_state`` in its root directory, in its format."""
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dra_kit.errors import KubeletError
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, ClaimEntry, DeviceEntry, decode, encode
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.kubelet.dra.plugin import Device
-
-FILE_NAME = "dra_manager_state"
 
 
 @dataclass(slots=True)
@@ -61,7 +54,7 @@ class Checkpoint:
         except FileNotFoundError:
             return []
         try:
-            return [_claim_info(entry) for entry in json.loads(_verified(content))["ClaimInfoStateList"]]
+            return [_claim_info(entry) for entry in decode(content)]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise KubeletError(
                 f"error loading DRA manager state from {self._path}: {error}; remove the file once no pod of the node "
@@ -74,46 +67,23 @@ class Checkpoint:
         Raises:
             KubeletError: it cannot be written.
         """
-        data = {
-            "kind": "DRACheckpoint",
-            "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1",
-            "ClaimInfoStateList": [_entry(info) for info in claims],
-        }
-        text = json.dumps(data, separators=(",", ":"))
         temporary = self._path.with_name(f".{FILE_NAME}.new")
         try:
-            temporary.write_text(json.dumps({"Data": text, "Checksum": zlib.crc32(text.encode())}))
+            temporary.write_text(encode(map(_entry, claims)))
             temporary.replace(self._path)
         except OSError as error:
             raise KubeletError(f"checkpoint ResourceClaim state: {self._path}: {error.strerror}") from error
 
 
-def _verified(content: bytes) -> str:
-    outer = json.loads(content)
-    text: str = outer["Data"]
-    if zlib.crc32(text.encode()) != outer["Checksum"]:
-        raise ValueError("checkpoint is corrupted")
-    return text
-
-
-def _entry(info: ClaimInfo) -> dict[str, Any]:
+def _entry(info: ClaimInfo) -> ClaimEntry:
     return {
         "ClaimUID": info.claim.uid,
         "ClaimName": info.claim.name,
         "Namespace": info.claim.namespace,
-        "PodUIDs": sorted(info.pods),
+        "PodUIDs": {uid: {} for uid in sorted(info.pods)},
         "DriverState": {
             driver: {
-                "Devices": [
-                    {
-                        "PoolName": device.pool_name,
-                        "DeviceName": device.device_name,
-                        "ShareID": device.share_id,
-                        "RequestNames": list(device.request_names),
-                        "CDIDeviceIDs": list(device.cdi_device_ids),
-                    }
-                    for device in devices
-                ],
+                "Devices": [_device_entry(device) for device in devices] or None,
                 **({"skipNodeOperations": list(info.skipped[driver])} if driver in info.skipped else {}),
             }
             for driver, devices in info.drivers.items()
@@ -121,26 +91,35 @@ def _entry(info: ClaimInfo) -> dict[str, Any]:
     }
 
 
-def _claim_info(entry: Mapping[str, Any]) -> ClaimInfo:
+def _device_entry(device: Device) -> DeviceEntry:
+    return {
+        "PoolName": device.pool_name,
+        "DeviceName": device.device_name,
+        "ShareID": device.share_id,
+        "RequestNames": list(device.request_names),
+        "CDIDeviceIDs": list(device.cdi_device_ids),
+    }
+
+
+def _claim_info(entry: ClaimEntry) -> ClaimInfo:
+    states = entry["DriverState"] or {}
     return ClaimInfo(
         claim=ClaimReference(entry["Namespace"], entry["ClaimName"], entry["ClaimUID"]),
-        pods=set(entry["PodUIDs"]),
-        drivers={
-            driver: tuple(
-                Device(
-                    request_names=tuple(device["RequestNames"]),
-                    pool_name=device["PoolName"],
-                    device_name=device["DeviceName"],
-                    cdi_device_ids=tuple(device["CDIDeviceIDs"]),
-                    share_id=device["ShareID"],
-                )
-                for device in state["Devices"]
-            )
-            for driver, state in entry["DriverState"].items()
-        },
+        pods=set(entry["PodUIDs"] or ()),
+        drivers={driver: tuple(map(_device, state["Devices"] or ())) for driver, state in states.items()},
         skipped={
             driver: tuple(state["skipNodeOperations"])
-            for driver, state in entry["DriverState"].items()
+            for driver, state in states.items()
             if "skipNodeOperations" in state
         },
+    )
+
+
+def _device(entry: DeviceEntry) -> Device:
+    return Device(
+        request_names=tuple(entry["RequestNames"] or ()),
+        pool_name=entry["PoolName"],
+        device_name=entry["DeviceName"],
+        cdi_device_ids=tuple(entry["CDIDeviceIDs"] or ()),
+        share_id=entry["ShareID"],
     )

@@ -120,6 +120,19 @@ async def test_draining_waits_for_work_and_then_cancels_it() -> None:
     assert [await asyncio.wait_for(answer, 60) for answer in answers] == ["done", CUT_OFF]
 
 
+async def test_nothing_is_begun_any_more_once_it_is_drained() -> None:
+    begun = []
+
+    async def work() -> str:
+        begun.append("work")
+        return "never"
+
+    calls = Calls(LONG)
+    await calls.drain(0.0)
+    assert await asyncio.wait_for(calls.begin(work(), failed=told, late=late), 60) == CUT_OFF
+    assert not begun
+
+
 async def test_code_that_cancels_itself_is_answered() -> None:
     async def work() -> str:
         raise asyncio.CancelledError

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 import dra_kit as dra
 from tests.support.api import eventually
@@ -107,7 +109,37 @@ async def test_the_wrong_number_or_type_is_refused(node: Node, outcome: Any) -> 
 async def test_forgetting_to_return_is_told(node: Node) -> None:
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: None))):
-        assert await node.error(lunch) == "Doing returned [None] for 1 devices; return one dra_kit.Prepared for each"
+        assert await node.error(lunch) == (
+            "Doing returned list of 1 (None) for 1 devices; return one dra_kit.Prepared for each"
+        )
+
+
+class Order(BaseModel):
+    """An author's own model."""
+
+    pin: int
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: [dra.Prepared(env={"PIN": "hunter2"})] * 2,
+        lambda: {"PIN": "hunter2"},
+        lambda: dra.Prepared(env={"PIN": b"hunter2"}),  # type: ignore[dict-item]
+        lambda: dra.Prepared(env={"PIN=hunter2": "1"}),
+        lambda: dra.Prepared(hooks=[dra.Hook(hook_name="poststop", path="/bin/hook", env=["hunter2"])]),
+        lambda: dra.Prepared(state={"pin": {"hunter2"}}),  # type: ignore[dict-item]
+        lambda: Order.model_validate({"pin": "hunter2"}),
+    ],
+    ids=["two", "a dict", "no text", "in the name", "no name", "state", "own model"],
+)
+async def test_what_a_preparer_made_stands_in_no_error_and_no_event(node: Node, wrong: Callable[[], Any]) -> None:
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: wrong()))):
+        error = await node.error(lunch)
+        await eventually(node.events)
+    assert "hunter2" not in error
+    assert "hunter2" not in json.dumps(node.events())
 
 
 INVALID: dict[str, tuple[Callable[[], dra.Prepared], str]] = {

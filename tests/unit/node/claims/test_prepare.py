@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, ValidationInfo, field_validator
 
 import dra_kit as dra
 from dra_kit.resource.reference import ClaimReference
@@ -28,7 +29,7 @@ def parameters(**fields: object) -> dict[str, object]:
 
 class Cook(dra.Preparer[PizzaConfig]):
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
-        toppings = [",".join(config.toppings) for config in device.configs]
+        toppings = [",".join(entry.config.toppings) for entry in device.configs]
         env = {device.env_name: f"{','.join(device.config.toppings)} of {toppings}"}
         return dra.Prepared(env=env)
 
@@ -161,6 +162,69 @@ async def test_the_most_specific_config_is_taken_whole(node: Node) -> None:
         assert node.env(lunch) == ["PIZZA_0= of ['olives', '']"], "the claim's config says nothing of toppings"
 
 
+async def test_validators_of_a_config_have_the_settings_of_the_node(node: Node) -> None:
+    class Kitchen(BaseModel):
+        hottest: int
+
+    class Hot(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+        temperature: int = 200
+
+        @field_validator("temperature")
+        @classmethod
+        def _can_be_reached(cls, value: int, info: ValidationInfo) -> int:
+            if isinstance(info.context, Kitchen) and value > info.context.hottest:
+                raise ValueError(f"at most {info.context.hottest}")
+            return value
+
+    class Baker(dra.Preparer[Hot]):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[Hot]) -> dra.Prepared:
+            return dra.Prepared(env={"TEMPERATURE": str(device.config.temperature)})
+
+    lunch = node.claim(config=[{"apiVersion": "kitchen.example/v1", "kind": "Hot", "temperature": 300}])
+    async with node.running(driver(Baker(), settings=Kitchen), author=Kitchen(hottest=250)):
+        assert "Hot: temperature: at most 250" in await node.error(lunch)
+    async with node.running(driver(Baker(), settings=Kitchen), author=Kitchen(hottest=300)):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["TEMPERATURE=300"]
+
+
+async def test_each_config_tells_its_source_its_place_and_the_requests_it_named(node: Node) -> None:
+    seen: dict[str, tuple[dra.ConfigEntry[PizzaConfig], ...]] = {}
+
+    class Noting(dra.Preparer[PizzaConfig]):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+            seen[device.name] = device.configs
+            return dra.Prepared()
+
+    def entry(source: str, *requests: str, driver: str = role.DRIVER) -> dict[str, Any]:
+        opaque = {"driver": driver, "parameters": parameters(cheese=True)}
+        return {"source": source, "requests": list(requests), "opaque": opaque}
+
+    lunch = node.claim(
+        devices=[{"request": "big", "device": "pizza-0"}, {"request": "small/pan", "device": "pizza-1"}],
+        config=[
+            entry("FromClass", "big"),
+            entry("FromClaim", driver="dra.drinks"),
+            entry("FromClaim"),
+            entry("FromClaim", "small/pan", "big"),
+        ],
+    )
+    async with node.running(driver(Noting())):
+        await node.prepare(lunch)
+    assert [(item.source, item.index, item.requests) for item in seen["pizza-0"]] == [
+        ("class", 0, ("big",)),
+        ("claim", 2, ()),
+        ("claim", 3, ("small/pan", "big")),
+    ]
+    assert [item.index for item in seen["pizza-1"]] == [2, 3]
+    assert seen["pizza-0"][2].config is seen["pizza-1"][1].config, "one entry, one config"
+    assert [str(item) for item in seen["pizza-0"]] == [
+        "PizzaConfig of the DeviceClass, for big",
+        "PizzaConfig of the claim, for all requests",
+        "PizzaConfig of the claim, for small/pan, big",
+    ]
+
+
 async def test_the_class_config_counts_where_the_claim_has_none(node: Node) -> None:
     entry = {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}}
     other = {"source": "FromClaim", "opaque": {"driver": "gpu.example", "parameters": {"any": 1}}}
@@ -286,7 +350,7 @@ class Broken(dra.DeviceProvider):
 
 
 async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> None:
-    waiter, oven = Waiter(), Oven()
+    oven = Oven()
     seen = []
 
     def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
@@ -294,13 +358,12 @@ async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> Non
         return dra.Prepared(state={"slices": 8})
 
     doing = Doing(look)
-    doing.startup = waiter.startup  # type: ignore[method-assign]
     pod = {"apiVersion": "v1", "kind": "Pod", "name": "guest", "controller": True}
     lunch = node.claim(annotations={"resource.kubernetes.io/pod-claim-name": "my-lunch"}, owner=pod)
     async with node.running(driver(doing, oven)):
         await node.prepare(lunch)
         assert seen == [("my-lunch", "lunch")]
-        assert oven.context is waiter.context
+        assert oven.context is doing.context
         await eventually(node.slices)  # an API server that takes its time is asked for the Node again, for these
         assert (oven.context.node.name, oven.context.node.labels) == ("node-1", {"oven": "hot"})
         [prepared] = oven.context.prepared().values()

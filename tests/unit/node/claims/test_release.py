@@ -18,7 +18,7 @@ from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
 from tests.unit.node.hardware import Baker, Heat, kitchen
-from tests.unit.node.role import AGENT, DRIVER, PLENTY, Node, set_deadline
+from tests.unit.node.role import AGENT, DRIVER, PLENTY, Node, not_understood, set_deadline
 
 
 async def test_releasing_an_unknown_claim_succeeds(node: Node) -> None:
@@ -361,27 +361,80 @@ async def test_a_device_of_a_live_claim_is_refused_to_another(node: Node) -> Non
         assert node.records() == ["lunch"]
 
 
-@pytest.mark.parametrize("why", ["gone", "replaced", "not allocated", "elsewhere"])
-async def test_a_device_of_a_stale_claim_is_released_for_another(node: Node, why: str) -> None:
+def end(node: Node, why: str) -> None:
+    """What the API server says of claim ``lunch`` is no longer what it was prepared for."""
+    match why:
+        case "gone":
+            node.api.delete("resourceclaims", "lunch", "default")
+        case "replaced":
+            node.api.delete("resourceclaims", "lunch", "default")
+            node.claim("lunch", uid="new")
+        case "not allocated":
+            node.claim("lunch", [])
+        case "elsewhere":
+            node.claim("lunch", ["pizza-1"])
+
+
+OVER = pytest.mark.parametrize("why", ["gone", "replaced", "not allocated", "elsewhere"])
+
+
+@OVER
+async def test_a_device_stays_with_a_claim_that_is_over_until_the_kubelet_has_released_it(node: Node, why: str) -> None:
+    """Its pod was deleted by force: the API server knows nothing of a container that may still run."""
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(kitchen()):
         await node.prepare(lunch)
-        match why:
-            case "gone":
-                node.api.delete("resourceclaims", "lunch", "default")
-            case "replaced":
-                node.api.delete("resourceclaims", "lunch", "default")
-                node.claim("lunch", uid="new")
-            case "not allocated":
-                node.claim("lunch", [])
-            case "elsewhere":
-                node.claim("lunch", ["pizza-1"])
+        end(node, why)
+        assert await node.error(dinner) == (
+            "device node-1/pizza-0 of claim default/dinner is still prepared for claim default/lunch, which is gone or "
+            "allocated otherwise by now, and whose container may still run; it is given on when the kubelet has "
+            "released that claim, after a reboot, or when the driver has found it gone for --orphan-after"
+        )
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+        assert node.records() == ["lunch"]
+        await node.unprepare(lunch)
+        await node.prepare(dinner)
+        assert node.effects() == [("heat", "applied", ["dinner"])]
+
+
+@OVER
+async def test_a_device_of_a_claim_that_is_over_and_of_another_boot_goes_to_the_next(node: Node, why: str) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner")
+    async with node.running(kitchen()):
+        await node.prepare(lunch)
+    node.boot_id.write_text("boot-2")
+    async with node.running(kitchen()):
+        assert "is still prepared for claim default/lunch, which is allocated too" in await node.error(dinner)
+        end(node, why)
         await node.prepare(dinner)
         assert node.records() == ["dinner"]
         assert node.effects() == [("heat", "applied", ["dinner"])]
         await node.unprepare(dinner)
         assert node.is_clean()
         await node.unprepare(lunch)
+
+
+async def test_a_claim_that_is_not_understood_keeps_its_device(node: Node) -> None:
+    lunch, dinner = node.claim("lunch"), node.claim("dinner")
+    async with node.running(driver()):
+        await node.prepare(lunch)
+        not_understood(node, "lunch")
+        assert "is still prepared for claim default/lunch" in await node.error(dinner)
+        assert node.records() == ["lunch"]
+
+
+async def test_a_release_that_failed_is_finished_for_the_next_claim(node: Node) -> None:
+    """The kubelet has asked for it, so that no container has the device, whatever the API server says."""
+    preparer = Imperative()
+    lunch, dinner = node.claim("lunch"), node.claim("dinner")
+    async with node.running(driver(preparer)):
+        await node.prepare(lunch)
+        preparer.error = dra.TransientError("in use")
+        await node.unprepare_error(lunch)
+        assert await node.error(dinner) == "in use"
+        preparer.error = None
+        await node.prepare(dinner)
+        assert node.records() == ["dinner"]
 
 
 class SlowToRelease(Imperative):
@@ -410,7 +463,7 @@ async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(
         release = asyncio.create_task(node.unprepare(lunch))
         await eventually(waiter.begun.is_set)
         prepare = asyncio.create_task(node.prepare(dinner))
-        await eventually(lambda: node.gets(lunch) == 2)  # that it is stale is known, that it is released is not
+        await eventually(lambda: node.gets(dinner))
         assert not prepare.done()
         waiter.go_on.set()
         await asyncio.gather(release, prepare)

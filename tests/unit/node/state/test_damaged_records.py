@@ -51,7 +51,7 @@ async def test_it_is_told_once_and_orphans_of_others_are_released(
     node: Node, caplog: pytest.LogCaptureFixture, record: str
 ) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(driver(), orphan_patience=0.05):
+    async with node.running(driver(), orphan_after=0.05):
         await node.prepare(lunch, dinner)
         damage(node, lunch.uid, record)
         forget(node, "dinner")
@@ -157,19 +157,16 @@ async def test_its_device_is_not_given_to_another_claim(node: Node) -> None:
 
 
 @pytest.mark.parametrize("certain", [True, False])
-async def test_its_device_goes_to_another_claim_when_its_own_is_certainly_gone(node: Node, certain: bool) -> None:
+async def test_its_device_goes_to_nobody_else_when_its_own_claim_is_gone(node: Node, certain: bool) -> None:
+    """Nobody knows of which boot it is, and its container may run."""
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-0"])
     async with node.running(driver()):
         await node.prepare(lunch)
         damage(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')" if certain else "'{'")
         forget(node, "lunch")
-        if certain:
-            await node.prepare(dinner)
-            assert node.records() == ["dinner"]
-        else:  # it may be another claim's name that is damaged
-            assert "a claim whose record is damaged" in await node.error(dinner)
-            await node.unprepare(lunch)
-            await node.prepare(dinner)
+        assert "a claim whose record is damaged" in await node.error(dinner)
+        await node.unprepare(lunch)
+        await node.prepare(dinner)
 
 
 @pytest.mark.parametrize("released", [False, True])
@@ -194,7 +191,7 @@ async def test_a_record_under_another_uid_is_gone_with_its_claim(node: Node, rel
 
 async def test_its_claim_is_released_when_it_is_gone_for_two_looks(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver(), orphan_patience=0.05):
+    async with node.running(driver(), orphan_after=0.05):
         await node.prepare(lunch)
         damage(node, lunch.uid, "replace(record, '\"boot_id\"', '\"boat_id\"')")
         forget(node, "lunch")

@@ -212,7 +212,7 @@ async def test_a_claim_that_was_lost_is_released_when_it_is_gone(node: Node, gon
         node.api.delete("resourceclaims", "lunch", "default")
     again = kitchen(baker)
     Heat.hardware = hardware
-    async with node.running(again, orphan_patience=0.05):
+    async with node.running(again, orphan_after=0.05):
         if gone:
             await eventually(lambda: hardware.on == {"right": 200})
             await eventually(lambda: len(node.specs()) == 1)

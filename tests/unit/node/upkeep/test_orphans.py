@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.upkeep.orphans import Orphans
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
+from dra_kit.sandbox.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
-from tests.unit.node.role import DRIVER, PLENTY, Node, set_deadline
+from tests.unit.node.role import DRIVER, PLENTY, Clock, Node, not_understood, set_deadline
 
 
 class HangingRelease(dra.Preparer):
@@ -43,33 +43,91 @@ def forget(node: Node, name: str) -> None:
     node.api.delete("resourceclaims", name, "default")
 
 
+def kubelet_lists(node: Node, *claims: dra.ClaimReference) -> None:
+    """The kubelet has stored that it knows these claims."""
+    Checkpoint(node.root).store(ClaimInfo(claim, {"uid-pod"}, {DRIVER: ()}) for claim in claims)
+
+
 async def released(node: Node, *, keep: list[str]) -> None:
     await eventually(lambda: node.records() == keep)
     assert len(node.specs()) == len(keep)
 
 
-async def test_a_claim_that_is_gone_is_released(node: Node) -> None:
+@pytest.fixture
+def clock(node: Node) -> Clock:
+    """Of the agents of a test, that look once at their start, and then when the test says so."""
+    node.clock = made = Clock()
+    return made
+
+
+@pytest.mark.parametrize("what", ["gone", "came again with another UID", "deallocated"])
+async def test_a_claim_that_is_over_at_two_looks_far_apart_is_released(node: Node, clock: Clock, what: str) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
-    async with node.running(driver(), orphan_patience=0.1):
+    async with node.running(driver(), orphan_after=600.0) as agent:
         await node.prepare(lunch, dinner)
+        match what:
+            case "gone":
+                forget(node, "lunch")
+            case "came again with another UID":
+                node.claim("lunch", ["pizza-0"], uid="uid-again")
+            case "deallocated":
+                node.claim("lunch", [])
+        for seconds in (0.0, 0.0, 599.0):
+            clock.now += seconds
+            await agent.orphans.look()
+            assert node.records() == ["dinner", "lunch"]
+        clock.now += 1.0
+        await agent.orphans.look()
+        assert node.records() == ["dinner"]
+        assert len(node.specs()) == 1
+
+
+async def test_a_claim_that_the_kubelet_lists_is_never_released(node: Node, clock: Clock) -> None:
+    """Its pod was deleted by force, and the kubelet still ends the container."""
+    lunch = node.claim("lunch", ["pizza-0"])
+    async with node.running(driver(), orphan_after=600.0) as agent:
+        await node.prepare(lunch)
         forget(node, "lunch")
-        await released(node, keep=["dinner"])
+        kubelet_lists(node, lunch, dra.ClaimReference("default", "other", "uid-other"))
+        for _ in range(3):
+            await agent.orphans.look()
+            clock.now += 6000.0
+        assert node.records() == ["lunch"]
+        kubelet_lists(node)
+        await agent.orphans.look()
+        assert node.records() == []
 
 
-async def test_a_claim_that_came_again_with_another_uid_is_released(node: Node) -> None:
+@pytest.mark.parametrize("content", ["", "{}", '{"Data": "{}", "Checksum": 1}', None])
+async def test_a_checkpoint_that_cannot_be_read_leaves_it_to_time(
+    node: Node, clock: Clock, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver(), orphan_patience=0.1):
+    if content is None:
+        (node.root / FILE_NAME).mkdir()
+    else:
+        (node.root / FILE_NAME).write_text(content)
+    async with node.running(driver(), orphan_after=600.0) as agent:
         await node.prepare(lunch)
-        node.claim("lunch", ["pizza-0"], uid="uid-again")
-        await released(node, keep=[])
+        forget(node, "lunch")
+        await agent.orphans.look()
+        clock.now += 600.0
+        await agent.orphans.look()
+        assert node.records() == []
+    assert caplog.messages.count("checkpoint of the kubelet not read, time alone decides") == 1
 
 
-async def test_a_claim_that_was_deallocated_is_released(node: Node) -> None:
-    lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver(), orphan_patience=0.1):
-        await node.prepare(lunch)
-        node.claim("lunch", [])
-        await released(node, keep=[])
+async def test_a_claim_that_is_not_understood_is_kept_and_ends_no_search(node: Node, clock: Clock) -> None:
+    strange, lunch = node.claim("a-strange", ["pizza-0"]), node.claim("lunch", ["pizza-1"])
+    async with node.running(driver(), orphan_after=600.0) as agent:
+        await node.prepare(strange, lunch)
+        not_understood(node, "a-strange")
+        forget(node, "lunch")
+        await agent.orphans.look()
+        clock.now += 600.0
+        await agent.orphans.look()
+        assert node.records() == ["a-strange"]
 
 
 async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -> None:
@@ -77,14 +135,14 @@ async def test_what_vanished_while_the_driver_was_away_is_released(node: Node) -
     async with node.running(driver()):
         await node.prepare(lunch)
     forget(node, "lunch")
-    async with node.running(driver(), orphan_patience=0.1):
+    async with node.running(driver(), orphan_after=0.1):
         await released(node, keep=[])
 
 
 async def test_an_orphan_whose_release_hangs_holds_up_no_other(node: Node) -> None:
     preparer = HangingRelease()
     slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
-    async with node.running(driver(preparer), orphan_patience=0.1) as agent:
+    async with node.running(driver(preparer), orphan_after=0.1) as agent:
         await node.prepare(slow, quick)
         set_deadline(agent, 0.5)
         forget(node, "a-slow")
@@ -126,7 +184,7 @@ async def test_a_release_that_hangs_at_a_start_holds_up_no_other(node: Node, mon
 async def test_an_api_server_that_knows_nothing_makes_no_orphans(node: Node, code: int) -> None:
     """A 404 that is not about the claim: the API is switched off, or a proxy answers."""
     lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver(), orphan_patience=0.02):
+    async with node.running(driver(), orphan_after=0.02):
         await node.prepare(lunch)
         before = node.gets(lunch)
         with node.api.failing(code):
@@ -134,29 +192,25 @@ async def test_an_api_server_that_knows_nothing_makes_no_orphans(node: Node, cod
         assert node.records() == ["lunch"]
 
 
-async def test_a_claim_seen_missing_only_once_is_kept(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_that_was_there_between_two_looks_is_kept(node: Node, clock: Clock) -> None:
     """A list that lags, or a claim that is made again at once with its old UID by a restore."""
     lunch = node.claim("lunch", ["pizza-0"])
-    look, looks = Orphans.is_orphan, list[bool]()
-
-    async def is_orphan(orphans: Orphans, record: ClaimRecord) -> bool:
-        looks.append(await look(orphans, record))
-        if looks[-1]:
-            node.claim("lunch", ["pizza-0"])  # it is there again when the next look comes, however soon that is
-        return looks[-1]
-
-    monkeypatch.setattr(Orphans, "is_orphan", is_orphan)
-    async with node.running(driver(), orphan_patience=0.05):
+    async with node.running(driver(), orphan_after=600.0) as agent:
         await node.prepare(lunch)
-        forget(node, "lunch")
-        await eventually(lambda: True in looks and len(looks[looks.index(True) :]) > 2)
-        assert looks.count(True) == 1
+        for there in (False, True, False):
+            if there:
+                node.claim("lunch", ["pizza-0"])
+            else:
+                forget(node, "lunch")
+            await agent.orphans.look()
+            clock.now += 599.0
+        await agent.orphans.look()
         assert node.records() == ["lunch"]
 
 
 async def test_a_look_is_one_get_for_each_claim(node: Node) -> None:
     lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver(), orphan_patience=3600):
+    async with node.running(driver(), orphan_after=3600):
         await node.prepare(lunch)
         assert node.gets(lunch) == 1
 
@@ -166,7 +220,7 @@ async def test_state_that_cannot_be_read_for_a_while_ends_nothing(node: Node, ca
         return any(text in record.getMessage() for record in caplog.records)
 
     lunch = node.claim("lunch", ["pizza-0"])
-    async with node.running(driver(), orphan_patience=0.02):
+    async with node.running(driver(), orphan_after=0.02):
         in_the_way = node.root / "state" / "locks" / "processes" / "no-file.lock"
         in_the_way.mkdir()
         with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
@@ -181,7 +235,7 @@ async def test_state_that_cannot_be_read_for_a_while_ends_nothing(node: Node, ca
 async def test_an_orphan_that_is_allocated_again_before_its_turn_comes_is_kept(node: Node) -> None:
     preparer = HangingRelease()
     slow, quick = node.claim("a-slow", ["pizza-0"]), node.claim("quick", ["pizza-1"])
-    async with node.running(driver(preparer), orphan_patience=0.1) as agent:
+    async with node.running(driver(preparer), orphan_after=0.1) as agent:
         await node.prepare(slow, quick)
         set_deadline(agent, 2.0)
         forget(node, "a-slow")

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.errors import KubeletError
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.kubelet.dra.checkpoint import FILE_NAME, Checkpoint, ClaimInfo
+from dra_kit.sandbox.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.kubelet.dra.plugin import Device
 
 TEXTS = st.text(min_size=1, max_size=5)
@@ -65,7 +66,7 @@ def test_the_format_is_the_kubelets(tmp_path: Path) -> None:
                 "ClaimUID": "uid-1",
                 "ClaimName": "lunch",
                 "Namespace": "kitchen",
-                "PodUIDs": ["pod-1", "pod-2"],
+                "PodUIDs": {"pod-1": {}, "pod-2": {}},
                 "DriverState": {
                     "dra.pizza": {
                         "Devices": [

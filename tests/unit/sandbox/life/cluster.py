@@ -138,7 +138,7 @@ class SandboxCluster:
             pod_uid=pod_uid,
             watched=self.directory,
             boot_id=self._boot_id,
-            further={"deadline": self.pace.deadline, "drain": 0.5, "orphan_patience": 90.0 / TIME_SCALE},
+            further={"deadline": self.pace.deadline, "drain": 0.5, "orphan_after": 600.0 / TIME_SCALE},
         )  # fmt: skip
         process.start(None)
         self._processes.append(process)

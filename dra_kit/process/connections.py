@@ -1,8 +1,8 @@
-"""The connections of the webhook: so many at once, each with so much time.
+"""The connections of a server that anybody may reach: so many at once, each with so much time.
 
-aiohttp limits neither their number nor the time that a request takes to come in. A new connection always gets in: the
-one that has done nothing for the longest time makes room for it, so that nobody can keep the API server out by just
-holding connections.
+aiohttp limits neither their number nor the time that a request takes to come in. A new connection always gets in: of
+those of the address that has most of them, the one that has done nothing for the longest time makes room for it. So
+nobody can keep the API server or the kubelet out by holding connections, or by opening ever more of them.
 """
 
 from __future__ import annotations
@@ -12,18 +12,32 @@ import logging
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import Final, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 logger = logging.getLogger(__name__)
 
+requests_logger: Final = logging.getLogger(f"{__name__}.requests")
+"""For aiohttp: what is no HTTP, and connections that end, are the client's to know; anybody could fill the log so."""
+
 _SWEEP: Final = 0.5  # seconds between two looks at what has run out of time
 _BACKLOG: Final = 512
+
+
+def _without_the_clients_own(record: logging.LogRecord) -> bool:
+    error = record.exc_info[1] if record.exc_info else None
+    return not isinstance(error, HttpProcessingError | ConnectionError)
+
+
+requests_logger.addFilter(_without_the_clients_own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +64,16 @@ class Connections:
     Args:
         server: aiohttp's, which makes a protocol for each.
         listening: a bound socket; the caller closes it.
-        context: of TLS.
+        context: of TLS; None for a server that does without.
         limits: of the connections.
     """
 
     def __init__(
-        self, server: web.Server, listening: socket.socket, context: ssl.SSLContext, limits: ConnectionLimits
+        self,
+        server: web.Server,
+        listening: socket.socket,
+        context: ssl.SSLContext | None,
+        limits: ConnectionLimits,
     ) -> None:
         self._server = server
         self._listening = listening
@@ -94,7 +112,7 @@ class Connections:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, _ = await loop.sock_accept(self._listening)
+                accepted, address = await loop.sock_accept(self._listening)
             except OSError as error:  # such as too many open files
                 logger.warning("no connection accepted", extra={"error": str(error)})
                 await asyncio.sleep(_SWEEP)
@@ -102,20 +120,24 @@ class Connections:
             if len(self._open) >= self._limits.connections and not self._make_room():
                 accepted.close()
                 continue
-            connection = _Connection(self._server())
+            connection = _Connection(self._server(), address[0])
             task = asyncio.create_task(self._serve(accepted, connection))
             self._open[task] = connection
-            task.add_done_callback(lambda task: self._open.pop(task, None))
+            task.add_done_callback(partial(self._ended, connection, accepted))
+
+    def _ended(self, connection: _Connection, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        self._open.pop(task, None)
+        if not connection.made:  # nor closed by its transport; the task may not even have begun
+            accepted.close()
 
     async def _serve(self, accepted: socket.socket, connection: _Connection) -> None:
-        seconds = self._limits.tls_seconds
+        seconds = self._limits.tls_seconds if self._context is not None else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=seconds,
                 ssl_shutdown_timeout=seconds,
             )  # fmt: skip
         except (OSError, ssl.SSLError):  # no TLS, or not in time
-            accepted.close()
             return
         await connection.ended.wait()
 
@@ -133,11 +155,12 @@ class Connections:
                     connection.abort()
 
     def _make_room(self) -> bool:
-        """End the connection that is worth least: the oldest, but none whose request is being answered."""
+        """End the connection that is worth least, but none whose request is being answered."""
+        peers = Counter(item.peer for item in self._open.values())
         waiting = [(task, item) for task, item in self._open.items() if item.state is not _State.ANSWERING]
         if not waiting:
             return False
-        task, connection = min(waiting, key=lambda pair: (pair[1].served, pair[1].since))
+        task, connection = min(waiting, key=lambda pair: (-peers[pair[1].peer], pair[1].served, pair[1].since))
         del self._open[task]
         connection.abort()
         task.cancel()
@@ -155,6 +178,7 @@ class _Connection(asyncio.Protocol):
 
     Attributes:
         handler: aiohttp's protocol.
+        peer: the client's address.
         state: what it is at; TLS is part of the first request.
         since: when that began, by :func:`time.monotonic`.
         made: whether TLS has come about.
@@ -162,8 +186,9 @@ class _Connection(asyncio.Protocol):
         ended: it is closed.
     """
 
-    def __init__(self, handler: web.RequestHandler) -> None:
+    def __init__(self, handler: web.RequestHandler, peer: str) -> None:
         self.handler = handler
+        self.peer = peer
         self.state = _State.REQUESTING
         self.since = time.monotonic()
         self.made = False

@@ -1,0 +1,1 @@
+"""Programs that effects need: started, found again, supervised, ended (``dra_kit.ChildProcess``)."""

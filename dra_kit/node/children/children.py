@@ -1,0 +1,269 @@
+"""All programs that this process owns; see :class:`dra_kit.ChildProcess` for what becomes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.author.child_process import ChildProcess, RunningProcess
+from dra_kit.errors import NotYet, TransientError
+from dra_kit.node.children import process_table
+from dra_kit.node.children.output import Output
+from dra_kit.node.children.program import Program, start
+from dra_kit.node.locks.named import Holding, Locks
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks at what programs wrote, and whether another process wants one ended."""
+
+_ORDER_WAIT: Final = 5.0  # seconds that the other process gets beyond the program's own time to end
+
+
+class Children:
+    """A part of the node process, and the :class:`dra_kit.author.child_process.ChildRunner` of its effects.
+
+    Args:
+        directory: for output and orders; shared by the processes of a rolling update, and names the programs.
+        locks: say which process owns a program.
+        environment: variables for every program, beside its own.
+        calm: seconds that a program must have run to be started again at once; else it waits for the next look.
+    """
+
+    name = "children"
+
+    def __init__(
+        self,
+        directory: Path,
+        locks: Locks,
+        *,
+        environment: Mapping[str, str] | None = None,
+        calm: float = 10.0,
+    ) -> None:
+        self._directory = directory
+        self._locks = locks
+        self._ended: Callable[[], None] | None = None
+        self._environment = dict(environment or {})
+        self._calm = calm
+        self._programs: dict[str, Program] = {}
+        self._sessions: set[int] = set()  # of all programs ever owned here, as long as PID 1 may have to reap in them
+
+    def listen(self, ended: Callable[[], None]) -> None:
+        """Call ``ended`` when a program has ended by itself, to look at effects again."""
+        self._ended = ended
+
+    # -- for effects
+
+    async def start(self, child: ChildProcess[Any]) -> RunningProcess:
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        name = _name(child)
+        program = self._programs.get(name)
+        if program is not None:
+            if program.runs:
+                return program.process
+            await self._forget(name, program)
+            if not program.ready:
+                raise self._ended_early(child, program)
+        holding = self._locks.try_hold(name)
+        if not await holding.take():
+            raise NotYet(f"{child.title()} belongs to the driver's other process, which has to see to it")
+        try:
+            program = await self._find(child, holding) or await self._start(child, holding)
+        except BaseException:
+            holding.give_up()
+            raise
+        self._own(name, program)
+        return program.process
+
+    async def runs(self, child: ChildProcess[Any], process: RunningProcess) -> bool:
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        name = _name(child)
+        program = self._programs.get(name)
+        if program is not None:
+            return program.process == process and program.runs
+        holding = self._locks.try_hold(name)
+        if not await holding.take():
+            return True  # the other process has it, and sees to it
+        if process_table.runs(process):
+            self._own(name, self._program(child, process, holding))
+            logger.info("program taken over", extra={"program": child.title(), "pid": process.pid})
+            return True
+        holding.give_up()
+        return False
+
+    async def is_ready(self, child: ChildProcess[Any], *, ready: bool) -> str:
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        program = self._programs.get(_name(child))
+        if program is None:
+            return ""
+        if not ready and not program.runs:
+            await self._forget(_name(child), program)
+            raise self._ended_early(child, program)
+        program.ready = program.ready or ready
+        return program.last_words
+
+    async def end(self, child: ChildProcess[Any]) -> None:
+        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        name = _name(child)
+        program = self._programs.pop(name, None)
+        if program is None:
+            holding = await self._owned_to_end(child, name)
+            try:
+                program = await self._find(child, holding)
+            except BaseException:
+                holding.give_up()
+                raise
+            if program is None:
+                holding.give_up()
+        if program is not None and not await self._end(program, child.end_within):
+            self._own(name, program)
+            raise TransientError(
+                f"{child.title()} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
+                "kernel; it is tried again, and a reboot ends it",
+                code="child-hangs",
+            )
+        for path in (self._output_path(name), self._order(name)):
+            path.unlink(missing_ok=True)
+
+    # -- as a part of the process
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; programs stay when the process ends, but as PID 1."""
+        ready.set()
+        alone = os.getpid() == 1  # the kernel ends all that runs in the container together with this process
+        try:
+            while True:
+                for name, program in list(self._programs.items()):
+                    program.log_output()
+                    if self._order(name).exists():
+                        await self._end_by_order(name, program)
+                if alone and self._sessions:
+                    await asyncio.to_thread(process_table.reap_orphans, self._sessions)
+                await asyncio.sleep(LOOK_EVERY)
+        finally:
+            while self._programs:
+                _, program = self._programs.popitem()
+                if alone:
+                    await self._end(program, ChildProcess.end_within)
+                else:
+                    program.give_up()
+
+    # -- inside
+
+    def _own(self, name: str, program: Program) -> None:
+        self._programs[name] = program
+        self._sessions.add(program.process.pid)
+
+    async def _forget(self, name: str, program: Program) -> None:
+        """A program has ended: what it started goes with it, and it belongs to nobody."""
+        self._programs.pop(name, None)
+        await program.gone()
+        await program.kill_session()
+        program.give_up()
+
+    async def _find(self, child: ChildProcess[Any], holding: Holding) -> Program | None:
+        """The program that an earlier process started, by its mark; there may be no record of it."""
+        found = await asyncio.to_thread(process_table.marked, self._mark(_name(child)))
+        if not found:
+            return None
+        logger.info("program found again", extra={"program": child.title(), "pid": found[0].pid})
+        return self._program(child, found[0], holding)
+
+    async def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
+        name = _name(child)
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        output = Output(self._output_path(name), from_end=False)
+        command = list(child.command())
+        environment = {**self._environment, **child.environment()}
+        try:
+            pid = await asyncio.to_thread(start, command, environment, self._mark(name), output)
+        except (OSError, ValueError, TypeError, IndexError) as error:
+            raise TransientError(
+                f"{child.title()}: program {command[:1]} cannot be started: {error}; correct "
+                f"{type(child).__name__}.command, or put the program into the driver's image",
+                code="child-not-started",
+            ) from error
+        process = process_table.identify(pid) or RunningProcess(pid, 0)  # it may have ended already
+        logger.info("program started", extra={"program": child.title(), "pid": pid, "command": command})
+        return Program(child.title(), process, ours=True, output=output, holding=holding, ended=self._has_ended)
+
+    def _program(self, child: ChildProcess[Any], process: RunningProcess, holding: Holding) -> Program:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        output = Output(self._output_path(_name(child)), from_end=True)
+        return Program(child.title(), process, ours=False, output=output, holding=holding, ended=self._has_ended)
+
+    def _has_ended(self, program: Program) -> None:
+        if program not in self._programs.values():
+            return  # it was ended
+        logger.warning(
+            "program has ended",
+            extra={"program": program.title, "pid": program.process.pid, "how": program.exit_text()},
+        )
+        if self._ended is not None and program.ready and time.monotonic() - program.since >= self._calm:
+            self._ended()
+
+    def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
+        words = program.last_words
+        return TransientError(
+            f"{child.title()} {program.exit_text()} before it was ready"
+            + (f"; it said: {words}" if words else "")
+            + "; it is started again when the kubelet asks again",
+            code="child-ended",
+        )
+
+    async def _end(self, program: Program, within: float) -> bool:
+        gone = await program.end(within)
+        if gone:
+            program.give_up()
+            logger.info("program ended", extra={"program": program.title, "pid": program.process.pid})
+        return gone
+
+    async def _end_by_order(self, name: str, program: Program) -> None:
+        """The driver's other process, which has released the last claim, wants it ended."""
+        del self._programs[name]
+        if not await self._end(program, ChildProcess.end_within):
+            self._programs[name] = program
+
+    async def _owned_to_end(self, child: ChildProcess[Any], name: str) -> Holding:
+        """Its lock, once the other process has ended it.
+
+        Raises:
+            TransientError: it has not in time.
+        """
+        holding = self._locks.try_hold(name)
+        if await holding.take():
+            return holding
+        self._order(name).touch(mode=0o600)
+        holding = self._locks.hold(name)
+        try:
+            async with asyncio.timeout(child.end_within + _ORDER_WAIT):
+                await holding.take()
+        except TimeoutError:
+            raise TransientError(
+                f"{child.title()} belongs to the driver's other process on this node, which has not ended it yet; it "
+                "is tried again",
+                code="child-hangs",
+            ) from None
+        return holding
+
+    def _mark(self, name: str) -> Path:
+        return self._directory / name
+
+    def _output_path(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _order(self, name: str) -> Path:
+        return self._directory / f"{name}.end"
+
+
+def _name(child: ChildProcess[Any]) -> str:
+    """A name that every process finds: what the effect touches says which program is meant."""
+    digest = hashlib.blake2b("\n".join([child.effect_id, *sorted(child.keys())]).encode(), digest_size=8).hexdigest()
+    return f"{re.sub(r'[^a-z0-9-]', '-', child.effect_id.lower())[:40]}-{digest}"

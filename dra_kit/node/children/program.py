@@ -1,0 +1,167 @@
+"""One program that this process owns: started or found, watched until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from dra_kit.author.child_process import RunningProcess
+from dra_kit.node.children.output import Output
+from dra_kit.node.children.process_table import MARK, identify, send, session_of
+from dra_kit.node.locks.named import Holding
+
+logger = logging.getLogger(__name__)
+
+_KILL_WAIT: Final = 5.0  # seconds in which the kernel ends what got SIGKILL, unless a driver of its hangs
+_POLL: Final = 0.1  # seconds between two looks where the kernel cannot tell
+
+
+class Program:
+    """A running program; made in the event loop.
+
+    Args:
+        title: for people.
+        process: the program.
+        ours: this process has started it, and can learn its exit status.
+        output: what it writes.
+        holding: the lock that makes it ours; given up with it.
+        ended: called once when the program has ended.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        process: RunningProcess,
+        *,
+        ours: bool,
+        output: Output,
+        holding: Holding,
+        ended: Callable[[Program], None],
+    ) -> None:
+        self.title = title
+        self.process = process
+        self.ready = not ours  # an earlier process of the driver has seen that it is
+        self.since = time.monotonic()
+        self._ours = ours
+        self._code: int | None = None
+        self._output = output
+        self._holding = holding
+        self._ended = ended
+        self._gone = asyncio.Event()
+        self._watch = asyncio.ensure_future(self._wait())
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return not self._gone.is_set() and identify(self.process.pid) == self.process
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote."""
+        self.log_output()
+        return self._output.last
+
+    def exit_text(self) -> str:
+        """How it ended, as far as that is known."""
+        code = self._code
+        if code is None:
+            return "ended"
+        if code >= 0:
+            return f"ended with exit code {code}"
+        try:
+            return f"was ended by {signal.Signals(-code).name}"
+        except ValueError:
+            return f"was ended by signal {-code}"
+
+    def log_output(self) -> None:
+        """Bring what it has written since the last look into the log."""
+        lines = self._output.lines() if not self._gone.is_set() else self._output.rest()
+        for line in lines:
+            logger.info("program says", extra={"program": self.title, "pid": self.process.pid, "line": line})
+
+    async def end(self, within: float) -> bool:
+        """Ask it to end, then end it with all of its session; whether nothing is left."""
+        send(self.process.pid, signal.SIGTERM)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._gone.wait()
+        return await self.kill_session()
+
+    async def gone(self) -> None:
+        """Wait until it is known how it ended."""
+        await self._gone.wait()
+
+    async def kill_session(self) -> bool:
+        """End what is left of its session at once; whether nothing is left."""
+        deadline = time.monotonic() + _KILL_WAIT
+        while left := await asyncio.to_thread(session_of, self.process.pid):
+            if time.monotonic() > deadline:
+                return False
+            for pid in left:
+                send(pid, signal.SIGKILL)
+            await asyncio.sleep(0.02)
+        return True
+
+    def give_up(self) -> None:
+        """Leave it to whoever comes next, running or not."""
+        self._watch.cancel()
+        self.log_output()
+        self._holding.give_up()
+
+    async def _wait(self) -> None:
+        await _exit_of(self.process)
+        if self._ours:
+            with suppress(ChildProcessError):  # somebody else in this process has waited for all children
+                _, status = os.waitpid(self.process.pid, 0)  # noqa: ASYNC222 - it has ended
+                self._code = os.waitstatus_to_exitcode(status)
+        self._gone.set()
+        self.log_output()
+        self._ended(self)
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], mark: Path, output: Output) -> int:
+    """Start a program in a session of its own, which outlives this process; its process ID.
+
+    Raises:
+        OSError: it cannot be started.
+        ValueError: no command, or a NUL in an argument or variable.
+    """
+    with output.open() as file:
+        return os.posix_spawnp(
+            command[0] if command else "",
+            list(command),
+            {**os.environ, **environment, MARK: str(mark)},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, file.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, file.fileno(), 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGPIPE, signal.SIGTERM, signal.SIGINT),
+        )
+
+
+async def _exit_of(process: RunningProcess) -> None:
+    """Wait until a process has ended, be it a child or not."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:  # it is gone; or a kernel without pidfd_open(2), or a sandbox that forbids it
+        while identify(process.pid) == process:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(_POLL)
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, ended.set)
+    try:
+        if identify(process.pid) == process:  # else another one has its ID by now
+            await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -1,0 +1,45 @@
+"""The opaque configs of a claim as its preparer sees them: decoded once, with where each comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dra_kit.author.config import ConfigEntry
+from dra_kit.author.decoding import ConfigDecoder
+from dra_kit.errors import InvalidConfig
+from dra_kit.node.claims.reader import AllocatedClaim
+from dra_kit.resource import v1
+
+
+def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[tuple[ConfigEntry[Any], ...]]:
+    """For each result of a claim the entries that apply to it, weakest first; results share an entry that is for both.
+
+    Raises:
+        InvalidConfig: naming request, source and every field.
+    """
+    allocation = claim.status.allocation
+    assert allocation is not None  # noqa: S101 - the reader has seen to it
+    index_of = {id(entry): index for index, entry in enumerate(allocation.devices.config)}
+    known: dict[int, ConfigEntry[Any]] = {}
+    for result, entries in zip(claim.results, claim.configs, strict=True):
+        for entry in entries:
+            index = index_of[id(entry)]
+            if index not in known:
+                known[index] = _decoded(entry, index, result.request, decoder)
+    return [tuple(known[index_of[id(entry)]] for entry in entries) for entries in claim.configs]
+
+
+def _decoded(
+    entry: v1.DeviceAllocationConfiguration, index: int, request: str, decoder: ConfigDecoder[Any]
+) -> ConfigEntry[Any]:
+    from_claim = entry.source == "FromClaim"
+    try:
+        config = decoder.decode(entry.opaque.parameters if entry.opaque is not None else None)
+    except InvalidConfig as error:
+        source = "the claim" if from_claim else "its DeviceClass"
+        raise InvalidConfig(
+            f"request {request!r}: config of {source}: {error}; correct it and create the claim again",
+            problems=error.problems,
+            omitted=error.omitted,
+        ) from error
+    return ConfigEntry(config, "claim" if from_claim else "class", index, entry.requests)

@@ -1,0 +1,1 @@
+"""Objects in the cluster that effects need (``dra_kit.ClusterObject``)."""

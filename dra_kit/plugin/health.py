@@ -1,0 +1,137 @@
+"""Tells the kubelet how the devices are: ``DRAResourceHealth`` v1 and v1alpha1 (KEP-4680).
+
+To be imported by drivers that have a health source only: its messages take memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import grpc.aio
+
+from dra_kit.plugin.answers import sendable
+from dra_kit.proto import dra_health_v1_pb2 as v1
+from dra_kit.proto import dra_health_v1_pb2_grpc as v1_grpc
+from dra_kit.proto import dra_health_v1alpha1_pb2 as v1alpha1
+from dra_kit.proto import dra_health_v1alpha1_pb2_grpc as v1alpha1_grpc
+
+HEALTH_VERSIONS: Final = ("v1", "v1alpha1")
+"""Versions of the health service, newest first: v1 for kubelet 1.37 and newer, v1alpha1 for 1.34 and newer."""
+
+LEASE: Final = 30
+"""Seconds for which the kubelet believes what it was told; its own default (kubelet 1.37, cm/dra/healthinfo.go)."""
+
+RESEND: Final = 5.0
+"""Seconds after which everything is sent again: when one of two processes of an update ends, the kubelet forgets what
+the other one told it, until it is told again."""
+
+_STATUS: Final = {"Unknown": v1.UNKNOWN, "Healthy": v1.HEALTHY, "Unhealthy": v1.UNHEALTHY}
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """How a device is.
+
+    Attributes:
+        pool: its pool.
+        device: its name.
+        status: in a word.
+        message: for people.
+    """
+
+    pool: str
+    device: str
+    status: Literal["Healthy", "Unhealthy", "Unknown"]
+    message: str = ""
+
+
+class HealthStreams:
+    """All streams to kubelets; belongs to the event loop. A slow reader gets the latest, and nothing in between.
+
+    Args:
+        resend: seconds after which everything is sent again.
+    """
+
+    def __init__(self, *, resend: float = RESEND) -> None:
+        self._resend = resend
+        self._latest: v1.NodeWatchResourcesResponse | None = None
+        self._news = asyncio.Event()
+        self._closed = False
+
+    @property
+    def supported_versions(self) -> tuple[str, ...]:
+        """What to advertise, after the versions of the DRA service."""
+        return tuple(f"{version}.DRAResourceHealth" for version in HEALTH_VERSIONS)
+
+    def tell(self, devices: Sequence[DeviceHealth], now: dt.datetime) -> None:
+        """This is how all devices are; those of which nothing is known are not among them.
+
+        Before the first call the kubelet is told nothing, so that what it was told by a process before stays.
+        """
+        updated = int(now.timestamp())
+        self._latest = v1.NodeWatchResourcesResponse(
+            devices=[
+                v1.DeviceHealth(
+                    device=v1.DeviceIdentifier(pool_name=item.pool, device_name=item.device),
+                    health=_STATUS[item.status],
+                    last_updated_time=updated,
+                    health_check_timeout_seconds=LEASE,
+                    message=sendable(item.message),
+                )
+                for item in devices
+            ]
+        )
+        self._wake()
+
+    def close(self) -> None:
+        """End all streams, so that the server need not wait for them."""
+        self._closed = True
+        self._wake()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Serve both versions."""
+        v1_grpc.add_DRAResourceHealthServicer_to_server(_HealthV1(self), server)
+        v1alpha1_grpc.add_DRAResourceHealthServicer_to_server(_HealthV1alpha1(self), server)
+
+    async def reports(self) -> AsyncIterator[v1.NodeWatchResourcesResponse]:
+        """Everything: at once if it is known, on every change, and again after a while."""
+        while not self._closed:
+            news, latest = self._news, self._latest
+            if latest is not None:
+                yield latest
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._resend):
+                    await news.wait()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class _HealthV1(v1_grpc.DRAResourceHealthServicer):
+    def __init__(self, streams: HealthStreams) -> None:
+        self._streams = streams
+
+    async def NodeWatchResources(  # noqa: N802 (the method's name on the wire)
+        self, request: v1.NodeWatchResourcesRequest, context: object
+    ) -> AsyncIterator[v1.NodeWatchResourcesResponse]:
+        del request, context
+        async for report in self._streams.reports():
+            yield report
+
+
+class _HealthV1alpha1(v1alpha1_grpc.DRAResourceHealthServicer):
+    def __init__(self, streams: HealthStreams) -> None:
+        self._streams = streams
+
+    async def NodeWatchResources(  # noqa: N802
+        self, request: v1alpha1.NodeWatchResourcesRequest, context: object
+    ) -> AsyncIterator[v1alpha1.NodeWatchResourcesResponse]:
+        del request, context
+        async for report in self._streams.reports():
+            yield v1alpha1.NodeWatchResourcesResponse.FromString(report.SerializeToString())

@@ -1,0 +1,82 @@
+"""The kubelet's own memory of claims, ``dra_manager_state`` in its root directory.
+
+Which claims the kubelet has to release still. The format is that of Kubernetes 1.37 (``pkg/kubelet/cm/dra/state``): the
+claims as JSON text, and the text's CRC32. The file is the kubelet's, and it may change its form: a driver may let it
+hold back what it would do otherwise, and nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+FILE_NAME: Final = "dra_manager_state"
+
+_KIND: Final = "DRACheckpoint"
+_API_VERSION: Final = "checkpoint.dra.kubelet.k8s.io/v1"
+
+
+class DeviceEntry(TypedDict):
+    """One prepared device of a claim."""
+
+    PoolName: str
+    DeviceName: str
+    ShareID: str | None
+    RequestNames: Sequence[str] | None
+    CDIDeviceIDs: Sequence[str] | None
+
+
+class ClaimEntry(TypedDict):
+    """One claim; ``PodUIDs`` is a set as Go writes it, ``DriverState`` has an entry for each driver with a result."""
+
+    ClaimUID: str
+    ClaimName: str
+    Namespace: str
+    PodUIDs: Mapping[str, Mapping[str, Any]] | None
+    DriverState: Mapping[str, Mapping[str, Any]] | None
+
+
+def encode(claims: Iterable[ClaimEntry]) -> str:
+    """The content of the file."""
+    data = {"kind": _KIND, "apiVersion": _API_VERSION, "ClaimInfoStateList": list(claims) or None}
+    text = json.dumps(data, separators=(",", ":"))
+    return json.dumps({"Data": text, "Checksum": zlib.crc32(text.encode())})
+
+
+def decode(content: bytes) -> list[ClaimEntry]:
+    """The claims of a file.
+
+    Raises:
+        ValueError: it is damaged, or of another form.
+    """
+    try:
+        outer = json.loads(content)
+        text = outer["Data"]
+        if zlib.crc32(text.encode()) != outer["Checksum"]:
+            raise ValueError("checkpoint is corrupted")
+        data = json.loads(text)
+        if data["apiVersion"] != _API_VERSION:
+            raise ValueError(f"its form is {data['apiVersion']}, not {_API_VERSION}")
+        return list(data["ClaimInfoStateList"] or ())
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def claims_of_kubelet(kubelet_dir: Path) -> frozenset[str]:
+    """UIDs of the claims that the kubelet knows of, and will release when their containers have ended.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+
+    Raises:
+        OSError: the file is not there, or cannot be read from here.
+        ValueError: it is damaged, or of another form.
+    """
+    entries = decode((kubelet_dir / FILE_NAME).read_bytes())
+    try:
+        return frozenset(entry["ClaimUID"] for entry in entries)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,280 @@
+"""Programs as effects need them: real processes, real files, and another process of the driver beside this one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.author.child_process import ChildProcess, RunningProcess
+from dra_kit.node.children import process_table
+from dra_kit.node.children.children import Children
+from dra_kit.node.locks.named import Locks
+
+
+class Shell(ChildProcess, id="shell"):
+    """Runs a script until it ends; ready when a file is there."""
+
+    script: str
+    ready_file: Path | None = None
+
+    end_within = 1.0
+
+    def keys(self) -> list[str]:
+        return ["shell"]
+
+    def command(self) -> list[str]:
+        return ["/bin/sh", "-c", self.script]
+
+    def environment(self) -> dict[str, str]:
+        return {"OVEN": "hot"}
+
+    def ready(self) -> bool:
+        return self.ready_file is None or self.ready_file.exists()
+
+
+SLEEPS = "exec sleep 1000"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> object:
+    """Whatever a test starts ends with it."""
+    yield
+    for process in process_table.marked(tmp_path / "children"):
+        for pid in process_table.session_of(process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def driver(directory: Path, ended: Callable[[], None] = lambda: None) -> AsyncIterator[Children]:
+    """What a driver's process does for programs; two at once are the two processes of a rolling update."""
+    children = Children(directory / "children", Locks(directory / "locks"), calm=0)
+    children.listen(ended)
+    part = asyncio.ensure_future(children.run(asyncio.Event()))
+    try:
+        yield children
+    finally:
+        part.cancel()
+        await asyncio.gather(part, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - of other processes nothing tells
+            await asyncio.sleep(0.02)
+
+
+async def test_a_program_is_started_once_for_all_who_ask(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        first = await daemon.apply(None)
+        assert process_table.runs(first)
+        assert await daemon.apply(first) == first
+        assert await daemon.holds(first)
+
+
+async def test_its_environment_is_the_drivers_and_the_effects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KITCHEN", "open")
+    out = tmp_path / "out"
+    async with driver(tmp_path) as children:
+        await (
+            Shell(script=f"echo $KITCHEN $OVEN > {out}.new; mv {out}.new {out}; {SLEEPS}")
+            .with_runner(children)
+            .apply(None)
+        )
+        await until(out.exists)
+    assert out.read_text() == "open hot\n"
+
+
+async def test_prepare_waits_until_it_is_ready_and_learns_what_it_says(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=f"echo heating; {SLEEPS}", ready_file=flag).with_runner(children)
+        with pytest.raises(dra.NotYet, match="is not ready yet"):
+            await daemon.apply(None)
+        said = ""
+        while "it says: heating" not in said:
+            with pytest.raises(dra.NotYet) as raised:
+                await daemon.apply(None)
+            said = str(raised.value)
+        flag.touch()
+        assert await daemon.holds(await daemon.apply(None))
+
+
+async def test_one_that_ends_before_it_is_ready_is_an_error_with_its_last_words(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Shell(script="echo no gas; exit 3", ready_file=tmp_path / "never").with_runner(children)
+
+        async def asked_until_it_fails() -> None:
+            while True:
+                with suppress(dra.NotYet):
+                    await daemon.apply(None)
+
+        with pytest.raises(dra.TransientError) as raised:
+            await asked_until_it_fails()
+    assert "ended with exit code 3 before it was ready; it said: no gas" in str(raised.value)
+    assert raised.value.code == "child-ended"
+
+
+async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
+    class Missing(Shell, id="missing"):
+        def command(self) -> list[str]:
+            return ["no-such-oven", "-f"]
+
+    async with driver(tmp_path) as children:
+        with pytest.raises(
+            dra.TransientError, match=r"program \['no-such-oven'\] cannot be started: .*Missing.command"
+        ):
+            await Missing(script="").with_runner(children).apply(None)
+
+
+async def test_one_that_was_killed_does_not_hold_and_is_started_again(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+    async with driver(tmp_path, ended.set) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        first = await daemon.apply(None)
+        os.kill(first.pid, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            await ended.wait()
+        assert not await daemon.holds(first)
+        second = await daemon.apply(first)
+        assert second != first
+        assert await daemon.holds(second)
+
+
+async def test_what_a_killed_one_had_started_goes_before_it_is_started_again(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+    async with driver(tmp_path, ended.set) as children:
+        daemon = Shell(script="sleep 1000 & wait").with_runner(children)
+        first = await daemon.apply(None)
+        await until(lambda: len(process_table.session_of(first.pid)) == 2)
+        os.kill(first.pid, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            await ended.wait()
+        await daemon.apply(first)
+        assert process_table.session_of(first.pid) == []
+
+
+async def test_revert_ends_it_with_all_it_started(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Shell(script="sleep 1000 & wait").with_runner(children)
+        process = await daemon.apply(None)
+        await until(lambda: len(process_table.session_of(process.pid)) == 2)
+        await daemon.revert(process)
+        assert process_table.session_of(process.pid) == []
+        await daemon.revert(process)  # there is nothing to do
+    assert list((tmp_path / "children").iterdir()) == []
+
+
+async def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
+    out = tmp_path / "ready"
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=f"trap '' TERM; touch {out}; while :; do sleep 1; done").with_runner(children)
+        process = await daemon.apply(None)
+        await until(out.exists)
+        await daemon.revert(process)
+        assert not process_table.runs(process)
+
+
+async def test_what_it_writes_stands_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with driver(tmp_path) as children:
+        daemon = Shell(script="printf 'one\\ntwo'").with_runner(children)
+        await daemon.apply(None)
+        await until(
+            lambda: [getattr(item, "line", "") for item in caplog.records if hasattr(item, "line")] == ["one", "two"]
+        )
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from dra_kit.node.children.children import Children
+from dra_kit.node.locks.named import Locks
+from tests.unit.node.children.test_children import SLEEPS, Shell
+
+async def main():
+    directory = Path(sys.argv[1])
+    children = Children(directory / "children", Locks(directory / "locks"))
+    process = await Shell(script=SLEEPS).with_runner(children).apply(None)
+    print(process.pid, process.started, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main())
+"""
+
+
+async def start_and_kill_the_driver(directory: Path) -> RunningProcess:
+    run = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, str(directory), stdout=subprocess.PIPE)
+    out, _ = await run.communicate()
+    assert run.returncode == -signal.SIGKILL
+    pid, started = map(int, out.split())
+    return RunningProcess(pid, started)
+
+
+async def test_it_outlives_a_killed_driver_and_is_taken_over(tmp_path: Path) -> None:
+    before = await start_and_kill_the_driver(tmp_path)
+    assert process_table.runs(before)
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        assert await daemon.holds(before)
+        assert await daemon.apply(before) == before
+        await daemon.revert(before)
+    assert not process_table.runs(before)
+
+
+async def test_one_that_was_started_and_not_written_down_is_found(tmp_path: Path) -> None:
+    before = await start_and_kill_the_driver(tmp_path)
+    async with driver(tmp_path) as children:
+        assert await Shell(script=SLEEPS).with_runner(children).apply(None) == before
+
+
+async def test_one_that_was_started_and_not_written_down_is_ended(tmp_path: Path) -> None:
+    before = await start_and_kill_the_driver(tmp_path)
+    async with driver(tmp_path) as children:
+        await Shell(script=SLEEPS).with_runner(children).revert(None)
+    assert not process_table.runs(before)
+
+
+async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
+    before = await start_and_kill_the_driver(tmp_path)
+    os.kill(before.pid, signal.SIGKILL)
+    await until(lambda: not process_table.runs(before))
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        assert not await daemon.holds(before)
+        assert await daemon.apply(before) != before
+
+
+async def test_the_other_process_leaves_it_to_its_owner_and_takes_it_over(tmp_path: Path) -> None:
+    async with AsyncExitStack() as both:
+        owner = await both.enter_async_context(driver(tmp_path))
+        process = await Shell(script=SLEEPS).with_runner(owner).apply(None)
+        async with driver(tmp_path) as other:
+            daemon = Shell(script=SLEEPS).with_runner(other)
+            assert await daemon.holds(process)
+            with pytest.raises(dra.NotYet, match="the driver's other process"):
+                await daemon.apply(None)
+            await both.aclose()  # the owner ends, its program does not
+            assert await daemon.holds(process)
+            assert await daemon.apply(process) == process
+            os.kill(process.pid, signal.SIGKILL)
+            await until(lambda: not process_table.runs(process))
+            assert not await daemon.holds(process), "it is watched by who took it over"
+
+
+async def test_the_owner_ends_it_when_the_other_process_has_released_the_last_claim(tmp_path: Path) -> None:
+    async with driver(tmp_path) as owner, driver(tmp_path) as other:
+        process = await Shell(script=SLEEPS).with_runner(owner).apply(None)
+        await Shell(script=SLEEPS).with_runner(other).revert(process)
+        assert not process_table.runs(process)
+        assert await Shell(script=SLEEPS).with_runner(other).apply(None) != process

@@ -1,0 +1,177 @@
+"""Objects in the cluster as effects, against the embedded API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.author.context import NodeInfo
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES
+from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.server_facts import ServerFacts
+
+CLAIM = "6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10"
+LABELS = {"app": "oven"}
+
+
+class Menu(dra.ClusterObject, id="menu", api_version="v1", kind="ConfigMap", plural="configmaps"):
+    """Ready as soon as it is there."""
+
+    dish: str
+
+    def body(self) -> dict[str, Any]:
+        return {"metadata": {"labels": LABELS}, "data": {"dish": self.dish}}
+
+
+class Kitchen(
+    dra.ClusterObject,
+    id="kitchen",
+    api_version="apps/v1",
+    kind="Deployment",
+    plural="deployments",
+    ready_condition="Available",
+):
+    """Ready when its condition says so."""
+
+    def body(self) -> dict[str, Any]:
+        pod = {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "cook", "image": "cook"}]}}
+        return {"spec": {"selector": {"matchLabels": LABELS}, "template": pod}}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as connected:
+        await connected.create(NODES, {"metadata": {"name": "node-1"}})
+        yield connected
+
+
+@pytest.fixture
+def keeper(client: Client) -> ClusterObjects:
+    def known(_: NodeInfo) -> None:
+        """Nobody asks for the node's labels here."""
+
+    return ClusterObjects(client, "dra.pizza", ServerFacts(client, "node-1", known), patience=0.2)
+
+
+def menu(keeper: ClusterObjects, dish: str = "pizza") -> Menu:
+    return Menu(claim_uid=CLAIM, namespace="default", dish=dish).with_keeper(keeper)
+
+
+async def test_it_is_named_by_effect_and_claim_and_owned_by_the_node(client: Client, keeper: ClusterObjects) -> None:
+    outcome = await menu(keeper).apply(None)
+    there = await client.get(CONFIG_MAPS, f"menu-{CLAIM}", "default")
+    node = await client.get(NODES, "node-1")
+    assert there["data"] == {"dish": "pizza"}
+    assert there["metadata"]["labels"] == LABELS
+    assert there["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": node["metadata"]["uid"]}
+    ]
+    assert [item["manager"] for item in there["metadata"]["managedFields"]] == ["dra.pizza"]
+    assert outcome == dra.AppliedObject(f"menu-{CLAIM}", there["metadata"]["uid"], "default", {})
+
+
+async def test_what_somebody_adds_stays_and_what_somebody_changes_is_taken_back(
+    client: Client, keeper: ClusterObjects
+) -> None:
+    await menu(keeper).apply(None)
+    await client.patch(CONFIG_MAPS, f"menu-{CLAIM}", {"data": {"dish": "soup", "drink": "water"}}, "default")
+    await menu(keeper).apply(None)
+    assert (await client.get(CONFIG_MAPS, f"menu-{CLAIM}", "default"))["data"] == {"dish": "pizza", "drink": "water"}
+
+
+async def test_prepare_waits_for_its_condition_and_gets_its_status(client: Client, keeper: ClusterObjects) -> None:
+    kitchen = Kitchen(claim_uid=CLAIM, namespace="default").with_keeper(keeper)
+    with pytest.raises(dra.NotYet, match=f"Deployment default/kitchen-{CLAIM} is not ready yet: it has no condition"):
+        await kitchen.apply(None)
+
+    async def conditions(status: str, message: str) -> None:
+        condition = {"type": "Available", "status": status, "reason": "Staff", "message": message}
+        await client.patch(
+            DEPLOYMENTS,
+            f"kitchen-{CLAIM}",
+            {"status": {"conditions": [condition]}},
+            "default",
+            subresource="status",
+        )
+
+    await conditions("False", "no cook yet")
+    with pytest.raises(dra.NotYet, match=r"is not ready yet: no cook yet$"):
+        await kitchen.apply(None)
+    await conditions("True", "")
+    outcome = await kitchen.apply(None)
+    found = outcome.status["conditions"]
+    assert isinstance(found, list)
+    assert [item["status"] for item in found if isinstance(item, dict)] == ["True"]
+
+
+async def test_it_holds_until_somebody_deletes_it_or_makes_another(client: Client, keeper: ClusterObjects) -> None:
+    outcome = await menu(keeper).apply(None)
+    assert await menu(keeper).holds(outcome)
+    await client.delete(CONFIG_MAPS, outcome.name, "default")
+    assert not await menu(keeper).holds(outcome)
+    again = await menu(keeper).apply(outcome)
+    assert not await menu(keeper).holds(outcome)
+    assert await menu(keeper).holds(again)
+
+
+async def test_one_that_is_being_deleted_does_not_hold(client: Client, keeper: ClusterObjects) -> None:
+    outcome = await menu(keeper).apply(None)
+    await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
+    await client.delete(CONFIG_MAPS, outcome.name, "default")
+    assert not await menu(keeper).holds(outcome)
+
+
+async def test_revert_waits_until_it_is_gone_and_names_who_keeps_it(client: Client, keeper: ClusterObjects) -> None:
+    outcome = await menu(keeper).apply(None)
+    await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
+    with pytest.raises(dra.TransientError, match=r"is deleted and not gone, its finalizers: example\.com/x") as raised:
+        await menu(keeper).revert(outcome)
+    assert raised.value.code == "object-not-gone"
+    revert = asyncio.ensure_future(menu(keeper).revert(outcome))
+    await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": None}}, "default")
+    await revert
+    assert await keeper.get(menu(keeper).address()) is None
+    await menu(keeper).revert(None)  # there is nothing to do
+
+
+async def test_a_field_that_does_not_exist_is_refused(keeper: ClusterObjects) -> None:
+    class Misspelt(Menu, id="misspelt"):
+        def body(self) -> dict[str, Any]:
+            return {"dtaa": {}}
+
+    with pytest.raises(dra.DraKitError, match="dtaa"):
+        await Misspelt(claim_uid=CLAIM, namespace="default", dish="pizza").with_keeper(keeper).apply(None)
+
+
+def test_the_rights_it_needs_are_told() -> None:
+    verbs = ["get", "create", "patch", "delete"]
+    assert Kitchen.rules() == [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": verbs}]
+    assert Menu.rules() == [{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]
+
+
+def test_a_namespace_is_needed_or_is_too_much() -> None:
+    with pytest.raises(dra.ConfigurationError, match="effect Menu: ConfigMap is namespaced; give namespace"):
+        Menu(claim_uid=CLAIM, dish="pizza").keys()
+
+    class Hall(Menu, id="hall", kind="Hall", plural="halls", namespaced=False):
+        pass
+
+    with pytest.raises(dra.ConfigurationError, match="effect Hall: Hall is cluster-scoped; leave namespace out"):
+        Hall(claim_uid=CLAIM, namespace="default", dish="pizza").keys()
+
+
+def test_a_class_that_does_not_say_what_it_makes_is_refused() -> None:
+    with pytest.raises(
+        dra.ConfigurationError, match=r"effect Nothing does not say .* add kind, plural to its class arg"
+    ):
+        type("Nothing", (dra.ClusterObject,), {}, id="nothing", api_version="v1")
+    with pytest.raises(dra.ConfigurationError, match="effect Wrong: api_version 'one' is none"):
+        type("Wrong", (dra.ClusterObject,), {}, id="wrong", api_version="one", kind="A", plural="as")

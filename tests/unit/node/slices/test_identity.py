@@ -1,0 +1,196 @@
+"""Claims whose device is another one are prepared again, and those of a device that only looks different are not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+
+import dra_kit as dra
+from tests.support.api import eventually
+from tests.unit.node.drivers import Oven, Waiter, driver
+from tests.unit.node.role import DRIVER, Node
+
+SICK = dra.DeviceTaint(key="dra.pizza/sick", effect="NoSchedule")
+
+
+class Pizza(dra.Device):
+    serial: str = "S1"
+    crumbs: dra.Observed[int] = 0
+
+
+def change(oven: Oven, *devices: dra.Device) -> None:
+    oven.devices = devices
+    oven.context.rescan()
+
+
+def pizza(**fields: Any) -> Pizza:
+    return Pizza(**{"name": "pizza-0", "attributes": {"dough": "thin"}, **fields})
+
+
+def records(node: Node) -> dict[str, dict[str, Any]]:
+    return {record["name"]: record["devices"][0] for record in node.state()["claims"]}
+
+
+async def is_prepared_anew(node: Node, before: dra.Device, after: dra.Device) -> bool:
+    """Whether a claim is, when its device changes; that of another claim tells when it has been looked at."""
+    waiter, oven, lunch, dinner = (
+        Waiter(),
+        Oven(before, Pizza(name="z", serial="1")),
+        node.claim(),
+        node.claim("d", ["z"]),
+    )
+    async with node.running(driver(waiter, oven)):
+        await node.prepare(lunch, dinner)
+        change(oven, after, Pizza(name="z", serial="2"))
+        await eventually(lambda: waiter.calls.count("d z") == 2)
+        await node.prepare(lunch)
+    return waiter.calls.count("lunch pizza-0") == 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"taints": [SICK]},
+        {"crumbs": 12},
+        {"attributes": {"dough": "thin", "hot": dra.observed(41)}},
+        {"attributes": {"dough": "thin", "new": 1}},
+        {"attributes": {}},
+        {"allow_multiple_allocations": True},
+    ],
+    ids=["taint", "observed field", "observed attribute", "attribute of a new release", "one less", "shareable"],
+)
+async def test_a_device_that_only_looks_different_is_not_prepared_again(node: Node, fields: dict[str, Any]) -> None:
+    assert not await is_prepared_anew(node, pizza(), pizza(**fields))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"serial": "S2"}, {"attributes": {"dough": "pan"}}, {"attributes": {"dough": 1}}],
+    ids=["field", "attribute", "type of an attribute"],
+)
+async def test_another_device_under_the_same_name_is_prepared_again(node: Node, fields: dict[str, Any]) -> None:
+    assert await is_prepared_anew(node, pizza(), pizza(**fields))
+
+
+async def test_a_taint_keeps_what_became_known_of_the_device_later(node: Node) -> None:
+    oven, lunch = Oven(pizza()), node.claim()
+    async with node.running(driver(provider=oven)):
+        await node.prepare(lunch)
+        oven.context.update("pizza-0", metadata=dra.DeviceMetadata(attributes={"taste": "smoky"}))
+        await eventually(lambda: "smoky" in json.dumps(records(node)["lunch"]))
+        change(oven, pizza(taints=[SICK]))
+        await eventually(lambda: any("taints" in device for spec in node.slices() for device in spec["devices"]))
+        await node.prepare(lunch)
+        assert "smoky" in json.dumps(records(node)["lunch"])
+
+
+async def test_an_effect_that_changes_what_discover_sees_is_not_undone(node: Node) -> None:
+    class Binding(dra.Preparer):
+        """Binds the device to another driver, which discover sees."""
+
+        calls = 0
+
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            self.calls += 1
+            oven.devices = (bound("vfio"),)
+            oven.context.rescan()
+            return dra.Prepared(state=device.advertised.attributes["driver"])  # type: ignore[arg-type]
+
+    def bound(to: str) -> dra.Device:
+        return dra.Device(name="pizza-0", attributes={"driver": dra.observed(to), "model": "thin"})
+
+    preparer, oven, lunch = Binding(), Oven(bound("host")), node.claim()
+    async with node.running(driver(preparer, oven)):
+        await node.prepare(lunch)
+        await eventually(lambda: "vfio" in json.dumps(node.slices()))
+        await node.prepare(lunch)
+    assert (preparer.calls, records(node)["lunch"]["state"]) == (1, "host")
+
+
+# -- releases
+
+
+def written_by_the_release_before(node: Node, fingerprint: str) -> None:
+    """The records as that release wrote them: one fingerprint of everything, and no identity."""
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+        for uid, text in db.execute("SELECT uid, record FROM claims").fetchall():
+            record = json.loads(text)
+            for item in record["devices"]:
+                del item["identity"]
+                item["advertised"] = fingerprint
+            db.execute("UPDATE claims SET record = ?, checksum = NULL WHERE uid = ?", (json.dumps(record), uid))
+        db.commit()
+
+
+async def test_a_record_of_the_release_before_takes_over_the_device_as_it_is_and_tells_later_changes(
+    node: Node,
+) -> None:
+    lunch = node.claim()
+    async with node.running(driver(provider=Oven(pizza()))):
+        await node.prepare(lunch)
+    written_by_the_release_before(node, "0" * 64)
+    waiter = Waiter()
+    async with node.running(driver(waiter, Oven(pizza()))):
+        await eventually(lambda: records(node)["lunch"].get("identity"))
+        await node.prepare(lunch)
+        assert waiter.calls == []
+    # what is recorded now tells a device that is replugged while no process is there
+    async with node.running(driver(waiter, Oven(pizza(serial="S2")))):
+        await eventually(lambda: waiter.calls == ["lunch pizza-0"])
+
+
+async def test_a_key_that_a_release_adds_is_noted_and_tells_later_changes(node: Node) -> None:
+    lunch, waiter = node.claim(), Waiter()
+    oven = Oven(pizza())
+    async with node.running(driver(waiter, oven)):
+        await node.prepare(lunch)
+        change(oven, pizza(attributes={"dough": "thin", "oven": "upper"}))
+        await eventually(lambda: "attributes[oven]" in records(node)["lunch"]["identity"])
+        assert waiter.calls == ["lunch pizza-0"]
+        change(oven, pizza(attributes={"dough": "thin", "oven": "lower"}))
+        await eventually(lambda: waiter.calls == ["lunch pizza-0"] * 2)
+
+
+async def test_the_release_before_finds_the_fingerprint_that_it_would_have_written(node: Node) -> None:
+    lunch = node.claim()
+    device = pizza(taints=[SICK], crumbs=3)
+    async with node.running(driver(provider=Oven(device))):
+        await node.prepare(lunch)
+    # that release's formula
+    own = {"serial": "S1", "crumbs": 3}
+    text = json.dumps([device.to_v1().to_json(), own], sort_keys=True)
+    assert records(node)["lunch"]["advertised"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+# -- what an author may get wrong
+
+
+async def test_an_identity_that_cannot_be_stored_refuses_the_inventory(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(dra.Device):
+        def identity(self) -> dict[str, JsonValue]:
+            return {"tray": {1, 2}}  # type: ignore[dict-item]
+
+    class Odds(dra.DeviceProvider):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield [Odd(name="pizza-0")]
+
+    def told() -> list[str]:
+        return [str(vars(item)["error"]) for item in caplog.records if item.getMessage() == "discover failed"]
+
+    async with node.running(driver(provider=Odds())):
+        await eventually(told)
+    [text] = told()
+    assert text == (
+        "Odd 'pizza-0': identity: ValueError: at [tray]: set is no JSON: use None, bool, int, finite float, str, "
+        "list, or dict; return a dict of JSON values by name"
+    )
+    assert not node.slices()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import pytest
+
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, claims_of_kubelet
+
+
+def written(directory: Path, data: object) -> Path:
+    text = data if isinstance(data, str) else json.dumps(data)
+    (directory / FILE_NAME).write_text(json.dumps({"Data": text, "Checksum": zlib.crc32(text.encode())}))
+    return directory
+
+
+def state(claims: object) -> dict[str, object]:
+    return {
+        "kind": "DRACheckpoint",
+        "apiVersion": "checkpoint.dra.kubelet.k8s.io/v1",
+        "ClaimInfoStateList": claims,
+    }
+
+
+def test_the_uids_are_those_of_all_claims(tmp_path: Path) -> None:
+    written(tmp_path, state([{"ClaimUID": "uid-1", "PodUIDs": {"p": {}}}, {"ClaimUID": "uid-2", "New": 1}]))
+    assert claims_of_kubelet(tmp_path) == {"uid-1", "uid-2"}
+
+
+def test_go_writes_no_claims_as_null(tmp_path: Path) -> None:
+    assert claims_of_kubelet(written(tmp_path, state(None))) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["", "{}", "[]", {"apiVersion": "checkpoint.dra.kubelet.k8s.io/v2"}, state([{}]), state([1]), state("all")],
+    ids=str,
+)
+def test_another_form_is_refused(tmp_path: Path, data: object) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        claims_of_kubelet(written(tmp_path, data))
+
+
+def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text(json.dumps({"Data": json.dumps(state([])), "Checksum": 1}))
+    with pytest.raises(ValueError, match="corrupted"):
+        claims_of_kubelet(tmp_path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        claims_of_kubelet(tmp_path)

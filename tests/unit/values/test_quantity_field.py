@@ -1,0 +1,61 @@
+"""Quantities of configs: numbers to the program, texts as their writer wrote them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+import dra_kit as dra
+
+
+class Limits(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    memory: dra.QuantityField = dra.QuantityField("1Gi")
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [("1024Mi", "1024Mi"), (" 1.50Gi ", "1.50Gi"), ("0500m", "0500m"), (8, "8"), (1.5, "1.5"), ("1e3", "1e3")],
+)
+def test_the_text_is_kept_as_it_was_written(written: Any, text: str) -> None:
+    limits = Limits.model_validate_json(json.dumps({"memory": written}))
+    assert limits.memory.text == text
+    assert limits.model_dump() == limits.model_dump(mode="json") == {"memory": text}
+    assert Limits.model_validate(limits.model_dump()).memory.text == text
+
+
+def test_it_counts_as_the_number_that_it_is() -> None:
+    field, same = dra.QuantityField("1024Mi"), dra.Quantity("1Gi")
+    assert field == same
+    assert hash(field) == hash(same)
+    assert field <= same < dra.QuantityField("2Gi")
+    assert field.value == 2**30
+    assert (str(field), repr(field)) == ("1Gi", "QuantityField('1024Mi')")
+
+
+def test_a_sum_was_written_by_nobody_and_is_a_plain_quantity() -> None:
+    for result in (dra.QuantityField("1Gi") + dra.QuantityField("1Gi"), dra.QuantityField("3Gi") - dra.Quantity("1Gi")):
+        assert type(result) is dra.Quantity
+        assert str(result) == "2Gi"
+
+
+def test_a_copy_has_the_text_too() -> None:
+    assert dra.QuantityField(dra.QuantityField("1024Mi")).text == "1024Mi"
+    assert dra.QuantityField(dra.Quantity("1024Mi")).text == "1Gi"
+
+
+@pytest.mark.parametrize("wrong", ["1 Gi", "", True, None, [1], "1Gib"])
+def test_what_is_no_quantity_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValidationError):
+        Limits.model_validate({"memory": wrong})
+
+
+def test_its_schema_is_that_of_a_custom_resource() -> None:
+    schema = Limits.model_json_schema()["properties"]["memory"]
+    assert schema["x-kubernetes-int-or-string"] is True
+    assert schema["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert schema["default"] == "1Gi"
