@@ -22,6 +22,7 @@ from dra_kit.author.model import shown
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.preparer import Preparer, check_preparer
 from dra_kit.author.provider import DeviceProvider
+from dra_kit.author.unserved import check_device_class
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.validation.formats import driver_name
 
@@ -78,6 +79,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         _check_instance(name, "provider", provider, DeviceProvider)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
+        check_device_class(name, provider)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
         if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,15 +14,15 @@ from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
-from dra_kit.kube.events import EventRecorder
+from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.node.children.children import Children
-from dra_kit.node.claims.events import ClaimEvents
+from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.claims.news import ClaimNews
+from dra_kit.node.claims.pod_events import PodEvents
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
@@ -106,7 +106,7 @@ class Agent:
         self.supervisor = Supervisor(drain=DRAIN)
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
-        self._warnings = ClaimEvents(self._events, self._client, settings.node_name)
+        self._pod_events = PodEvents(self._client)
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
@@ -144,7 +144,10 @@ class Agent:
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         configs = driver.configs.with_settings(settings.author)
-        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding)
+        preparation = Preparation(
+            driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
+            looks_for_nodes=settings.check_device_nodes,
+        )  # fmt: skip
         news = ClaimNews()
         self._service = ClaimService(
             preparation,
@@ -156,11 +159,7 @@ class Agent:
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
-        news.prepared.listen(status.submit)
-        news.prepared.listen(self._replugging.prepared)
-        news.resumed.listen(status.resume)
-        news.released.listen(status.forget)
-        news.failed.listen(self._prepare_failed)
+        self._tell(news, status)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name,
@@ -171,7 +170,7 @@ class Agent:
             unasked=self._service.unasked,
             process_ended=self._process_ended,
         )
-        publisher = Publisher(driver, node, self._client, facts)
+        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
@@ -185,11 +184,12 @@ class Agent:
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
-        self._add_reapplying(holding, startup)
         self._mending = Mending(
             (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
         )
         self.supervisor.add(self._mending, after=startup)
+        if driver.effects:
+            self.supervisor.add(self._reapplying, after=startup)
         self.orphans = Orphans(
             name,
             self._client,
@@ -205,22 +205,31 @@ class Agent:
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
-        driver, settings = self._driver, self._settings
+        driver, settings, known = self._driver, self._settings, self._driver.effects
         runner = None
-        if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
+        if any(issubclass(effect, ChildProcess) for effect in known.values()):
             directory = settings.state(driver.name) / "children"
             runner = Children(directory, locks.children, environment=settings.child_environment)
             self.supervisor.add(runner)  # stopped when no claim needs a program any more
         keeper = ClusterObjects(self._client, driver.name, facts)
-        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(driver.effects)
+        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
         undoing = Undoing(self._store, classes, hardware, locks.effects)
-        shared: dict[str, Any] = {"boot_id": boot_id, "locks": locks.effects}
-        engine = EffectEngine(self._store, classes, hardware, undoing, replaced=self._effect_replaced, **shared)
-        return hardware, engine, Holding(self._store, driver.effects, classes, hardware, engine, **shared)
+        engine = EffectEngine(
+            self._store, classes, hardware, undoing,
+            boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced,
+        )  # fmt: skip
+        holding = Holding(self._store, known, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
+        self._reapplying = Reapplying(holding, every=settings.effects_interval)
+        if runner is not None:
+            runner.listen(self._reapplying.look_again)
+        return hardware, engine, holding
 
-    def _add_reapplying(self, holding: Holding, startup: Startup) -> None:
-        if self._driver.effects:
-            self.supervisor.add(Reapplying(holding, every=self._settings.effects_interval), after=startup)
+    def _tell(self, news: ClaimNews, status: StatusWriter) -> None:
+        news.prepared.listen(status.submit)
+        news.prepared.listen(self._replugging.prepared)
+        news.resumed.listen(status.resume)
+        news.released.listen(status.forget)
+        news.failed.listen(self._prepare_failed)
 
     def _add_probes(self, watchdog: Watchdog) -> None:
         if not self._settings.probe_address:
@@ -255,7 +264,7 @@ class Agent:
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
-            self._warnings.stop()
+            self._pod_events.stop()
             await self._events.flush(2.0)
             await self._client.close()
             self._store.close()
@@ -276,16 +285,24 @@ class Agent:
         self.supervisor.stop()
 
     def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
-        self._warnings.warn(claim, reason="FailedPrepareDevices", action="Prepare", note=str(error))
+        self._warn(claim, "FailedPrepareDevices", "Prepare", str(error))
 
     def _tell_damage(self) -> None:
         """Whose record is damaged is told to whoever has the claim."""
         try:
             for item in self._store.damage():
                 if item.claim is not None:
-                    self._warnings.warn(item.claim, reason="DamagedRecord", action="Keep", note=str(item.error()))
+                    self._warn(item.claim, "DamagedRecord", "Keep", str(item.error()))
         except StoreError:  # told where it is needed
             return
+
+    def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
+        regarding = ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
+        self._record(reason, action, note, regarding)
+
+    def _record(self, reason: str, action: str, note: str, regarding: ObjectReference) -> None:
+        note = f"on node {self._settings.node_name}: {note}"
+        self._events.record(regarding, "Warning", reason=reason, action=action, note=note)
 
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         """What containers were given of an effect is not true any more, and a container that runs keeps it."""
@@ -295,23 +312,19 @@ class Agent:
             "keep what they were given: delete the pod to have it made anew"
         )
         for claim in claims:
-            self._warnings.warn(claim, reason="EffectReplaced", action="Apply", note=note)
-            self._warnings.warn_pods(claim, reason="EffectReplaced", action="Apply", note=note)
+            self._warn(claim, "EffectReplaced", "Apply", note)
+            self._pod_events.for_pods(claim, partial(self._record, "EffectReplaced", "Apply", note))
 
     def _process_ended(self) -> None:
-        """What another process had begun, this one sees to: it knows of its own failures only."""
+        """What another process had begun, or saw to, this one sees to now."""
         self._replugging.process_ended()
         self._mending.look_again()
+        self._publisher.look_again()
 
-    def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
+    def _update(self, facts: DeviceFacts) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""
-        work = asyncio.run_coroutine_threadsafe(self._service.facts.update(pool, device, status, metadata), self._loop)
-        work.add_done_callback(_told_if_failed)
-
-
-def _told_if_failed(work: Future[None]) -> None:
-    if not work.cancelled() and (error := work.exception()) is not None:
-        logger.error("facts of a device not written", extra={"error": str(error)})
+        with suppress(RuntimeError):  # the process has ended, the author's thread has not
+            self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
 
 
 def _boot_id(settings: NodeSettings) -> str:

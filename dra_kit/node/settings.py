@@ -29,6 +29,8 @@ class NodeSettings:
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
+        check_device_nodes: whether device files are looked for on the host before a claim is told prepared; not where
+            the process does not see the host's.
         author: the author's own settings, already filled.
     """
 
@@ -47,6 +49,7 @@ class NodeSettings:
     probe_address: str = ""
     hang_timeout: float = 600.0
     child_environment: Mapping[str, str] = field(default_factory=dict)
+    check_device_nodes: bool = True
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:

@@ -28,6 +28,7 @@ class Step(StrEnum):
     SLICE_CREATED = "a slice is created"
 
     CLAIM_FETCHED = "the claim is read"
+    CLAIM_BEGUN = "the claim's record says that it is being prepared, the author's code has not run"
     EFFECT_INTENDED = "an effect's intent is stored"
     EFFECT_APPLIED = "an effect is applied, its outcome not stored"
     OUTCOME_STORED = "an effect's outcome is stored"

@@ -111,6 +111,7 @@ class SandboxNode:
             drain=_DRAIN_SECONDS,
             orphan_after=_ORPHAN_AFTER / self._time_scale,
             child_environment={MARK_VARIABLE: self._mark},
+            check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
             author=author,
         )
         self._driver = driver.name

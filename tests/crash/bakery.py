@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import JsonValue
-
 import dra_kit as dra
 
 ROOT = Path(os.environ["BAKERY"])
@@ -25,6 +23,7 @@ STYLE: Literal["full", "effects", "plain"] = os.environ["BAKERY_STYLE"]  # type:
 HARDWARE = ROOT / "hardware"
 GATES = ROOT / "gates"
 FAILURES = ROOT / "failures"
+DOUGH = ROOT / "dough"
 
 
 class BakeConfig(dra.OpaqueConfig, api_version="bakery.example/v1"):
@@ -174,18 +173,31 @@ class Baker(dra.Preparer[BakeConfig, Pan]):
             claim_edits=dra.ContainerEdits(env=edits),
             metadata=dra.DeviceMetadata(attributes={"make": make}),
             status=dra.DeviceStatus(data={"make": make}),
-            state={"pan": device.name},
+            state=device.name,
         )
 
 
 class TidyBaker(Baker):
-    """Has an imperative ``unprepare`` too, which writes down whom it was called for."""
+    """Has work of its own as well, which only its ``unprepare`` undoes: a lump of dough for each pan of a claim."""
 
-    async def unprepare(self, claim: dra.ClaimReference, state: Sequence[JsonValue]) -> None:
+    async def prepare_claim(
+        self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice[BakeConfig, Pan]]
+    ) -> list[dra.Prepared]:
+        for device in devices:
+            _dough(claim, device.name).touch()
+        return await super().prepare_claim(claim, devices)
+
+    async def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
         if (GATES / f"{claim.name}.closed").exists():
             await _gate(claim.name)
-        with (ROOT / "unprepared").open("a") as file:
-            file.write(json.dumps({"uid": claim.uid, "state": list(state)}) + "\n")
+        for item in devices:
+            if item.state not in {None, item.device}:
+                _violation(f"{item} has the state of another device")
+            _dough(claim, item.device).unlink(missing_ok=True)
+
+
+def _dough(claim: dra.ClaimReference, pan: str) -> Path:
+    return DOUGH / f"{claim.uid}.{pan}"
 
 
 async def _gate(name: str) -> None:
@@ -207,6 +219,7 @@ def _violation(text: str) -> None:
         file.write(text + "\n")
 
 
+DOUGH.mkdir(exist_ok=True)
 driver = dra.Driver(
     "dra.bakery",
     provider=Pantry(),

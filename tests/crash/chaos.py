@@ -164,12 +164,14 @@ class Chaos:
             await self._world.unprepare(claim)
 
     async def _forgotten(self) -> None:
-        """A claim goes without the kubelet's doing, and its devices are given to another one."""
+        """A pod is deleted by force: its claim is gone at once, its devices stay until the kubelet has released it."""
         for claim in self._claims():
             self._world.delete(claim)
             other = self._world.allocate(claim.devices, **self._config())
             self._busy.add(other.uid)
-            del self._world.claims[claim.uid]
+            await self._world.running()
+            assert not await self._world.prepare_once(other), f"the containers of {claim} may run"
+            await self._world.unprepare(claim)
             await self._world.prepare(other)
 
     async def _replugged(self) -> None:

@@ -25,13 +25,26 @@ class DurableClaims:
         self.store = store
         self.files = files
 
+    async def begin(self, record: ClaimRecord, *, epoch: int) -> None:
+        """Store that a claim is being prepared, before anything is done for it that a release has to undo.
+
+        Raises:
+            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+        """
+        await self.store.put_claim(record, epoch=epoch, then=lambda _: reached(Step.CLAIM_BEGUN))
+
     async def put(
         self, record: ClaimRecord, *, epoch: int, outcomes: Mapping[int, str | None] | None = None
     ) -> ClaimRecord:
         """Store a record; its files may be written then, and :meth:`make_files` sees to that.
 
+        Args:
+            record: of the claim.
+            epoch: read before its preparation began.
+            outcomes: of the effects that it was prepared with, by their numbers.
+
         Returns:
-            The record as it is stored: outdated, where effects have other outcomes by now than in ``outcomes``.
+            The record as it is stored: outdated where an effect has another outcome by now.
 
         Raises:
             TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.

@@ -10,7 +10,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Effects
+from dra_kit.author.claim import AllocatedDevice, Effects, PreparedDevice
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
@@ -19,6 +19,7 @@ from dra_kit.author.effect import Ensuring
 from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.cdi.spec import Spec
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
@@ -33,6 +34,7 @@ from dra_kit.node.claims.status import device_statuses
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
 from dra_kit.node.effects.scope import ClaimEffects
+from dra_kit.node.files.device_nodes import check_device_nodes
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
 from dra_kit.node.hardware import Hardware
@@ -58,6 +60,7 @@ class Preparation:
         metadata: knows where the metadata of a claim will be.
         hardware: is made before the preparer's ``startup``.
         holding: asks whether effects still hold.
+        looks_for_nodes: whether device files are looked for on the host.
     """
 
     driver: Driver[Any, Any]
@@ -69,6 +72,7 @@ class Preparation:
     metadata: MetadataFiles
     hardware: Hardware
     holding: Holding
+    looks_for_nodes: bool = True
     _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
@@ -104,10 +108,6 @@ class Preparation:
             self.inventory.is_replugged(item.pool, item.device, item.identity or {}) for item in record.devices
         )
 
-    async def effects_hold(self, record: ClaimRecord) -> bool:
-        """Whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
-        return not self.driver.effects or await self.holding.hold(record.reference)
-
     def adopted(self, record: ClaimRecord) -> ClaimRecord:
         """The record with what it lacks of the identities of its devices: a release that knew less of them wrote it."""
         devices = []
@@ -117,14 +117,50 @@ class Preparation:
             devices.append(item.model_copy(update={"identity": {**now, **known}}) if lacks else item)
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
+    def begun(self, claim: AllocatedClaim) -> ClaimRecord:
+        """The record of a claim whose author's code is about to run: what is to be undone if it does not end well."""
+        return ClaimRecord(
+            namespace=claim.reference.namespace,
+            name=claim.reference.name,
+            uid=claim.reference.uid,
+            allocation=claim.allocation,
+            boot_id=self.boot_id,
+            phase="releasing",
+            preparing=True,
+            devices=tuple(
+                DeviceRecord(
+                    request=base_request(result.request),
+                    pool=result.pool,
+                    device=result.device,
+                    share_id=result.share_id,
+                    admin_access=bool(result.admin_access),
+                )
+                for result in claim.results
+            ),
+        )
+
+    def check_device_nodes(self, spec: Spec | None) -> None:
+        """Look for the device files that a claim's spec names, where the driver is to.
+
+        Raises:
+            NotYet: one is not there (code ``device-node-missing``).
+        """
+        if self.looks_for_nodes:
+            check_device_nodes(spec)
+
+    async def effects_hold(self, record: ClaimRecord) -> bool:
+        """Whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
+        return not self.driver.effects or await self.holding.hold(record.reference)
+
     async def prepare(
-        self, claim: AllocatedClaim, before: ClaimRecord | None
+        self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]
     ) -> tuple[ClaimRecord, Mapping[int, str | None]]:
         """The record of a prepared claim, not stored yet, and the outcomes of effects that it was prepared with.
 
         Args:
             claim: to prepare.
             before: what was recorded of the same allocation.
+            returned: gets what the author's code has returned for the first devices, also when it fails for the next.
 
         Raises:
             NotYet: an effect is still coming up; what was ensured is to stay as it is until the next call.
@@ -136,9 +172,17 @@ class Preparation:
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
+        ordinary, admin = Effects(ordinary_scope), Effects(admin_scope)
         self._under_way[claim.reference.uid] = ordinary_scope
         try:
-            prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
+            devices = [
+                await self._device(
+                    result, configs[index], advertised[index], admin if result.admin_access else ordinary
+                )
+                for index, result in enumerate(claim.results)
+            ]
+            prepared = await self._ask_author(claim, devices, (ordinary, admin), returned)
+            self._check_all_awaited(ordinary, admin)
         except (PrepareError, asyncio.CancelledError) as error:
             if not ordinary_scope.coming_up or (isinstance(error, PrepareError) and error.permanent):
                 raise
@@ -151,6 +195,7 @@ class Preparation:
         items = list(zip(claim.results, prepared, strict=True))
         mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
         spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
+        self.check_device_nodes(spec)
         statuses = device_statuses(self.driver.name, items)
         records = tuple(
             DeviceRecord(
@@ -184,22 +229,6 @@ class Preparation:
         )
         return record, ordinary_scope.outcomes
 
-    async def _ask(
-        self,
-        claim: AllocatedClaim,
-        configs: Sequence[tuple[ConfigEntry[Any], ...]],
-        advertised: Sequence[Device],
-        ordinary: Effects,
-        admin: Effects,
-    ) -> list[Prepared]:
-        devices = [
-            await self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
-            for index, result in enumerate(claim.results)
-        ]
-        prepared = await self._ask_author(claim, devices, ordinary, admin)
-        self._check_all_awaited(ordinary, admin)
-        return prepared
-
     async def _device(
         self,
         result: v1.DeviceRequestAllocationResult,
@@ -232,13 +261,17 @@ class Preparation:
         return config
 
     async def _ask_author(
-        self, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]], ordinary: Effects, admin: Effects
+        self,
+        claim: AllocatedClaim,
+        devices: Sequence[AllocatedDevice[Any, Any]],
+        effects: tuple[Effects, Effects],
+        returned: list[Prepared],
     ) -> list[Prepared]:
-        preparer = self.driver.preparer
+        preparer, (ordinary, admin) = self.driver.preparer, effects
         try:
             # admin access changes nothing, by whatever it is asked
             whole = admin if all(device.admin_access for device in devices) else ordinary
-            prepared = await prepare_all(preparer, claim.for_author(whole), devices)
+            prepared = await prepare_all(preparer, claim.for_author(whole), devices, returned)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -256,7 +289,8 @@ class Preparation:
                 "dra_kit.Prepared for each",
                 code="invalid-prepared",
             )
-        return list(prepared)
+        returned[:] = prepared
+        return returned
 
     def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
         forgotten = ordinary.never_awaited() + admin.never_awaited()
@@ -288,8 +322,14 @@ class Preparation:
             PrepareError: it failed; the claim is not released.
         """
         preparer = self.driver.preparer
+        devices = [
+            PreparedDevice(
+                pool=item.pool, device=item.device, share_id=item.share_id, request=item.request, state=item.state
+            )
+            for item in record.devices
+        ]
         try:
-            await call(preparer.unprepare, record.reference, [device.state for device in record.devices])
+            await call(preparer.unprepare, record.reference, devices)
         except PrepareError:
             raise
         except Exception as error:

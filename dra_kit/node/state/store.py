@@ -227,16 +227,21 @@ class Store(EffectStore):
             self._known.popitem(last=False)
         return record
 
-    async def begin_release(self, uid: str) -> None:
-        """Mark the claim's record as being released."""
+    async def begin_release(self, known: ClaimRecord) -> None:
+        """Mark the claim's record as being released, if it still is there and sound.
+
+        Args:
+            known: what is to be undone.
+        """
+        record = known.model_copy(update={"phase": "releasing", "preparing": False})
 
         def write(db: sqlite3.Connection) -> None:
-            row = db.execute(f"SELECT {CLAIM} FROM claims WHERE uid = ?", (uid,)).fetchone()  # noqa: S608 - a constant
-            record = claim_of(row) if row is not None else None
-            if isinstance(record, ClaimRecord):
-                *_, phase, text, seal = claim_row(record.model_copy(update={"phase": "releasing"}))
+            row = db.execute(f"SELECT {CLAIM} FROM claims WHERE uid = ?", (record.uid,)).fetchone()  # noqa: S608 - a constant
+            if row is not None and isinstance(claim_of(row), ClaimRecord):
+                *_, phase, text, seal = claim_row(record)
                 db.execute(
-                    "UPDATE claims SET phase = ?, record = ?, checksum = ? WHERE uid = ?", (phase, text, seal, uid)
+                    "UPDATE claims SET phase = ?, record = ?, checksum = ? WHERE uid = ?",
+                    (phase, text, seal, record.uid),
                 )
 
         await self._db.write(write)

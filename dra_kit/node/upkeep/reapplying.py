@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Final
 
 from dra_kit.errors import DraKitError
@@ -27,16 +28,24 @@ class Reapplying:
     def __init__(self, holding: Holding, *, every: float) -> None:
         self._holding = holding
         self._every = every
+        self._wake = asyncio.Event()
+
+    def look_again(self) -> None:
+        """Look now: something that effects made has ended."""
+        self._wake.set()
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
         ready.set()
         try:
             while True:
+                self._wake.clear()
                 try:
                     self._holding.look()
                 except DraKitError as error:  # the state cannot be read now
                     logger.error("effects not looked at", extra={"error": str(error), "code": error.code})
-                await asyncio.sleep(self._every)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._every):
+                        await self._wake.wait()
         finally:
             await self._holding.stop(_GRACE)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import enum
+import warnings
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +33,7 @@ def refusal(**fields: Any) -> str:
     return text
 
 
+@pytest.mark.filterwarnings("ignore:.*without request_policy")
 def test_a_device_is_published_in_the_words_of_the_api() -> None:
     device = dra.Device(
         name="gpu-0",
@@ -294,6 +296,29 @@ def test_a_request_policy_needs_a_shareable_device() -> None:
     capacity = dra.DeviceCapacity(value=1, request_policy=dra.CapacityRequestPolicy(default=1))
     expected = "Device 'gpu-0': capacity[c].request_policy: Forbidden: allow_multiple_allocations must be true"
     assert refusal(capacity={"c": capacity}) == expected
+
+
+def test_a_shareable_device_whose_capacity_the_first_share_takes_is_warned_of_once_at_the_line_that_makes_it() -> None:
+    def card(index: int) -> Gpu:
+        return Gpu(name=f"gpu-{index}", uuid="", allow_multiple_allocations=True, capacity={"memory": "10Gi"})
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        cards = [card(index) for index in range(3)]
+    [told] = caught
+    assert len(cards) == 3
+    assert (told.category, told.filename) == (dra.WholeCapacityWarning, __file__)
+    assert told.lineno == card.__code__.co_firstlineno + 1
+    assert str(told.message) == (
+        "Gpu: allow_multiple_allocations with capacity memory without request_policy: the first share takes all of it; "
+        "give it a CapacityRequestPolicy(default=…)"
+    )
+
+
+def test_a_device_that_says_how_it_is_shared_or_has_nothing_to_share_is_not_warned_of() -> None:
+    published(**shareable(dra.CapacityRequestPolicy(default="1Gi")))
+    published(allow_multiple_allocations=True)
+    published(allow_multiple_allocations=False, capacity={"memory": "10Gi"})
 
 
 def test_taints_are_at_most_16() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError
-from dra_kit.node.claims.status import updated
+from dra_kit.node.claims.facts import DeviceFacts, updated
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.state.store import Store
@@ -178,7 +178,8 @@ async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monk
         await asyncio.sleep(0.3)  # what the prepare has changed in the directories is seen
         with closing(Store(node.settings().database(DRIVER))) as store:
             [record] = store.claims()
-            later = updated(record, NODE, "pizza-0", None, dra.DeviceMetadata(attributes={"dough": "thin"}))
+            thin = dra.DeviceMetadata(attributes={"dough": "thin"})
+            later = updated(record, DeviceFacts(NODE, "pizza-0", metadata=thin))
             await store.put_claim(later, epoch=store.epoch(), then=lambda _: None)
         looks += [(0, 1), (0, 0)]
         [file] = node.root.rglob("metadata.json")
