@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from dra_kit.author.preparer import Preparer
     from dra_kit.author.provider import DeviceProvider
+    from dra_kit.author.stopping import Stopping
     from dra_kit.author.vocabulary import (
         CapacityRequestPolicy,
         CapacityRequestPolicyRange,
@@ -86,6 +87,7 @@ _HOMES = {
     ),
     "author.preparer": ("Preparer",),
     "author.provider": ("DeviceProvider",),
+    "author.stopping": ("Stopping",),
     "author.vocabulary": (
         "CapacityRequestPolicy",
         "CapacityRequestPolicyRange",
@@ -169,6 +171,7 @@ __all__ = [
     "Preparer",
     "Quantity",
     "QuantityField",
+    "Stopping",
     "TransientError",
     "Version",
     "edits_from_cdi",

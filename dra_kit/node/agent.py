@@ -11,6 +11,7 @@ from typing import Any, Final
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
@@ -73,6 +74,7 @@ class Agent:
         self._driver = driver
         self._settings = settings
         self.supervisor = Supervisor(drain=DRAIN)
+        self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
         self._probes: Probes | None = None
@@ -101,7 +103,7 @@ class Agent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
-            stopping=self.supervisor.stopping.is_set,
+            stopping=self._stopping,
         )
         effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=Locks(locks / "effects.lock"))
         claims = Locks(locks / "claims.lock")
@@ -188,7 +190,7 @@ class Agent:
                 self._tell_damage()
                 await self._leftovers.sweep()
                 reached(Step.FILES_SWEPT)
-                code = await self.supervisor.run()
+                code = await self._run_parts()
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
@@ -197,6 +199,19 @@ class Agent:
             self._store.close()
             if self._probes is not None:
                 self._probes.close()
+
+    async def _run_parts(self) -> int:
+        telling = asyncio.create_task(self._tell_stopping())
+        try:
+            return await self.supervisor.run()
+        finally:
+            self._stopping.set()
+            telling.cancel()
+
+    async def _tell_stopping(self) -> None:
+        """The author's code learns of it at once, however long what runs takes to drain."""
+        await self.supervisor.stopping.wait()
+        self._stopping.set()
 
     @property
     def probe_port(self) -> int:
