@@ -25,6 +25,8 @@ class DeviceRecord(BaseModel):
     state: JsonValue = None
     status: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
+    told_later: tuple[Literal["status", "metadata"], ...] = ()
+    """Which of the two ``context.update`` has replaced since the device was prepared for the first time."""
     advertised: str = ""
     """Fingerprint of what the device advertised when it was prepared."""
 
