@@ -190,7 +190,7 @@ class Preparing:
         store = self.durable.store
         return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
 
-    async def _roll_back(self, undoing: Awaitable[None]) -> None:
+    async def _roll_back(self, undoing: Awaitable[object]) -> None:
         try:
             await undoing
         except DraKitError as error:
