@@ -307,6 +307,8 @@ class Agent:
     def _process_ended(self) -> None:
         """What another process had begun, this one sees to: it knows of its own failures only."""
         self._replugging.process_ended()
+        if self._health is not None:
+            self._health.process_ended()
         self._mending.look_again()
 
     def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
