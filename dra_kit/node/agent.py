@@ -351,6 +351,8 @@ class Agent:
     def _process_ended(self) -> None:
         """What another process had begun, or saw to, this one sees to now."""
         self._replugging.process_ended()
+        if self._health is not None:
+            self._health.process_ended()
         self._mending.look_again()
         self._publisher.look_again()
 
