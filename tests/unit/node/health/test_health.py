@@ -234,15 +234,17 @@ async def test_taints_outlive_the_process_and_are_there_from_the_first_publicati
 
 async def test_what_only_the_older_process_saw_is_kept_when_it_ends(node: Node) -> None:
     old, new = (Doctor(xid=STICKY, hot=dra.HealthRule(taint="NoSchedule")) for _ in range(2))
-    async with node.running(driver(health=old), pod_uid="old") as agent:
-        async with node.running(driver(health=new), pod_uid="new"):
-            await eventually(lambda: old.begun and new.begun)
-            old.unhealthy("pizza-0", "xid")
-            old.unhealthy("pizza-1", "hot")
-            await eventually(lambda: sorted(kept(node)) == [("pizza-0", "xid"), ("pizza-1", "hot")])
-            agent.stop()
-            new.unhealthy("pizza-2", "hot")
-            await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-2"})
+    async with (
+        node.running(driver(health=old), pod_uid="old") as agent,
+        node.running(driver(health=new), pod_uid="new"),
+    ):
+        await eventually(lambda: old.begun and new.begun)
+        old.unhealthy("pizza-0", "xid")
+        old.unhealthy("pizza-1", "hot")
+        await eventually(lambda: sorted(kept(node)) == [("pizza-0", "xid"), ("pizza-1", "hot")])
+        agent.stop()
+        new.unhealthy("pizza-2", "hot")
+        await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-2"})
 
 
 class Card(dra.Device):
@@ -316,14 +318,15 @@ async def test_what_cannot_be_understood_is_told_once_and_stops_nothing(
     doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
     async with node.running(driver(health=doctor)):
         await eventually(lambda: doctor.begun)
-        doctor.say("all is well", "all is well")
+        nonsense: Any = "pizza-0"
+        doctor.say("all is well", "all is well", dra.Healthy(nonsense), dra.Healthy(doctor.devices[0], nonsense.split))
         doctor.unhealthy("pizza-1", "hott")
         doctor.unhealthy("pizza-0", "hot")
         await eventually(lambda: taints(node))
     told = [(vars(item)["code"], vars(item)["error"]) for item in caplog.records if item.levelno == logging.ERROR]
-    assert [code for code, _ in told] == ["invalid-health-report", "unknown-health-reason"]
+    assert [code for code, _ in told] == [*["invalid-health-report"] * 3, "unknown-health-reason"]
     assert told[0][1].startswith("Doctor.watch yielded 'all is well'; yield dra_kit.Healthy(device), ")
-    assert told[1][1] == (
+    assert told[-1][1] == (
         "Doctor.watch: reason 'hott' is not in its policy; did you mean \"hot\"? the kubelet alone is told of it"
     )
 
