@@ -155,7 +155,7 @@ class Monitor:
         now = self._now()
         self._ledger.inject(device, pool, reason, problem, now)
         if problem is None:
-            self._recovery.soon(device, reason, now)
+            self._recovery.soon([(device, reason)], now)
         self._wake()
         followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(followed)
@@ -198,6 +198,7 @@ class Monitor:
         return None if at is None else max(0.0, at - self._now().seconds)
 
     def _take(self, now: Moment) -> None:
+        healthy = set()
         for report in self._watching.take():
             try:
                 self._ledger.take(report, now)
@@ -207,7 +208,9 @@ class Monitor:
                     logger.error("health report not understood", extra={"error": text, "code": error.code})
             else:
                 if isinstance(report, Healthy):
-                    self._recovery.soon(report.device.name, report.reason, now)
+                    healthy.add((report.device.name, report.reason))
+        if healthy:
+            self._recovery.soon(healthy, now)
 
     # -- what follows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeAlias
 
 from dra_kit.author.calling import call
@@ -55,16 +55,15 @@ class Recovery:
         """Something begins to hold: it is not over at once."""
         self._due[key, reason] = now.seconds + ASK_EVERY
 
-    def soon(self, device: str, reason: str, now: Moment) -> None:
-        """A device is said to be healthy, for one reason or for all: a good moment to ask.
+    def soon(self, healthy: Collection[tuple[str, str]], now: Moment) -> None:
+        """Devices are said to be healthy: a good moment to ask.
 
         Args:
-            device: its name.
-            reason: empty for all.
+            healthy: names of devices, each with the reason for which it is healthy, empty for all.
             now: the present.
         """
         for key, _, one in self._open():
-            if key[1] == device and reason in {"", one}:
+            if (key[1], "") in healthy or (key[1], one) in healthy:
                 self._due[key, one] = min(self._due.get((key, one), 0.0), now.seconds + ASK_AT_MOST)
 
     def ask(self, now: Moment) -> None:
