@@ -318,14 +318,15 @@ async def test_what_cannot_be_understood_is_told_once_and_stops_nothing(
     doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
     async with node.running(driver(health=doctor)):
         await eventually(lambda: doctor.begun)
-        doctor.say("all is well", "all is well")
+        nonsense: Any = "pizza-0"
+        doctor.say("all is well", "all is well", dra.Healthy(nonsense), dra.Healthy(doctor.devices[0], nonsense.split))
         doctor.unhealthy("pizza-1", "hott")
         doctor.unhealthy("pizza-0", "hot")
         await eventually(lambda: taints(node))
     told = [(vars(item)["code"], vars(item)["error"]) for item in caplog.records if item.levelno == logging.ERROR]
-    assert [code for code, _ in told] == ["invalid-health-report", "unknown-health-reason"]
+    assert [code for code, _ in told] == [*["invalid-health-report"] * 3, "unknown-health-reason"]
     assert told[0][1].startswith("Doctor.watch yielded 'all is well'; yield dra_kit.Healthy(device), ")
-    assert told[1][1] == (
+    assert told[-1][1] == (
         "Doctor.watch: reason 'hott' is not in its policy; did you mean \"hot\"? the kubelet alone is told of it"
     )
 
