@@ -45,6 +45,8 @@ DRIVER = """
             if self.doughs == ["slow"]:
                 import threading
                 threading.Event().wait(60)
+            if self.doughs == ["everywhere"]:
+                yield [dra.Device(name="pizza-0", all_nodes=True)]
             doughs = filter(None, self.doughs)
             yield [dra.Device(name=f"pizza-{i}", attributes={"dough": dough}) for i, dough in enumerate(doughs)]
 
@@ -147,6 +149,10 @@ def test_a_driver_brings_its_devices_its_models_and_its_settings(folder: Path) -
     ("doughs", "problem"),
     [
         ("none", "Oven.discover failed: ValueError: the oven is cold; run this where its devices are, or correct it\n"),
+        (
+            "everywhere",
+            "Oven.discover failed: Device 'pizza-0': all_nodes: the node role publishes what belongs to its own",
+        ),
         ("slow", "Oven has found no devices in 0.2 s; give it more time with --timeout\n"),
         ("broken", "Oven.startup raised RuntimeError: no gas"),
         ("", "Oven finds none on this machine\n"),
