@@ -271,6 +271,24 @@ async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
         assert node.is_clean()
 
 
+@pytest.mark.parametrize("later", ["a much longer text than it was before", "x"])
+async def test_metadata_that_is_told_later_is_seen_by_a_container_that_runs(node: Node, later: str) -> None:
+    """It has the file itself mounted, not its name in the directory."""
+    oven = Oven()
+    first = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "thick and crispy"}))
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: first), oven)):
+        await node.prepare(lunch)
+        with metadata_file(node, lunch).open() as mounted:
+            oven.context.update("pizza-0", metadata=dra.DeviceMetadata(attributes={"dough": later}))
+
+            def seen() -> Any:
+                mounted.seek(0)
+                return json.load(mounted)["requests"][0]["devices"][0]["attributes"]
+
+            await eventually(lambda: seen() == {"dough": {"string": later}})
+
+
 async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     oven = Oven()
     lunch = node.claim()
