@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.child_process import ChildProcess
-from dra_kit.author.context import NodeInfo
+from dra_kit.author.context import EffectInForce, NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.cdi.store import SpecStore
@@ -133,11 +133,13 @@ class Agent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
+            effects=self._known_effects,
             stopping=self.supervisor.stopping.is_set,
         )
         node_locks = NodeLocks.below(locks)
         facts = ServerFacts(self._client, node, context.node_known)
         hardware, effects, holding = self._effects(facts, node_locks, boot_id)
+        self._engine = effects
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
@@ -314,6 +316,9 @@ class Agent:
         for claim in claims:
             self._warn(claim, "EffectReplaced", "Apply", note)
             self._pod_events.for_pods(claim, partial(self._record, "EffectReplaced", "Apply", note))
+
+    def _known_effects(self) -> Sequence[EffectInForce]:
+        return self._engine.known()
 
     def _process_ended(self) -> None:
         """What another process had begun, or saw to, this one sees to now."""
