@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -271,7 +272,9 @@ def attributes_v1(attributes: Mapping[str, AttributeValue]) -> dict[str, dict[st
 
 def _plain(value: Any) -> Any:
     if isinstance(value, AuthorModel):
-        return value.model_dump(exclude_none=True)
+        return _plain(value.model_dump(exclude_none=True))
+    if isinstance(value, datetime):  # whole seconds, as the API has them
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -116,7 +116,8 @@ class Driver(Generic[ConfigT, DeviceT]):
     @property
     def node_bound(self) -> tuple[NodeBound[Any, Any], ...]:
         """What gets the node's hardware and context."""
-        return self.provider, self.preparer
+        parts: tuple[NodeBound[Any, Any], ...] = (self.provider, self.preparer)
+        return parts if self.health is None else (*parts, self.health)
 
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
         """A copy for another node in the same process, which shares no state and no hardware with this one.

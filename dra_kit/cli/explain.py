@@ -189,7 +189,7 @@ def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, every
             if claim is None:
                 raise _missing(cluster, "ResourceClaim", namespace, name)
             explanation = explainer.explain(claim)
-            verdicts.append((explanation.good, explanation.outcome == "stopped"))
+            verdicts.append((explanation.good, explanation.undecided))
             documents.append(claim_document(explanation)) if as_json else tell_claim(page, explanation)
     good = all(one for one, _ in verdicts)
     if as_json:

@@ -21,6 +21,7 @@ _VERDICTS: Final = {
     "not-running": "has its devices on {node}, and does not run",
     "fits": "can run on {where}",
     "devices-fit": "finds its devices on {where}",
+    "unknown": "may find its devices on nodes that are not known",
     "waits": "waits for a claim",
     "does-not-fit": "cannot be scheduled",
     "error": "cannot be scheduled: kube-scheduler gives up",

@@ -6,30 +6,31 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import EffectInForce, NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
+from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
-from dra_kit.errors import ConfigurationError, DraKitError, StoreError
+from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
-from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.node.children.children import Children
+from dra_kit.node.claims.events import ClaimEvents
 from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.pod_events import PodEvents
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
-from dra_kit.node.effects.understanding import EffectClasses, title_of
+from dra_kit.node.effects.understanding import EffectClasses
 from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
@@ -59,6 +60,9 @@ from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
+
+if TYPE_CHECKING:
+    from dra_kit.node.health.monitor import Monitor
 
 logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -104,13 +108,13 @@ class Agent:
         self._settings = settings
         self._clock = clock
         self.supervisor = Supervisor(drain=DRAIN)
+        self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
-        self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
-        self._pod_events = PodEvents(self._client)
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
+        self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
         try:
             self._wire(credentials, boot_id)
         except BaseException:
@@ -134,12 +138,11 @@ class Agent:
             rescan=discovery.rescan,
             update=self._update,
             effects=self._known_effects,
-            stopping=self.supervisor.stopping.is_set,
+            stopping=self._stopping,
         )
         node_locks = NodeLocks.below(locks)
         facts = ServerFacts(self._client, node, context.node_known)
         hardware, effects, holding = self._effects(facts, node_locks, boot_id)
-        self._engine = effects
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
@@ -173,7 +176,8 @@ class Agent:
             process_ended=self._process_ended,
         )
         self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
-        inventory.listen(publisher.publish)
+        self._health = self._monitor(inventory, publisher)
+        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
@@ -182,7 +186,7 @@ class Agent:
         self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
         self.supervisor.add(watchdog, after=kubelet)
-        self.supervisor.add(self._events, after=kubelet)
+        self.supervisor.add(self._events.recorder, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
@@ -203,6 +207,8 @@ class Agent:
         )
         self.supervisor.add(self.orphans, after=startup)
         self.supervisor.add(discovery, after=startup)
+        if self._health is not None:
+            self.supervisor.add(self._health, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
 
@@ -216,7 +222,7 @@ class Agent:
         keeper = ClusterObjects(self._client, driver.name, facts)
         hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
         undoing = Undoing(self._store, classes, hardware, locks.effects)
-        engine = EffectEngine(
+        self._engine = engine = EffectEngine(
             self._store, classes, hardware, undoing,
             boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced,
         )  # fmt: skip
@@ -231,7 +237,7 @@ class Agent:
         news.prepared.listen(self._replugging.prepared)
         news.resumed.listen(status.resume)
         news.released.listen(status.forget)
-        news.failed.listen(self._prepare_failed)
+        news.failed.listen(self._events.prepare_failed)
 
     def _add_probes(self, watchdog: Watchdog) -> None:
         if not self._settings.probe_address:
@@ -243,10 +249,27 @@ class Agent:
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
+    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
+        """Health, where the driver tells it: all that belongs to it takes memory."""
+        driver = self._driver
+        if driver.health is None:
+            return None
+        from dra_kit.node.health.monitor import monitor_of
+
+        return monitor_of(
+            driver.name,
+            driver.health,
+            state_dir=self._settings.state(driver.name),
+            current=inventory,
+            publish=publisher.publish,
+            changed=self._events.device_changed,
+        )
+
     def _kubelet(self) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
         endpoint = plugin_socket(kubelet_dir, name, pod_uid)
-        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions)
+        streams = None if self._health is None else self._health.streams
+        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
             endpoint=endpoint,
@@ -259,19 +282,31 @@ class Agent:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
         try:
             with self._processes.present():
-                self._tell_damage()
+                self._events.damaged()
                 await self._leftovers.sweep()
                 reached(Step.FILES_SWEPT)
-                code = await self.supervisor.run()
+                code = await self._run_parts()
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
-            self._pod_events.stop()
-            await self._events.flush(2.0)
+            await self._events.close()
             await self._client.close()
             self._store.close()
             if self._probes is not None:
                 self._probes.close()
+
+    async def _run_parts(self) -> int:
+        telling = asyncio.create_task(self._tell_stopping())
+        try:
+            return await self.supervisor.run()
+        finally:
+            self._stopping.set()
+            telling.cancel()
+
+    async def _tell_stopping(self) -> None:
+        """The author's code learns of it at once, however long what runs takes to drain."""
+        await self.supervisor.stopping.wait()
+        self._stopping.set()
 
     @property
     def probe_port(self) -> int:
@@ -282,40 +317,37 @@ class Agent:
         """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
         return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
 
+    def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
+        """Make something wrong with a device, for drills and tests; from any thread.
+
+        Args:
+            device: its name.
+            reason: a key of the health source's policy.
+            message: for people; None takes it back.
+            pool: its pool, where the name alone does not tell.
+
+        Returns:
+            Done when what follows is published; fails with a ConfigurationError when the driver has no health source,
+            or no such device or reason.
+        """
+
+        async def inject() -> None:
+            if self._health is None:
+                raise ConfigurationError(
+                    f"driver {self._driver.name} has no health source; write Driver(…, health=…) to make devices ill"
+                )
+            await self._health.inject(device, pool, reason, None if message is None else (message, None))
+            await self._publisher.published()
+
+        return asyncio.run_coroutine_threadsafe(inject(), self._loop)
+
     def stop(self) -> None:
         """Ask the process to end."""
         self.supervisor.stop()
 
-    def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
-        self._warn(claim, "FailedPrepareDevices", "Prepare", str(error))
-
-    def _tell_damage(self) -> None:
-        """Whose record is damaged is told to whoever has the claim."""
-        try:
-            for item in self._store.damage():
-                if item.claim is not None:
-                    self._warn(item.claim, "DamagedRecord", "Keep", str(item.error()))
-        except StoreError:  # told where it is needed
-            return
-
-    def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
-        regarding = ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace)
-        self._record(reason, action, note, regarding)
-
-    def _record(self, reason: str, action: str, note: str, regarding: ObjectReference) -> None:
-        note = f"on node {self._settings.node_name}: {note}"
-        self._events.record(regarding, "Warning", reason=reason, action=action, note=note)
-
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
-        """What containers were given of an effect is not true any more, and a container that runs keeps it."""
         self._replugging.effect_replaced()
-        note = (
-            f"{title_of(effect)} did not hold any more and was made again with another outcome; containers that run "
-            "keep what they were given: delete the pod to have it made anew"
-        )
-        for claim in claims:
-            self._warn(claim, "EffectReplaced", "Apply", note)
-            self._pod_events.for_pods(claim, partial(self._record, "EffectReplaced", "Apply", note))
+        self._events.effect_replaced(effect, claims)
 
     def _known_effects(self) -> Sequence[EffectInForce]:
         return self._engine.known()

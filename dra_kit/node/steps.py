@@ -27,6 +27,8 @@ class Step(StrEnum):
     SLICE_UPDATED = "a slice is updated"
     SLICE_CREATED = "a slice is created"
 
+    HEALTH_STORED = "what is wrong with devices is stored, the slices and the kubelet do not know it"
+
     CLAIM_FETCHED = "the claim is read"
     CLAIM_BEGUN = "the claim's record says that it is being prepared, the author's code has not run"
     EFFECT_INTENDED = "an effect's intent is stored"

@@ -359,6 +359,22 @@ class Sandbox:
         formers = [await asyncio.to_thread(_replace, path, text) for path in paths]
         return formers[0]
 
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """Make a device ill, on each node that has one of the name, or take that back.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason.
+        """
+        pool, _, name = device.rpartition("/")
+        refusals = []
+        for node in self.nodes:
+            try:
+                await node.inject_health(name, reason, message, pool or None)
+            except ConfigurationError as error:
+                refusals.append(error)
+        if len(refusals) == len(self.nodes):
+            raise refusals[0]
+
     async def driver_log(self) -> Sequence[str]:
         """The lines that the driver's roles logged."""
         return self.log.lines

@@ -116,6 +116,27 @@ class Harness:
         """
         self._background.call(self._stage.replace_file(setting, text))
 
+    def unhealthy(self, device: str, reason: str, message: str = "") -> None:
+        """Make a device ill, whatever the driver's health source says, until :meth:`healthy` or the end of the test.
+
+        Args:
+            device: its name, or ``<pool>/<name>``.
+            reason: a key of the policy of the driver's health source.
+            message: for people.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
+        """
+        self._background.call(self._stage.inject_health(device, reason, message))
+
+    def healthy(self, device: str, reason: str) -> None:
+        """Take back what :meth:`unhealthy` did; the health source speaks for itself again.
+
+        Raises:
+            ConfigurationError: likewise.
+        """
+        self._background.call(self._stage.inject_health(device, reason, None))
+
     def _manifests(self, given: str | Path | Mapping[str, Any]) -> tuple[Manifest, ...]:
         if isinstance(given, Mapping):
             return parse_manifests([given], "the object given")

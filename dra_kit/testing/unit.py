@@ -24,6 +24,7 @@ from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer
 from dra_kit.author.provider import DeviceProvider
+from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError, NotYet
 from dra_kit.node.calls.deadlines import trying_once
 from dra_kit.node.claims.preparation import Preparation
@@ -64,6 +65,7 @@ class Unit:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dra-kit-")))
             bench = Bench(self._driver, self._settings, directory)
             stack.callback(bench._store.close)  # noqa: SLF001 - of this module
+            stack.callback(bench._stopping.set)  # noqa: SLF001
             await bench._start()  # noqa: SLF001
             self._left = stack.pop_all()
         return bench
@@ -98,6 +100,7 @@ class Bench:
         self._records: dict[str, ClaimRecord] = {}
         self._hardware = Hardware(driver)
         self._started = asyncio.Event()
+        self._stopping = Stopping()
         classes, locks = EffectClasses(driver.effects), Locks(directory / "effects.lock")
         self._undoing = Undoing(self._store, classes, self._hardware, locks)
         self._engine = EffectEngine(
@@ -118,7 +121,7 @@ class Bench:
             rescan=lambda: None,
             update=lambda _: None,
             effects=self._engine.known,
-            stopping=lambda: False,
+            stopping=self._stopping,
         )
 
     async def _start(self) -> None:

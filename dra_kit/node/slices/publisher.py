@@ -78,6 +78,7 @@ class Publisher:
         self._wanted: Inventory[Device] | None = None
         self._changed = asyncio.Event()  # whatever it is
         self._renewed = asyncio.Event()  # what is wanted
+        self._up_to_date = asyncio.Event()  # what is wanted is published
         self._accepted: dict[str, Accepted] = {}
         self._told: set[str] = set()
         self._held: set[str] = set()  # UIDs of our slices as far as known
@@ -90,8 +91,13 @@ class Publisher:
         before, self._wanted = self._wanted, inventory
         if before is not None and _looks_like(inventory, before):
             return
+        self._up_to_date.clear()
         self._renewed.set()
         self._changed.set()
+
+    async def published(self) -> None:
+        """Wait until what is wanted is published."""
+        await self._up_to_date.wait()
 
     def look_again(self) -> None:
         """Something may have changed on the server."""
@@ -121,6 +127,8 @@ class Publisher:
             attempt, at_least, self.last_error = 0, 0.0, ""
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
+            if not self._renewed.is_set():
+                self._up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
         """Until there is something to do.

@@ -66,7 +66,7 @@ def _causes(explanation: PodExplanation) -> Iterator[str]:
 
 def _of_claim(claim: PodClaimExplanation) -> Iterator[str]:
     explanation = claim.explanation
-    if explanation is None or explanation.good:
+    if explanation is None or explanation.finds_devices:
         return
     subject = f"claim {claim.entry}" if claim.entry else "its extended resources"
     for blocker in explanation.blockers:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import enum
 import warnings
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -376,3 +377,11 @@ def test_own_fields_take_any_sequence_and_mapping_and_are_strict_inside() -> Non
     assert (board.uuids, board.lanes, board.labels) == (["a"], (1,), {"a": "b"})
     with pytest.raises(dra.InvalidDevice, match="uuids"):
         Board(name="b", uuids=(1,))  # type: ignore[arg-type]
+
+
+def test_the_time_of_a_taint_is_published_as_the_api_has_it() -> None:
+    since = datetime(2026, 1, 2, 4, 4, 5, 678, tzinfo=timezone(timedelta(hours=1)))
+    device = dra.Device(name="gpu", taints=[dra.DeviceTaint(key="a/b", effect="NoSchedule", time_added=since)])
+    assert device.to_v1().to_json()["taints"] == [
+        {"key": "a/b", "effect": "NoSchedule", "timeAdded": "2026-01-02T03:04:05Z"}
+    ]
