@@ -19,6 +19,7 @@ from dra_kit.author.inventory import Inventory
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.slices.discovery import Discovery
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import raised
@@ -69,10 +70,17 @@ async def _first(driver: Driver[Any, Any], context: Context[Any], timeout: float
 
 
 async def _started(driver: Driver[Any, Any], context: Context[Any], current: CurrentInventory) -> None:
+    provider = type(driver.provider)
+    try:
+        await Hardware(driver).make(context)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # the author's code may raise anything
+        raise ConfigurationError(f"Driver(hardware=…) {raised(error, provider.__module__)}; {_REMEDY}") from error
+    driver.provider.context = context
     try:
         await call(driver.provider.startup, context)
-    except Exception as error:  # the author's code may raise anything
-        provider = type(driver.provider)
+    except Exception as error:  # likewise
         text = f"{provider.__name__}.startup {raised(error, provider.__module__)}; {_REMEDY}"
         raise ConfigurationError(text) from error
     await Discovery(driver, _NODE, current).run(asyncio.Event())
