@@ -274,6 +274,30 @@ async def test_a_device_that_was_replaced_starts_anew_and_one_that_is_back_does_
         await eventually(lambda: set(taints(node)) == {"slot-1"})
 
 
+async def test_what_is_only_observed_of_a_device_makes_no_other_device_of_it(node: Node) -> None:
+    oven, doctor = Oven(dra.Device(name="pizza-0")), Doctor(silent=True, xid=STICKY)
+    async with node.running(driver(provider=oven, health=doctor)):
+        doctor.unhealthy("pizza-0", "xid")
+        await eventually(lambda: taints(node))
+        own = dra.DeviceTaint(key="example.com/own", effect="None")
+        oven.devices = (dra.Device(name="pizza-0", attributes={"temperature": dra.observed(41)}, taints=[own]),)
+        oven.context.rescan()
+        both = [("example.com/own", "", "None"), ("dra.pizza/xid", "", "NoSchedule")]
+        await eventually(lambda: taints(node) == {"pizza-0": both})
+
+
+async def test_the_source_has_the_hardware_and_the_context(node: Node) -> None:
+    seen: list[tuple[object, str]] = []
+
+    class Looking(Doctor):
+        def watch(self) -> Iterator[Any]:
+            seen.append((self.hardware, self.context.node.name))
+            yield from super().watch()
+
+    async with node.running(driver(health=Looking(), hardware=lambda context: f"of {context.node.name}")):
+        await eventually(lambda: seen == [(f"of {NODE}", NODE)])
+
+
 async def test_a_damaged_file_is_set_aside_and_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     doctor = Doctor(xid=STICKY)
     async with node.running(driver(health=doctor)):
