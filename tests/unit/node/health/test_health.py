@@ -193,17 +193,25 @@ async def test_a_driver_without_a_source_has_no_health_service(node: Node) -> No
 async def test_whoever_has_the_device_is_told(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule())
     async with node.running(driver(health=doctor)):
-        await node.prepare(node.claim())
+        claim = node.claim()
+        stored = node.api.objects("resourceclaims")[0]
+        stored["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
+        node.api.put("resourceclaims", stored)
+        await node.prepare(claim)
         doctor.unhealthy("pizza-0", "hot", "93 °C")
         doctor.unhealthy("pizza-1", "hot")
-        await eventually(lambda: len(node.events()) == 1)
-        doctor.healthy("pizza-0")
         await eventually(lambda: len(node.events()) == 2)
+        doctor.healthy("pizza-0")
+        await eventually(lambda: len(node.events()) == 4)
     found = {(item["type"], item["reason"], item["regarding"]["name"], item["note"]) for item in node.events()}
     where = "on node node-1: device node-1/pizza-0"
     assert found == {
-        ("Warning", "DeviceUnhealthy", "lunch", f"{where} is unhealthy: hot: 93 °C"),
-        ("Normal", "DeviceHealthy", "lunch", f"{where} is well again, it was: hot: 93 °C"),
+        (kind, reason, name, f"{where} {text}: hot: 93 °C")
+        for name in ("lunch", "guest")
+        for kind, reason, text in (
+            ("Warning", "DeviceUnhealthy", "is unhealthy"),
+            ("Normal", "DeviceHealthy", "is well again, it was"),
+        )
     }
 
 
