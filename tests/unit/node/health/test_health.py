@@ -193,17 +193,25 @@ async def test_a_driver_without_a_source_has_no_health_service(node: Node) -> No
 async def test_whoever_has_the_device_is_told(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule())
     async with node.running(driver(health=doctor)):
-        await node.prepare(node.claim())
+        claim = node.claim()
+        stored = node.api.objects("resourceclaims")[0]
+        stored["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
+        node.api.put("resourceclaims", stored)
+        await node.prepare(claim)
         doctor.unhealthy("pizza-0", "hot", "93 °C")
         doctor.unhealthy("pizza-1", "hot")
-        await eventually(lambda: len(node.events()) == 1)
-        doctor.healthy("pizza-0")
         await eventually(lambda: len(node.events()) == 2)
+        doctor.healthy("pizza-0")
+        await eventually(lambda: len(node.events()) == 4)
     found = {(item["type"], item["reason"], item["regarding"]["name"], item["note"]) for item in node.events()}
     where = "on node node-1: device node-1/pizza-0"
     assert found == {
-        ("Warning", "DeviceUnhealthy", "lunch", f"{where} is unhealthy: hot: 93 °C"),
-        ("Normal", "DeviceHealthy", "lunch", f"{where} is well again, it was: hot: 93 °C"),
+        (kind, reason, name, f"{where} {text}: hot: 93 °C")
+        for name in ("lunch", "guest")
+        for kind, reason, text in (
+            ("Warning", "DeviceUnhealthy", "is unhealthy"),
+            ("Normal", "DeviceHealthy", "is well again, it was"),
+        )
     }
 
 
@@ -272,6 +280,30 @@ async def test_a_device_that_was_replaced_starts_anew_and_one_that_is_back_does_
         slots.cards = (Card(name="slot-0", serial="C"), Card(name="slot-1", serial="B"))
         slots.context.rescan()
         await eventually(lambda: set(taints(node)) == {"slot-1"})
+
+
+async def test_what_is_only_observed_of_a_device_makes_no_other_device_of_it(node: Node) -> None:
+    oven, doctor = Oven(dra.Device(name="pizza-0")), Doctor(silent=True, xid=STICKY)
+    async with node.running(driver(provider=oven, health=doctor)):
+        doctor.unhealthy("pizza-0", "xid")
+        await eventually(lambda: taints(node))
+        own = dra.DeviceTaint(key="example.com/own", effect="None")
+        oven.devices = (dra.Device(name="pizza-0", attributes={"temperature": dra.observed(41)}, taints=[own]),)
+        oven.context.rescan()
+        both = [("example.com/own", "", "None"), ("dra.pizza/xid", "", "NoSchedule")]
+        await eventually(lambda: taints(node) == {"pizza-0": both})
+
+
+async def test_the_source_has_the_hardware_and_the_context(node: Node) -> None:
+    seen: list[tuple[object, str]] = []
+
+    class Looking(Doctor):
+        def watch(self) -> Iterator[Any]:
+            seen.append((self.hardware, self.context.node.name))
+            yield from super().watch()
+
+    async with node.running(driver(health=Looking(), hardware=lambda context: f"of {context.node.name}")):
+        await eventually(lambda: seen == [(f"of {NODE}", NODE)])
 
 
 async def test_a_damaged_file_is_set_aside_and_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
