@@ -186,7 +186,9 @@ def _write(path: Path, text: str) -> None:
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ELOOP}:  # the latter: somebody has put a link there
+            raise
         _create(path, text)
         return
     try:
