@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from ssl import SSLContext
+from urllib.parse import urlsplit
 
 from yarl import URL
 
-from dra_kit.errors import ConfigurationError, Forbidden, KubeError, Unavailable
+from dra_kit.errors import ConfigurationError, Forbidden, Unavailable
 from dra_kit.kube.call import Call
 from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.exchange import Exchange, Origin
 from dra_kit.kube.http import aiohttp
+from dra_kit.kube.reply import Reply
 from dra_kit.kube.status import error_from_answer, warning_text
 
 log = logging.getLogger(__name__)
@@ -21,12 +25,13 @@ _CONNECTIONS = 16  # a burst finds them open, or opens them: more make the first
 _CONNECT_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
+_REPEATABLE = {"GET", "PUT", "DELETE"}
 
 
 class Transport:
     """Sends calls over kept-alive connections, in the event loop of its first use.
 
-    aiohttp sends a GET, PUT or DELETE once more when the server has closed the kept-alive connection it was sent on.
+    A GET, PUT or DELETE is sent once more when the server has closed the kept-alive connection it was sent on.
 
     Args:
         credentials: server and identity.
@@ -37,13 +42,16 @@ class Transport:
     def __init__(self, credentials: Credentials, *, user_agent: str, timeout: float) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
         self._credentials = credentials
-        self._user_agent = user_agent
-        self._ordinary = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS)
+        self._headers = {"Accept": "application/json", "User-Agent": user_agent}
+        self._timeout = timeout
+        self._exchange = Exchange(limit=_CONNECTIONS, connect=_CONNECT_SECONDS, keep=_KEEP_ALIVE_SECONDS)
+        self._server: _Server | None = None
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         self._warned: OrderedDict[str, None] = OrderedDict()
 
     async def close(self) -> None:
         """Closes all connections; a later call opens new ones."""
+        self._exchange.close()
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
@@ -55,10 +63,16 @@ class Transport:
             KubeError: the server refused, or did not answer.
         """
         try:
-            response = await self._answer(call, self._ordinary)
-            return await response.read()  # gives the connection back, whatever happens
+            reply, authorization = await self._reply(call)
+            if reply.status == 401:
+                await self._renew(call, reply.status, reply.body, authorization)
+                reply, _ = await self._reply(call)
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._unavailable(call, error) from error
+        self._log_warnings(call, reply.warnings)
+        if not 200 <= reply.status < 300:
+            raise error_from_answer(call, reply.status, reply.body)
+        return reply.body
 
     @asynccontextmanager
     async def stream(self, call: Call, *, silence: float) -> AsyncGenerator[aiohttp.StreamReader, None]:
@@ -73,7 +87,7 @@ class Transport:
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS, sock_read=silence)
         try:
-            async with await self._answer(call, timeout, streaming=True) as response:
+            async with await self._stream(call, timeout) as response:
                 try:
                     yield response.content
                 finally:
@@ -81,21 +95,33 @@ class Transport:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             raise self._unavailable(call, error) from error
 
-    async def _answer(
-        self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool = False
-    ) -> aiohttp.ClientResponse:
+    async def _stream(self, call: Call, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """The answer, if it is a success, its body not read yet."""
-        response, authorization = await self._attempt(call, timeout, streaming=streaming)
+        response, authorization = await self._attempt(call, timeout, streaming=True)
         if response.status == 401:
-            refusal = error_from_answer(call, response.status, await response.read())
-            if not await self._refresh(refusal, authorization):
-                raise refusal
-            response, _ = await self._attempt(call, timeout, streaming=streaming)
-        self._log_warnings(call, response)
+            await self._renew(call, response.status, await response.read(), authorization)
+            response, _ = await self._attempt(call, timeout, streaming=True)
+        self._log_warnings(call, response.headers.getall("Warning", ()))
         if not 200 <= response.status < 300:
             async with response:
                 raise error_from_answer(call, response.status, await response.read())
         return response
+
+    async def _renew(self, call: Call, status: int, body: bytes, rejected: str | None) -> None:
+        """Read the credentials again.
+
+        Raises:
+            KubeError: there is nothing new to try.
+        """
+        refusal = error_from_answer(call, status, body)
+        try:
+            renewed = await self._credentials.refresh(rejected)
+        except ConfigurationError as error:
+            raise Forbidden(
+                f"{refusal}, and cannot be renewed: {error}", status=refusal.status, reason=refusal.reason
+            ) from error
+        if not renewed:
+            raise refusal
 
     def _unavailable(self, call: Call, error: Exception) -> Unavailable:
         server = self._credentials.server
@@ -103,19 +129,37 @@ class Transport:
             return Unavailable(f"{call}: {server} gave no answer in time; is it overloaded or the network down?")
         return Unavailable(f"{call}: no connection to {server}: {_reason(error)}; is the API server up and reachable?")
 
+    async def _reply(self, call: Call) -> tuple[Reply, str | None]:
+        """The answer, and who asked."""
+        credentials = self._credentials
+        if credentials.proxy is not None:
+            timeout = aiohttp.ClientTimeout(total=self._timeout, sock_connect=_CONNECT_SECONDS)
+            response, authorization = await self._attempt(call, timeout, streaming=False)
+            body = await response.read()  # gives the connection back, whatever happens
+            return Reply(response.status, tuple(response.headers.getall("Warning", ())), body, True), authorization
+        authorization = await credentials.authorization()
+        server = self._server
+        if server is None or not server.fits(credentials):
+            server = self._server = _Server(credentials)
+        self.requests[call.verb, call.rbac_resource] += 1
+        reply = await self._exchange.send(
+            server.origin,
+            server.request(call, self._headers | _headers_of(call, authorization)),
+            repeatable=call.method in _REPEATABLE,
+            timeout=self._timeout,
+        )
+        return reply, authorization
+
     async def _attempt(
         self, call: Call, timeout: aiohttp.ClientTimeout, *, streaming: bool
     ) -> tuple[aiohttp.ClientResponse, str | None]:
         credentials = self._credentials
         authorization = await credentials.authorization()
-        headers = {"Authorization": authorization} if authorization else {}
-        if call.body is not None:
-            headers["Content-Type"] = call.content_type
         self.requests[call.verb, call.rbac_resource] += 1
         response = await self._session(streaming=streaming).request(
             call.method,
             URL(credentials.server + call.path, encoded=True),
-            headers=headers,
+            headers=_headers_of(call, authorization),
             data=call.body,
             timeout=timeout,
             ssl=credentials.ssl or True,
@@ -125,14 +169,6 @@ class Transport:
         )
         return response, authorization
 
-    async def _refresh(self, refusal: KubeError, rejected: str | None) -> bool:
-        try:
-            return await self._credentials.refresh(rejected)
-        except ConfigurationError as error:
-            raise Forbidden(
-                f"{refusal}, and cannot be renewed: {error}", status=refusal.status, reason=refusal.reason
-            ) from error
-
     def _session(self, *, streaming: bool) -> aiohttp.ClientSession:
         session = self._sessions.get(streaming)
         if session is None:
@@ -141,7 +177,7 @@ class Transport:
                 connector=aiohttp.TCPConnector(
                     limit=0 if streaming else _CONNECTIONS, keepalive_timeout=_KEEP_ALIVE_SECONDS
                 ),
-                headers={"Accept": "application/json", "User-Agent": self._user_agent},
+                headers=self._headers,
                 # without Accept-Encoding kube-apiserver does not compress answers of more than 128 KiB
                 skip_auto_headers=("Accept-Encoding",),
                 auto_decompress=False,
@@ -149,8 +185,8 @@ class Transport:
             )
         return session
 
-    def _log_warnings(self, call: Call, response: aiohttp.ClientResponse) -> None:
-        for header in response.headers.getall("Warning", ()):
+    def _log_warnings(self, call: Call, headers: Iterable[str]) -> None:
+        for header in headers:
             text = warning_text(header)
             if text is None or text in self._warned:
                 continue
@@ -158,6 +194,46 @@ class Transport:
             if len(self._warned) > _REMEMBERED_WARNINGS:
                 self._warned.popitem(last=False)
             log.warning("%s: the API server warns: %s", call, text)
+
+
+class _Server:
+    """What requests to the server of some credentials have in common."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._key = _key(credentials)
+        address = urlsplit(credentials.server)
+        host = address.hostname or ""
+        context = credentials.ssl
+        name = (credentials.tls_server_name or host) if context else None
+        self.origin = Origin(host, address.port or (443 if context else 80), context, name)
+        self._path = address.path
+        self._host = address.netloc.rpartition("@")[2]
+
+    def fits(self, credentials: Credentials) -> bool:
+        """Whether these credentials are for the same server, in the same way."""
+        return self._key == _key(credentials)
+
+    def request(self, call: Call, headers: Mapping[str, str]) -> bytes:
+        """A request with its headers and its body."""
+        lines = [f"{call.method} {self._path}{call.path} HTTP/1.1", f"Host: {self._host}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if call.body is not None:
+            lines.append(f"Content-Length: {len(call.body)}")
+        head = "\r\n".join(lines)
+        if head.count("\n") >= len(lines) or head.count("\r") >= len(lines):
+            raise OSError("a header would have more than one line")
+        return f"{head}\r\n\r\n".encode() + (call.body or b"")
+
+
+def _key(credentials: Credentials) -> tuple[str, SSLContext | None, str | None]:
+    return credentials.server, credentials.ssl, credentials.tls_server_name
+
+
+def _headers_of(call: Call, authorization: str | None) -> dict[str, str]:
+    headers = {"Authorization": authorization} if authorization else {}
+    if call.body is not None:
+        headers["Content-Type"] = call.content_type
+    return headers
 
 
 def _break_off(response: aiohttp.ClientResponse) -> None:
