@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dra_kit.cli.driver_settings import author_settings, settings_options
 from dra_kit.cli.options import RoleCommand, path
@@ -107,7 +108,7 @@ def command(
 
     sources = [source for item in files for source in _sources(item)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
-    settings = author_settings(driver, ctx.meta.get("driver_settings", {})) if driver is not None else None
+    settings = _settings(ctx, driver, target or "") if driver is not None else None
     classes = _classes_of(target) if target is not None else {}
     surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
     outcome = check(sources, surroundings)
@@ -122,6 +123,17 @@ def command(
         text = report.as_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
         click.echo(text, color=colour)
     ctx.exit(1 if any(strict or found.level == "error" for found in findings) else 0)
+
+
+def _settings(ctx: click.Context, driver: Driver[Any, Any], target: str) -> BaseModel | None:
+    """The author's settings: flags and variables, and what the project gives to a sandbox, as no node is at hand."""
+    from dra_kit.sandbox.drivers import SandboxDriver, project_settings
+
+    values = {**project_settings(target, driver), **ctx.meta.get("driver_settings", {})}
+    directory = ctx.with_resource(TemporaryDirectory(prefix="dra-kit-lint-"))
+    return SandboxDriver((driver,), lambda each: author_settings(driver, each), values=values).settings_on(
+        "node-1", Path(directory)
+    )
 
 
 def _sources(item: Path) -> Iterator[SourceFile]:

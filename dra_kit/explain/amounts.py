@@ -13,7 +13,7 @@ from dra_kit.allocator.pools import NodePool
 from dra_kit.allocator.requests import Choice
 from dra_kit.explain.cluster import Cluster
 from dra_kit.explain.reasons import RELEASED, Check, Reason
-from dra_kit.resource.v1 import CapacityRequestPolicy
+from dra_kit.resource.v1 import CapacityRequestPolicy, DeviceCapacity
 from dra_kit.values.quantity import Quantity
 
 _NANO: Final = -9
@@ -73,11 +73,15 @@ def capacity_reasons(choice: Choice, device: AdvertisedDevice, cluster: Cluster)
         by = f", the rest went to {', '.join(claims)}" if claims else ""
         yield Reason(
             Check.CAPACITY,
-            f"{name} is short by {short}: {wanted} asked for, {rest} of {whole} left{by}",
+            f"{name} is short by {short}: {_needed(name, wanted, choice, offers[name])}, {rest} of {whole} left{by}",
             f"short of {name}",
             found=f"{rest} left",
             wanted=f"< {wanted}",
-            remedy=RELEASED if needed <= device.capacity[name] else f"with a smaller request for {name}",
+            remedy=f"with an amount of {name} in capacity.requests"
+            if name not in requested
+            else RELEASED
+            if needed <= device.capacity[name]
+            else f"with a smaller request for {name}",
             details={"capacity": name, "requested": wanted, "left": rest, "short": short, "claims": claims},
         )
 
@@ -158,6 +162,15 @@ def _allowed(policy: CapacityRequestPolicy | None) -> str:
     bounds = [f"from {valid.min}" if valid.min is not None else "", f"to {valid.max}" if valid.max is not None else ""]
     step = f"in steps of {valid.step}" if valid.step is not None else ""
     return " ".join(filter(None, (*bounds, step))) or "as published"
+
+
+def _needed(name: str, amount: str, choice: Choice, offer: DeviceCapacity) -> str:
+    """How it comes that a claim takes an amount: it need not have asked for it."""
+    if name in (choice.capacity or {}):
+        return f"{amount} asked for"
+    if offer.request_policy is not None and offer.request_policy.default is not None:
+        return f"the default of {amount} needed, as the request names no amount"
+    return "all of it needed, as the request names no amount and the device has no request policy with a default"
 
 
 def _like(model: Quantity, nanos: int) -> str:

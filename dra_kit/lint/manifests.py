@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dra_kit.lint.documents import Document
+from dra_kit.lint.old_versions import classic_claim, requests_of_v1, withdrawn
 from dra_kit.lint.structure import Problem, check_structure
 from dra_kit.manifests.objects import is_meant
 from dra_kit.resource import v1, v1alpha3
@@ -165,11 +166,15 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
         # a kind of that name may also be a custom resource of somebody's
         if group == "" or did_you_mean(group, [GROUP]):
             yield Problem("apiVersion", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
+    elif group == GROUP and (gone := withdrawn(made.kind, made.document.body)) is not None:
+        yield Problem("kind", "unknown-kind", *gone)
     elif group == GROUP and known is None:
         wish = did_you_mean(made.kind, KINDS).removeprefix("; ") or f"it has {', '.join(sorted(KINDS))}"
         yield Problem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish)
     elif known is not None and version not in known.versions:
         wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
+        if version == "v1alpha2" and (spec := classic_claim(made.kind, made.document.body)):
+            wish += f" and spec: {spec}" if made.kind == "ResourceClaim" else f" and spec: {{spec: {spec}}}"
         text = f"Kubernetes 1.37 does not serve {made.kind} in {made.api_version}"
         yield Problem("apiVersion", "unknown-kind", text, wish)
     elif not group and made.kind not in _POD_KINDS:
@@ -186,18 +191,24 @@ def _near(kind: str) -> Iterator[str]:
 def _decode(made: Manifest, body: Mapping[str, Any]) -> None:
     known = KINDS[made.kind]
     version = made.api_version.rpartition("/")[2]
+    cleaned, problems = check_structure(body, f"resource/{version}.{made.kind}")
+    content = to_v1(cleaned, made.kind, made.api_version)
     if version != known.versions[0]:
         wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
         if version == "v1beta1":
-            wish += ", with the fields of a request below exactly, and those of a device without basic"
+            requests = requests_of_v1(made.kind, content)
+            wish += (
+                f" and requests: {requests}"
+                if requests
+                else ", with the fields of a request below exactly, and those of a device without basic"
+            )
         text = f"{made.api_version} is deprecated: Kubernetes 1.39 and newer do not serve it"
         made.problems.append(Problem("apiVersion", "deprecated-version", text, wish))
-    cleaned, problems = check_structure(body, f"resource/{version}.{made.kind}")
     made.problems += problems
     made.metadata = cleaned.setdefault("metadata", {})
     if owners := made.metadata.get("ownerReferences"):
         made.metadata["ownerReferences"] = [{**zero(_OWNER), **owner} for owner in owners]
-    content = to_v1(cleaned, made.kind, made.api_version)
+    content["metadata"] = made.metadata
     fill_in_defaults(content, made.kind, _V1, _TIME)
     made.content = content
     made.obj = known.model.model_validate(content)

@@ -148,18 +148,20 @@ class LiveView(SandboxObserver):
                 self.entry(f"ResourceSlice {name} is gone: its devices{where} are offered no more", fg="yellow")
             return
         devices = spec.get("devices", [])
-        content = json.dumps(devices, sort_keys=True)
+        content = json.dumps([devices, spec.get("sharedCounters", [])], sort_keys=True)
         if self._slices.get(name) == content:
             return
         again = content in self._slices.values()
         changed = name in self._slices
         self._slices[name] = content
         offers = "now offers" if changed else "offers"
-        self.entry(f"ResourceSlice {name}: {spec['driver']} {offers} {_count(devices, 'device')}{where}", fg="cyan")
+        counters = spec.get("sharedCounters", [])
+        what = _count(devices, "device") if devices or not counters else _count(counters, "counter set")
+        self.entry(f"ResourceSlice {name}: {spec['driver']} {offers} {what}{where}", fg="cyan")
         if again:
             self.detail("the same as on another node")
         else:
-            self.details(device_table(devices))
+            self.details([*map(_counters, counters), *device_table(devices)])
 
     def _class_changed(self, change: Change) -> None:
         spec, before = change.object["spec"], change.previous["spec"] if change.previous else None
@@ -168,6 +170,7 @@ class LiveView(SandboxObserver):
         verb = "selects" if before is None else "now selects"
         self.entry(f"DeviceClass {change.object['metadata']['name']} {verb}", fg="cyan")
         self.details([_one_line(selector) for selector in spec.get("selectors", [])] or ["all devices"])
+        self._configs_of_others(spec)
 
     def _claim_changed(self, change: Change) -> None:
         if change.type != "ADDED":
@@ -182,6 +185,14 @@ class LiveView(SandboxObserver):
                 self.detail(f"request {name}: {wanted} of class {part['deviceClassName']}")
                 for selector in part.get("selectors", []):
                     self.detail(f"  {_one_line(selector)}")
+        self._configs_of_others(claim["spec"].get("devices", {}))
+
+    def _configs_of_others(self, spec: Mapping[str, Any]) -> None:
+        """Opaque configs that the driver here never sees, as they name another one."""
+        own = self._sandbox.driver if self._sandbox else ""
+        named = (item["opaque"]["driver"] for item in spec.get("config", []) if "opaque" in item)
+        for other in dict.fromkeys(name for name in named if name != own):
+            self.detail(f"config for driver {other}, which does not run here: {own} does not get it", fg="yellow")
 
     def _pod_changed(self, change: Change) -> None:
         pod, previous = change.object, change.previous
@@ -322,6 +333,11 @@ def _count(items: list[Any], noun: str) -> str:
 
 def _one_line(selector: Mapping[str, Any]) -> str:
     return " ".join(selector["cel"]["expression"].split())
+
+
+def _counters(counter_set: Mapping[str, Any]) -> str:
+    amounts = (f"{name} {counter['value']}" for name, counter in counter_set.get("counters", {}).items())
+    return f"{counter_set['name']}: {', '.join(amounts)}"
 
 
 def _wanted(count: int) -> str:

@@ -7,6 +7,7 @@ import inspect
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterable, Sequence
 from contextlib import closing
 from typing import Any, Final, cast
@@ -24,6 +25,9 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 LOOK_AGAIN_AFTER: Final = 1.0
 BELIEVED_AFTER: Final = 30.0
+_MANY: Final = 200
+_SOON: Final = 10.0
+"""Inventories within so many seconds: hardware does not change that often, a loop without a pause does."""
 
 
 class Discovery:
@@ -64,6 +68,8 @@ class Discovery:
         self._dropped: set[str] = set()
         self._asked: float | None = None  # when it was asked for an inventory that has not come
         self._produced: object = None  # the generator
+        self._yields: deque[float] = deque(maxlen=_MANY)  # when the last ones came
+        self._told_busy = False
 
     def rescan(self) -> None:
         """Start ``discover`` again; a running async generator is closed first. From any thread."""
@@ -205,7 +211,25 @@ class Discovery:
 
     def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
         self._asked = None
+        self._look_at_pace()
         self._take(yielded, loop)
+
+    def _look_at_pace(self) -> None:
+        """Tell once of a ``discover`` that yields without a pause: nothing else shows what keeps a processor busy."""
+        if self._told_busy:
+            return
+        now = time.monotonic()
+        self._yields.append(now)
+        if len(self._yields) < _MANY or now - self._yields[0] > _SOON:
+            return
+        self._told_busy = True
+        name = type(self._driver.provider).__name__
+        remedy = "wait between two inventories, for example with context.stopping.sleep(5) or blocking_sleep(5)"
+        logger.warning(
+            "discover yields without a pause, which keeps a processor busy",
+            extra={"method": f"{name}.discover", "inventories": _MANY, "seconds": round(now - self._yields[0], 1),
+                   "remedy": remedy},
+        )  # fmt: skip
 
     def _take(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
         with self._taking:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from dra_kit import cel
+from dra_kit.cel.syntax import Literal, walk
 from dra_kit.resource import names
 from dra_kit.resource.mistakes import domains, quantities, versions, writing
 from dra_kit.resource.mistakes.advertised import Advertised
 from dra_kit.resource.mistakes.devices import device_mistakes
 from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake
+from dra_kit.resource.mistakes.mistake import Mistake, comparison
 
 Check: TypeAlias = Callable[[Expression], Iterator[Mistake]]
 
@@ -48,13 +50,26 @@ def mistakes(expression: Expression, advertised: Advertised | None = None) -> It
         expression: compiled or not.
         advertised: the devices that are known; None looks at the text alone.
     """
-    of_text = list(_of_text(expression))
+    driver = _driver(expression, advertised)
+    of_text = [replace(found, help=found.help.replace(domains.SOME_DRIVER, driver)) for found in _of_text(expression)]
     of_devices = list(device_mistakes(expression, advertised)) if advertised is not None else []
     if any(mistake.rule == "attribute-type" for mistake in of_devices):
         # who knows the type need not guess that a text may be a version
         of_text = [mistake for mistake in of_text if mistake.rule != "version-as-text"]
     yield from of_text
     yield from of_devices
+
+
+def _driver(expression: Expression, advertised: Advertised | None) -> str:
+    """The driver whose devices an expression is about, as far as that is known."""
+    for node in walk(expression.root) if expression.root else ():
+        sides = comparison(node)
+        for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides else ():
+            named = other.value if isinstance(other, Literal) else None
+            if one.text(expression.text) == "device.driver" and isinstance(named, str):
+                return named
+    drivers = advertised.drivers if advertised is not None else set()
+    return next(iter(drivers)) if len(drivers) == 1 else domains.SOME_DRIVER
 
 
 def _of_text(expression: Expression) -> Iterator[Mistake]:

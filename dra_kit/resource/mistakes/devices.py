@@ -78,6 +78,13 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
     if read.name is None or read.name in known:
         return
     near = did_you_mean(read.name, known).removeprefix("; ")
+    # a standard attribute such as pcieRoot is in a domain of Kubernetes, whatever driver publishes it
+    homes = sorted(domain for domain in advertised.domains(kind) if read.name in advertised.names(kind, domain))
+    if homes and read.domain in advertised.drivers:
+        wish = f'write device.{kind}["{homes[0]}"].{read.name}'
+        message = f"{read.name} is no {_SINGULAR[kind]} of {read.domain}: devices have it in the domain {homes[0]}"
+        yield Mistake(f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish)
+        return
     elsewhere = read.name in advertised.names(other, read.domain)
     if not near and not elsewhere and (read.tested or not advertised.speaks_for(read.domain)):
         return

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from dra_kit.cel.syntax import Call, Comprehension, walk
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import Mistake, comparison, operator_span
 from dra_kit.resource.mistakes.reads import read_of, reads
 
+SOME_DRIVER: Final = "<driver>"
+"""Stands in a remedy for a driver that the expression alone does not tell."""
+_OF_OPTIONALS: Final = frozenset({"orValue", "or", "hasValue", "value"})
+
 
 def attribute_without_domain(expression: Expression) -> Iterator[Mistake]:
-    """``device.attributes["model"] == "x"`` and ``device.attributes.model == "x"``."""
+    """``device.attributes["model"] == "x"``, ``device.attributes.model == "x"``, and methods of what is none."""
     for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
-        for side in (sides[0], sides[2]) if sides else ():
+        used = [sides[0], sides[2]] if sides else []
+        if isinstance(node, Call) and node.target is not None and node.function not in _OF_OPTIONALS:
+            used.append(node.target)  # of a method
+        for side in used:
             read = read_of(side)
             if read is None or not read.last or read.tested or not read.domain or "/" in read.domain:
                 continue
             message = f"{read.domain} stands where the domain of the name goes, which is mostly the driver's name"
-            wish = f'write device.{read.kind}["<driver>"].{read.domain}'
+            wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
             yield Mistake("attribute-without-domain", *read.domain_span(), message, wish)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dra_kit.allocator import Gates, Node, Snapshot
+from dra_kit.allocator.capacity import consumption
 from dra_kit.allocator.devices import AdvertisedDevice
 from dra_kit.allocator.requests import Choice, choices_of
 from dra_kit.allocator.selection import Selection
@@ -24,7 +25,7 @@ class DeviceChoice:
         pool: of the device.
         device: its name.
         fitting: names of the devices of the node that fit the class and the selectors, in the scheduler's order.
-        taken: those of them that another claim holds.
+        taken: those of them that another claim holds; of a device for several claims, those that have too little left.
         others: how many devices of the node do not fit.
     """
 
@@ -78,7 +79,7 @@ def explain_choices(
         taken = {
             device.id.device
             for device in fitting
-            if not choice.admin_access and not device.shareable and snapshot.usage.is_held(device.id)
+            if not choice.admin_access and _is_taken(snapshot, gates, choice, device)
         } | (earlier if counts[result["request"]] > 1 else set())
         names = tuple(device.id.device for device in fitting)
         explained.append(
@@ -100,6 +101,14 @@ def _choices(snapshot: Snapshot, gates: Gates, claim: Object) -> Iterator[Choice
         for choice in choices_of(model, request, snapshot.classes, gates):
             if not isinstance(choice, AllocationError):
                 yield choice
+
+
+def _is_taken(snapshot: Snapshot, gates: Gates, choice: Choice, device: AdvertisedDevice) -> bool:
+    """Whether nothing, or of a device for several claims too little, is left for one more."""
+    if not device.shareable:
+        return snapshot.usage.is_held(device.id)
+    share = consumption(choice.capacity or {}, device, fractional=gates.fractional_capacity_range)
+    return share is not None and not share.fits(device, snapshot.usage.consumed(device.id))
 
 
 def _fits(selection: Selection, choice: Choice, device: AdvertisedDevice) -> bool:

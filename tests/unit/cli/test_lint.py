@@ -153,6 +153,14 @@ def test_a_driver_brings_its_devices_its_models_and_its_settings(folder: Path) -
     )
 
 
+def test_settings_that_the_project_gives_to_a_sandbox_are_heeded(folder: Path) -> None:
+    project = '[tool.dra-kit]\ndriver = "pizzeria:driver"\n[tool.dra-kit.sandbox.settings]\ndoughs = ["thin", "pan"]\n'
+    (folder / "pyproject.toml").write_text(project)
+    target = folder / "pizzeria.py"
+    assert lint(folder / "class.yaml", "--driver", target, code=0).stdout.startswith("no findings")
+    assert "[matches-nothing]" in lint(folder / "class.yaml", "--driver", target, "--doughs", "pan", code=0).stdout
+
+
 def test_validators_of_a_config_have_the_settings(folder: Path) -> None:
     claim = folder / "config.yaml"
     claim.write_text(CONFIG.replace("extra: 1", "dough: thin"))

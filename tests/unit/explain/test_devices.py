@@ -116,6 +116,28 @@ def test_capacity_that_is_not_left_is_told_with_what_is_short() -> None:
     assert texts(where, asking(memory="20Gi")) == {"a": []}
 
 
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (None, "all of it needed, as the request names no amount and the device has no request policy with a default"),
+        ({"default": "40Gi"}, "the default of 40Gi needed, as the request names no amount"),
+    ],
+    ids=["no policy", "default"],
+)
+def test_capacity_that_nobody_asked_for_is_not_told_as_asked_for(policy: Document | None, told: str) -> None:
+    share = result("a", shareID="8d0e7a5c-0000-4000-8000-000000000001", consumedCapacity={"memory": "60Gi"})
+    holder = {
+        "metadata": {"name": "lunch", "namespace": "default"},
+        "status": {"allocation": {"devices": {"results": [share]}}},
+    }
+    capacity = {"value": "80Gi", **({"requestPolicy": policy} if policy else {})}
+    published = device("a", allowMultipleAllocations=True, capacity={"memory": capacity})
+
+    [[text]] = texts(cluster(slice_of(published), claims=[holder]), claim(request("r", 1))).values()
+
+    assert f": {told}, 20Gi of 80Gi left, the rest went to default/lunch" in text
+
+
 def test_capacity_that_a_device_does_not_have_is_told() -> None:
     where = cluster(slice_of(device("a", **SHARED)))
 

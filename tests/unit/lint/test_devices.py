@@ -74,6 +74,20 @@ def test_a_wrong_comparison_is_told_once(condition: str, rule: str) -> None:
     assert [found for found in rules(text, KNOWN) if found != "matches-nothing"] == [rule]
 
 
+def test_a_remedy_names_the_one_driver_that_is_known() -> None:
+    (finding,) = found(device_class('device.attributes["model"] == "H200"'), KNOWN)
+    assert finding.help == f"write {A}.model"
+
+
+def test_a_standard_attribute_in_the_domain_of_a_driver_is_told_with_its_own() -> None:
+    known = advertised([{"attributes": {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}}])
+
+    (finding,) = found(device_class(f'{GUARD} && {A}.pcieRoot == "pci0000:00"'), known)
+
+    assert (finding.rule, underlined(finding)) == ("unknown-attribute", "pcieRoot")
+    assert finding.help == 'write device.attributes["resource.kubernetes.io"].pcieRoot'
+
+
 def test_a_misspelt_driver_is_told() -> None:
     (finding,) = found(device_class('device.driver == "gpu.example.org"'), KNOWN)
     assert (finding.rule, finding.help) == ("unknown-driver", f'did you mean "{DRIVER}"?')

@@ -34,6 +34,12 @@ CASES = [
     ("unknown-function", f"len({A}.model) == 4", "len", f"size({A}.model) == 4"),
     ("hyphenated-name", f'{A}.gpu-model == "H200"', "gpu-model", f'{A}.gpu_model == "H200"'),
     ("attribute-without-domain", 'device.attributes["model"] == "H200"', '"model"', f'{A}.model == "H200"'),
+    (
+        "attribute-without-domain",
+        f'{GUARD} && device.capacity["memory"].compareTo(quantity("1Gi")) >= 0',
+        '"memory"',
+        f'{GUARD} && {C}.memory.compareTo(quantity("1Gi")) >= 0',
+    ),
     ("domain-with-name", 'device.attributes["gpu.example.com/model"].x', '"gpu.example.com/model"', f"{A}.model"),
     ("quantity-comparison", f"{C}.memory >= 80", ">=", f'{C}.memory.compareTo(quantity("80")) >= 0'),
     ("quantity-comparison", f'{C}.memory == "80Gi"', "==", f'{C}.memory == quantity("80Gi")'),
@@ -62,6 +68,19 @@ def test_a_mistake_is_found_at_its_place_and_its_remedy_is_none(rule: str, wrong
     assert underlined(findings[0]).startswith(where)
     assert ids(right) == set()
     cel.compile_selector(right, environment=cel.new())
+
+
+@pytest.mark.parametrize(
+    ("expression", "help_"),
+    [
+        (f'{GUARD} && device.attributes["model"] == "H200"', f"write {A}.model"),
+        (f'{GUARD} && device.capacity["memory"].isLessThan(quantity("1Gi"))', f"write {C}.memory"),
+        ('device.attributes["model"] == "H200"', 'write device.attributes["<driver>"].model'),
+    ],
+)
+def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, help_: str) -> None:
+    (mistake,) = mistakes(compiled(expression, environment(FeatureGates.default())))
+    assert mistake.help == help_
 
 
 def test_each_rule_about_cel_has_a_case() -> None:

@@ -129,3 +129,43 @@ def test_an_object_of_no_kind_is_told(text: str, message: str, help_: str) -> No
 )
 def test_objects_of_others_are_left_alone(text: str) -> None:
     assert rules(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "help_"),
+    [
+        (
+            (
+                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClass\nmetadata: {name: gpu}\n"
+                "driverName: gpu.example.com\n"
+            ),
+            (
+                "write apiVersion: resource.k8s.io/v1, kind: DeviceClass, "
+                """spec: {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}"""
+            ),
+        ),
+        (
+            (
+                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
+                "spec: {resourceClassName: gpu}\n"
+            ),
+            (
+                'write apiVersion: resource.k8s.io/v1 and spec: {"devices": {"requests": '
+                '[{"name": "device", "exactly": {"deviceClassName": "gpu"}}]}}'
+            ),
+        ),
+        (
+            (
+                "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
+                "spec: {devices: {requests: [{name: gpu, deviceClassName: gpu, count: 2}]}}\n"
+            ),
+            (
+                "write apiVersion: resource.k8s.io/v1 and requests: "
+                '[{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 2}}]'
+            ),
+        ),
+    ],
+    ids=["ResourceClass", "classic claim", "v1beta1"],
+)
+def test_an_old_object_gets_the_text_of_v1_to_write(text: str, help_: str) -> None:
+    assert [finding.help for finding in found(text)] == [help_]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
+import dra_kit as dra
 from dra_kit.cdi.names import temporary_file_name
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
@@ -11,7 +13,7 @@ from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.live import LiveView
 from dra_kit.sandbox.workload.container_log import LIMIT
 from tests.unit.sandbox.kubelet.polling import until
-from tests.unit.sandbox.test_cluster import CLASS, Settings, claim, new_driver, phase, pod
+from tests.unit.sandbox.test_cluster import CLASS, Settings, Waiter, claim, new_driver, phase, pod
 
 # more than is kept of the output, then a pause until the file is there, then a last word
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
@@ -105,3 +107,39 @@ def test_a_message_of_several_lines_forges_no_entry() -> None:
         r"             0.00 s every pod did what it was to do\r\x1b[A",
     ]
     assert r"a name\n  0.00 s" in told.getvalue()
+
+
+class Carver(dra.DeviceProvider):
+    def discover(self) -> Iterator[dra.Inventory[dra.Device]]:
+        oven = dra.CounterSet(name="oven-0", counters={"slices": 8})
+        taken = dra.DeviceCounterConsumption(counter_set="oven-0", counters={"slices": 4})
+        halves = [dra.Device(name=f"half-{number}", consumes_counters=[taken]) for number in range(2)]
+        yield dra.Inventory(pools=[dra.Pool(devices=halves, counter_sets=[oven])])
+
+
+async def test_a_slice_of_counter_sets_offers_these() -> None:
+    told = io.StringIO()
+    carved = dra.Driver("dra.pizza", provider=Carver(), preparer=Waiter())
+
+    async with Sandbox(
+        SandboxDriver((carved,)), SandboxSettings(webhook=False, controller=False), observers=(LiveView(told),)
+    ):
+        await until(lambda: "offers 2 devices" in told.getvalue() and "counter set" in told.getvalue())
+
+    assert "offers 1 counter set on node-1\n           oven-0: slices 8" in told.getvalue()
+    assert "no devices" not in told.getvalue()
+
+
+async def test_a_config_for_another_driver_is_told() -> None:
+    told = io.StringIO()
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    asked = claim("lunch", parameters={"extraCheese": True})
+    asked["spec"]["devices"]["config"][0]["opaque"]["driver"] = "dra.pasta"
+
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False, controller=False), observers=(LiveView(told),)
+    ) as sandbox:
+        await sandbox.client.create(RESOURCE_CLAIMS, asked)
+        await until(
+            lambda: "config for driver dra.pasta, which does not run here: dra.pizza does not get" in told.getvalue()
+        )

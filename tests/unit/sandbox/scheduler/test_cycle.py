@@ -276,6 +276,18 @@ def test_a_choice_is_explained() -> None:
     assert str(gold) == "salad of pool node-1: the only one that fits; 3 do not fit"
 
 
+def test_a_device_for_several_claims_with_too_little_left_is_told_as_taken() -> None:
+    shared = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "8"}}}
+    cluster = Cluster({"node-1": [{**item, **shared} for item in devices(2)]})
+    cluster.hold(cluster.place(cluster.ask("first", exactly())))  # asks for no amount: all of pizza-0
+    placement = cluster.place(cluster.ask("second", exactly()))
+    load = node_loads(cluster.nodes, [])["node-1"]
+
+    (choice,) = cluster.devices.explain(load.node, *placement.allocations[0])
+
+    assert str(choice) == "pizza-1 of pool node-1: the only one that fits; pizza-0 is taken"
+
+
 @settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 4), min_size=1, max_size=4),

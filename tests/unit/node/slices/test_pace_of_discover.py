@@ -1,0 +1,50 @@
+"""A ``discover`` that yields without a pause keeps a processor busy, and nothing else would show it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.node.slices.discovery import Discovery
+from dra_kit.node.slices.inventory import CurrentInventory
+from tests.support.api import eventually
+from tests.unit.node.drivers import driver
+from tests.unit.node.role import NODE
+
+BUSY = "discover yields without a pause, which keeps a processor busy"
+
+
+class Restless(dra.DeviceProvider):
+    """Yields again and again, until it is told to end."""
+
+    def __init__(self) -> None:
+        self.yielded = 0
+        self.stop = dra.Stopping()
+
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        while not self.stop:
+            self.yielded += 1
+            yield [dra.Device(name="pizza-0")]
+
+
+async def test_a_discover_without_a_pause_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    provider = Restless()
+    discovery = Discovery(driver(provider=provider), NODE, CurrentInventory())
+    running = asyncio.create_task(discovery.run(asyncio.Event()))
+
+    def told() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.getMessage() == BUSY]
+
+    await eventually(told)
+    after = provider.yielded
+    await eventually(lambda: provider.yielded > after + 500)
+    provider.stop.set()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    [record] = told()
+    assert vars(record)["method"] == "Restless.discover"
