@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeAlias
 
 from pydantic import ValidationError
@@ -82,6 +82,13 @@ class Preparer(
         kinds = config_kinds(type(self))
         return (kinds[0] if kinds else NoConfig)()  # type: ignore[return-value]
 
+    def admin_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
+        """The config of a claim with admin access that has none; by default that of ``default_config``.
+
+        Override it where ``default_config`` refuses claims without config: who only looks at a device sets nothing.
+        """
+        return self.default_config(device)
+
     def startup(self, context: Context[Any]) -> Awaitable[None] | None:
         """Called once before the first ``prepare``. May be ``def`` or ``async def``."""
         del context
@@ -129,18 +136,34 @@ async def _prepare_one(
     return check_prepared(preparer.prepare, device.name, await call(preparer.prepare, claim, device))
 
 
-async def config_without_claim(preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra) -> ConfigT:
-    """The config for a claim that has none, from the author's ``default_config``.
+def default_for(
+    preparer: Preparer[ConfigT, AdvertisedT_contra], *, admin_access: bool = False
+) -> Callable[[AdvertisedT_contra], ConfigT | Awaitable[ConfigT]]:
+    """The method that gives a config to a claim without one.
+
+    Args:
+        preparer: the author's.
+        admin_access: whether the claim only looks at the device.
+    """
+    own = admin_access and type(preparer).admin_config is not Preparer.admin_config
+    return preparer.admin_config if own else preparer.default_config
+
+
+async def config_without_claim(
+    preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra, *, admin_access: bool = False
+) -> ConfigT:
+    """The config for a claim that has none, from the author's ``default_config`` or ``admin_config``.
 
     Raises:
         PermanentError: when that gave something else than a config of the preparer's kinds.
     """
-    plain = type(preparer).default_config is Preparer.default_config  # needs no thread
-    config = preparer.default_config(device) if plain else await call(preparer.default_config, device)
+    default = default_for(preparer, admin_access=admin_access)
+    plain = getattr(default, "__func__", None) is Preparer.default_config  # needs no thread
+    config: ConfigT = default(device) if plain else await call(default, device)  # type: ignore[assignment]
     kinds = config_kinds(type(preparer)) or (NoConfig,)
     if not isinstance(config, kinds):
         raise PermanentError(
-            f"{type(preparer).__name__}.default_config returned {kind_of(config)}; return a "
+            f"{type(preparer).__name__}.{default.__name__} returned {kind_of(config)}; return a "
             f"{' or '.join(kind.__name__ for kind in kinds)}",
             code="invalid-default-config",
         )

@@ -14,7 +14,7 @@ from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Ensuring
 from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.author.preparer import Preparer, config_without_claim, default_for, prepare_all
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
@@ -38,16 +38,23 @@ class AuthorCalls:
 
     driver: Driver[Any, Any]
 
-    async def default_config(self, advertised: Device) -> OpaqueConfig:
+    async def default_config(self, advertised: Device, *, admin_access: bool = False) -> OpaqueConfig:
         """The config of a device whose claim gives none.
+
+        Args:
+            advertised: the device.
+            admin_access: whether the claim only looks at it.
 
         Raises:
             PrepareError: the author's code failed.
         """
         try:
-            config: OpaqueConfig = await config_without_claim(self.driver.preparer, advertised)
+            config: OpaqueConfig = await config_without_claim(
+                self.driver.preparer, advertised, admin_access=admin_access
+            )
         except Exception as error:
-            raise self._error("default_config", error) from error
+            method = default_for(self.driver.preparer, admin_access=admin_access).__name__
+            raise self._error(method, error) from error
         return config
 
     async def prepare(

@@ -237,7 +237,10 @@ class Preparation:
         effects: Effects,
     ) -> AllocatedDevice[Any, Any]:
         request, _, subrequest = result.request.partition("/")
-        config = configs[-1].config if configs else await self.author.default_config(advertised)
+        if configs:
+            config = configs[-1].config
+        else:
+            config = await self.author.default_config(advertised, admin_access=bool(result.admin_access))
         return AllocatedDevice(
             name=result.device,
             pool=result.pool,

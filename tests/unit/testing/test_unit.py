@@ -160,3 +160,26 @@ async def test_a_preparer_alone() -> None:
 def test_a_driver_has_its_own_effects() -> None:
     with pytest.raises(dra.ConfigurationError, match="leave effects out"):
         unit(gpus(), effects=[CreatePartition])
+
+
+class SizedConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):
+    size: int
+
+
+class Choosy(dra.Preparer[SizedConfig, Gpu]):
+    def default_config(self, device: Gpu) -> SizedConfig:
+        raise dra.PermanentError("say how large")
+
+    def admin_config(self, device: Gpu) -> SizedConfig:
+        return SizedConfig(size=0)
+
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[SizedConfig, Gpu]) -> dra.Prepared:
+        return dra.Prepared(env={"SIZE": str(device.config.size)})
+
+
+def test_admin_access_needs_no_config_where_other_claims_do() -> None:
+    with unit(Choosy()) as bench:
+        [prepared] = bench.prepare("admin", [GPU], admin_access=True)
+        assert prepared.env["SIZE"] == "0"
+        with pytest.raises(dra.PermanentError, match="say how large"):
+            bench.prepare("lunch", [GPU])
