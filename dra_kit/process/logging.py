@@ -121,7 +121,7 @@ class TextFormatter(logging.Formatter):
         """Returns one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
         time = self.formatTime(record, "%H:%M:%S")
         line = f"{time} {record.levelname} {_logger_name(record)}: {printable(_message(record))}"
-        line += "".join(f" {printable(key)}={quoted(value)}" for key, value in fields_of(record).items())
+        line += shown_fields(record)
         traceback = _traceback(self, record)
         return line + "".join(f"\n    | {printable(row)}" for row in traceback.splitlines())
 
@@ -154,6 +154,11 @@ def _message(record: logging.LogRecord) -> str:
         return record.getMessage()
     except Exception:  # noqa: BLE001 - arguments that do not fit, or cannot be printed: the line matters more
         return f"{plain(record.msg)} {plain(record.args)}"
+
+
+def shown_fields(record: logging.LogRecord) -> str:
+    """The fields of a line as text: `` claim=default/lunch devices=2``; empty without any."""
+    return "".join(f" {printable(key)}={quoted(value)}" for key, value in fields_of(record).items())
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:

@@ -349,11 +349,7 @@ class Sandbox:
         return found
 
     async def replace_file(self, setting: str, text: str) -> str:
-        """Replace the file of a setting on every node, as editors do: a new file under the old name.
-
-        Raises:
-            ConfigurationError: the setting names no file, or none that is the sandbox's copy.
-        """
+        """See :func:`dra_kit.sandbox.edited_files.replace_files`."""
         return await replace_files([node.author for node in self.nodes], self._settings.edited, setting, text)
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
@@ -373,12 +369,18 @@ class Sandbox:
             raise refusals[0]
 
     def refusal(self, namespace: str, claim: str) -> str:
-        """The permanent error with which the driver refuses a claim; empty when none is known."""
+        """See :class:`dra_kit.sandbox.facts.Cluster`."""
         return self._refusals.of(namespace, claim)
 
     def forget_refusals(self, namespace: str) -> None:
-        """Something has changed: what the driver has refused in a namespace it may not refuse again."""
+        """See :class:`dra_kit.sandbox.facts.Cluster`."""
         self._refusals.forget(namespace)
+
+    async def restart_driver(self) -> None:
+        """See :meth:`dra_kit.sandbox.node.SandboxNode.restart_driver`; returns when devices are published again."""
+        for node in self.nodes:
+            await node.restart_driver(self._driver.spare, self.kubeconfig)
+        await self._published()
 
     async def driver_log(self) -> Sequence[str]:
         """The lines that the driver's roles logged."""

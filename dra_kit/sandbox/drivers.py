@@ -25,6 +25,7 @@ class SandboxDriver:
         drivers: one for each node.
         settings: makes the author's settings of values by name; None where the driver has none.
         classes: manifests of DeviceClasses that belong to it, applied first.
+        spare: one that is never run: copies of it take the place of those that are restarted; None where nobody does.
         values: for ``settings``. In texts ``{node}`` stands for the node's name, and ``{directory}`` for a directory
             of the node that goes with the sandbox.
     """
@@ -33,6 +34,7 @@ class SandboxDriver:
     settings: Callable[[Mapping[str, object]], BaseModel | None] = field(default=lambda _: None)
     classes: tuple[Path, ...] = ()
     values: Mapping[str, object] = field(default_factory=dict)
+    spare: Driver[Any, Any] | None = None
 
     @property
     def name(self) -> str:

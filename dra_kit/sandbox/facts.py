@@ -45,6 +45,10 @@ class Cluster(Protocol):
         """Make a device, ``<name>`` or ``<pool>/<name>``, ill for a reason of the driver's policy; None ends it."""
         ...
 
+    async def restart_driver(self) -> None:
+        """Restart the driver's node role on every node; nothing but its state stays."""
+        ...
+
     def refusal(self, namespace: str, claim: str) -> str:
         """The permanent error with which the driver refuses a claim; empty when none is known."""
         ...
@@ -88,6 +92,17 @@ class ClaimFacts:
     devices: tuple[str, ...] = ()
     reserved_for: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDevice:
+    """A device in a ResourceSlice: its name and pool, and by name its attributes, amounts of capacity, and taints."""
+
+    name: str
+    pool: str
+    attributes: Mapping[str, bool | int | str | list[Any]] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

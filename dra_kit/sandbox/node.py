@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,7 @@ from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
 _ORPHAN_AFTER = 600.0
+_POLL = 0.02
 _DRAIN_SECONDS = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
@@ -126,6 +128,21 @@ class SandboxNode:
         self._role = RoleThread(f"node role on {self.name}", run)
         self._role.start()
         return self._role
+
+    async def restart_driver(self, spare: Driver[Any, Any] | None, kubeconfig: Path) -> None:
+        """Stop the driver as a SIGTERM would, and start a copy of one that never ran: nothing in memory is left.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        if spare is None:
+            raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.sandbox(…)")
+        await self.stop_driver()
+        while self.serves():  # until the kubelet knows, it would call what is gone  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        directories = self._own_directories
+        self.start_driver(deepcopy(spare), kubeconfig, self.author)
+        self._own_directories = directories  # what was there before the first start decides
 
     async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
         """See :meth:`dra_kit.node.agent.Agent.inject_health`.

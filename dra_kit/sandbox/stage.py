@@ -9,10 +9,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kube.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
-from dra_kit.sandbox.facts import Cluster, Facts, gather
+from dra_kit.sandbox.facts import Cluster, Facts, PublishedDevice, gather
 from dra_kit.sandbox.manifests import Manifest
 from dra_kit.sandbox.pods import held
 from dra_kit.sandbox.served_kinds import ServedKinds
@@ -117,11 +118,49 @@ class Stage:
         self._cluster.forget_refusals(self.namespace)
         return not await self._remove([made], self._deadline())
 
-    async def replace_file(self, setting: str, text: str) -> None:
-        """Replace the file that the driver's setting names, until :meth:`close`."""
+    async def replace_file(self, setting: str, text: str, *, patience: float = 0.0) -> None:
+        """Replace the file that the driver's setting names, until :meth:`close`.
+
+        Args:
+            setting: its name.
+            text: the new content.
+            patience: seconds to wait for what the driver publishes to change; it may be that nothing of it does.
+        """
+        before = await self._published() if patience else set()
         former = await self._cluster.replace_file(setting, text)
         self._former_files.setdefault(setting, former)
+        async for _ in self.until_deadline(patience):
+            if not patience or await self._published() != before:
+                break
         self._cluster.forget_refusals(self.namespace)
+
+    async def restart_driver(self) -> None:
+        """Restart the driver on every node.
+
+        Raises:
+            ConfigurationError: this is a real cluster.
+            SandboxError: it does not come up again.
+        """
+        await self._cluster.restart_driver()
+        self._cluster.forget_refusals(self.namespace)
+
+    async def devices(self) -> list[PublishedDevice]:
+        """The driver's published devices, in the order of their slices."""
+        return [
+            PublishedDevice(
+                name=device["name"],
+                pool=item["spec"]["pool"]["name"],
+                attributes={key: next(iter(value.values())) for key, value in device.get("attributes", {}).items()},
+                capacity={key: value["value"] for key, value in device.get("capacity", {}).items()},
+                taints=tuple(device.get("taints", ())),
+            )
+            for item in await self._own_slices()
+            for device in item["spec"].get("devices", [])
+        ]
+
+    async def is_gone(self, made: Made) -> bool:
+        """Whether an object that was made is there no more."""
+        return not await self._objects([made])
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
         """Make a device ill, until :meth:`close` or until ``message`` is None.
@@ -217,13 +256,15 @@ class Stage:
 
     async def _published(self) -> set[str]:
         """Each published device with its pool, as a text; generations do not matter."""
-        selector = f"spec.driver={self._cluster.driver}"
-        slices = (await self._client.list(RESOURCE_SLICES, field_selector=selector)).items
         return {
             f"device {item['spec']['pool']['name']}/{device['name']} as {json.dumps(device, sort_keys=True)}"
-            for item in slices
+            for item in await self._own_slices()
             for device in item["spec"].get("devices", [])
         }
+
+    async def _own_slices(self) -> Sequence[Mapping[str, Any]]:
+        selector = f"spec.driver={self._cluster.driver}"
+        return (await self._client.list(RESOURCE_SLICES, field_selector=selector)).items
 
     async def _slice_difference(self) -> list[str]:
         before, now = self._slices, await self._published()

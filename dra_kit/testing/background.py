@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any, Self, TypeVar
 
@@ -49,6 +49,14 @@ class Background:
             future.cancel()
             raise
 
+    def iterate(self, source: AsyncIterator[R]) -> Iterator[R]:
+        """What an asynchronous iterator gives there, one by one."""
+        while True:
+            try:
+                yield self.call(_next(source))
+            except StopAsyncIteration:
+                return
+
     @contextmanager
     def entered(self, manager: AbstractAsyncContextManager[C]) -> Iterator[C]:
         """Enter an asynchronous context manager there, for as long as the block here lasts."""
@@ -57,6 +65,10 @@ class Background:
             yield value
         finally:
             self.call(_leave(manager))
+
+
+async def _next(source: AsyncIterator[R]) -> R:
+    return await anext(source)
 
 
 async def _enter(manager: AbstractAsyncContextManager[C]) -> C:

@@ -128,7 +128,7 @@ def deployed(target: str = ".", *, kubeconfig: Path | None = None, timeout: floa
 
 
 def _driver(target: str, nodes: int, settings: Mapping[str, object]) -> SandboxDriver:
-    drivers = tuple(load_drivers(target, nodes))
+    *drivers, spare = load_drivers(target, nodes + 1)
     known = drivers[0].settings.model_fields if drivers[0].settings else {}
     for name in settings:
         if name not in known:
@@ -137,7 +137,9 @@ def _driver(target: str, nodes: int, settings: Mapping[str, object]) -> SandboxD
                 f"{', '.join(known) or 'none'}"
             )
     values = {**project_settings(target, drivers[0]), **settings}
-    return SandboxDriver(drivers, lambda placed: _settings(drivers[0], placed), device_classes(target), values)
+    return SandboxDriver(
+        tuple(drivers), lambda placed: _settings(drivers[0], placed), device_classes(target), values, spare
+    )
 
 
 def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseModel | None:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from dra_kit.errors import ConfigurationError
+from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster import Sandbox
-from dra_kit.sandbox.facts import Cluster, PodFacts
+from dra_kit.sandbox.facts import Cluster, PodFacts, PublishedDevice
 from dra_kit.sandbox.manifests import Manifest, load_manifests, parse_manifests
 from dra_kit.sandbox.stage import Stage, namespace_for
 from dra_kit.testing.background import Background
-from dra_kit.testing.named import named
+from dra_kit.testing.named import Named, named
 from dra_kit.values.printable import printable
 
+T = TypeVar("T")
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 _ENDED = {"Succeeded", "Failed"}
+_PUBLISHES = 3.0
 _LAID_OUT = "\n\t"
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
@@ -105,8 +107,71 @@ class Harness:
         """
         return self._background.call(self.cluster.client.get(RESOURCE_CLAIMS, name, self.namespace))
 
+    def devices(self) -> Mapping[str, PublishedDevice]:
+        """What the driver publishes now, by ``<name>``; of several nodes or pools by ``<pool>/<name>``."""
+        found = self._background.call(self._stage.devices())
+        several = len({item.pool for item in found}) > 1
+        names = (f"{item.pool}/{item.name}" if several else item.name for item in found)
+        return Named(f"driver {self.cluster.driver} publishes no device", dict(zip(names, found, strict=True)))
+
+    def wait_for(self, check: Callable[[], T], *, timeout: float | None = None) -> T:
+        """Wait until something is so: until ``check`` returns what counts as true; that is returned.
+
+        ``dra.wait_for(lambda: "pizza-9" in dra.devices())`` waits for slices,
+        ``dra.wait_for(lambda: dra.claim("lunch")["status"]["devices"][0]["conditions"])`` for conditions.
+
+        Args:
+            check: looks; an AssertionError, a KeyError, an IndexError or a ``NotFound`` means that it is not so yet.
+            timeout: seconds that this may take; without it those of the test bed.
+
+        Raises:
+            AssertionError: it does not come to that; the text has what the last look gave.
+        """
+        last = "nothing"
+        for _ in self._background.iterate(self._stage.until_deadline(timeout)):
+            try:
+                value = check()
+            except (AssertionError, LookupError, NotFound) as error:
+                last = f"{type(error).__name__}: {error}"
+            else:
+                if value:
+                    return value
+                last = repr(value)
+        raise AssertionError(f"it did not become true: the last look gave {printable(last)}")
+
+    def wait_gone(self, reference: str, *, timeout: float | None = None) -> None:
+        """Wait until an object that the test made is there no more, whoever deletes it: an eviction, for example.
+
+        Args:
+            reference: such as ``Pod/guest``.
+            timeout: seconds that this may take; without it those of the test bed.
+
+        Raises:
+            AssertionError: the test made no such object, or it does not go.
+        """
+        manifest = self._stage.find(reference)
+        if manifest is None:
+            raise AssertionError(f"{reference} was not applied; {self._applied()}")
+        for _ in self._background.iterate(self._stage.until_deadline(timeout)):
+            if self._background.call(self._stage.is_gone(manifest)):
+                return
+        raise AssertionError(f"{reference} is still there")
+
+    def restart(self) -> None:
+        """End the driver on every node as an update of its DaemonSet does, and start it again; pods run on.
+
+        Nothing that it has in memory is left. Returns once the kubelet knows it again and its devices are published.
+
+        Raises:
+            ConfigurationError: this is a real cluster.
+            SandboxError: it does not come up again.
+        """
+        self._background.call(self._stage.restart_driver())
+
     def replace_file(self, setting: str, text: str) -> None:
         """Replace the file that a setting of the driver names, until the test ends.
+
+        Returns once the driver publishes other devices than before; where it does not, after three seconds.
 
         Args:
             setting: its name, which must be in ``dra_editable``: only then the driver has a copy of the file.
@@ -115,7 +180,7 @@ class Harness:
         Raises:
             ConfigurationError: there is no such setting, it names no file, or the file is the project's own.
         """
-        self._background.call(self._stage.replace_file(setting, text))
+        self._background.call(self._stage.replace_file(setting, text, patience=_PUBLISHES))
 
     def unhealthy(self, device: str, reason: str, message: str = "") -> None:
         """Make a device ill, whatever the driver's health source says, until :meth:`healthy` or the end of the test.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -34,6 +35,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The plugin's marker."""
     config.addinivalue_line("markers", "dra_namespace(labels): labels of the test's namespace")
+    # pytest's own formatter shows the constant message alone: what it is about stands in the fields
+    logging_plugin = config.pluginmanager.get_plugin("logging-plugin")
+    for name in ("caplog_handler", "report_handler"):
+        handler = getattr(logging_plugin, name, None)
+        if isinstance(handler, logging.Handler) and handler.formatter is not None:
+            handler.setFormatter(_WithFields(handler.formatter))
+
+
+class _WithFields(logging.Formatter):
+    """Lines as another formatter makes them, those of dra-kit with their fields."""
+
+    def __init__(self, plain: logging.Formatter) -> None:
+        super().__init__()
+        self._plain = plain
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        text = self._plain.format(record)
+        if not record.name.startswith("dra_kit."):
+            return text
+        from dra_kit.process.logging import shown_fields
+
+        line, end, rest = text.partition("\n")
+        return f"{line}{shown_fields(record)}{end}{rest}"
 
 
 @pytest.fixture(scope="session")

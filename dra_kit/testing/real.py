@@ -66,6 +66,16 @@ class RealCluster:
             f"device {device} is on a node of a real cluster, and cannot be made ill from here; run this in the sandbox"
         )
 
+    async def restart_driver(self) -> None:
+        """Always refused.
+
+        Raises:
+            ConfigurationError: the driver's processes are on its nodes.
+        """
+        raise ConfigurationError(
+            f"driver {self.driver} is restarted by its DaemonSet: kubectl rollout restart; run this in the sandbox"
+        )
+
     def refusal(self, namespace: str, claim: str) -> str:
         """Nothing: of the driver's errors only the texts can be seen from here."""
         del namespace, claim

@@ -44,6 +44,7 @@ class Cluster:
         node: what the node keeps.
         containers: (environment, output) of each container, by pod and container.
         refused: permanent errors of the driver, by claim.
+        restarts: how often the driver was restarted.
         files: the files that the driver's settings name.
     """
 
@@ -59,6 +60,7 @@ class Cluster:
         self.replaced: list[tuple[str, str]] = []
         self.injected: list[tuple[str, str, str | None]] = []
         self.refused: dict[str, str] = {}
+        self.restarts = 0
         self._client: Client | None = None
 
     # --- what dra_kit.sandbox.facts.Cluster asks for
@@ -91,6 +93,9 @@ class Cluster:
         if not reason.startswith("burnt"):
             raise ConfigurationError(f"{reason} is not in the policy")
         self.injected.append((device, reason, message))
+
+    async def restart_driver(self) -> None:
+        self.restarts += 1
 
     def refusal(self, namespace: str, claim: str) -> str:
         return self.refused.get(claim, "")

@@ -14,7 +14,7 @@ PROJECT = """\
 driver = "bakery:driver"
 [tool.pytest.ini_options]
 dra_settings = ["flour=rye"]
-dra_editable = ["price_list"]
+dra_editable = ["price_list", "shelf"]
 """
 
 DRIVER = """\
@@ -30,11 +30,15 @@ class Settings(BaseModel):
     price_list: Path = Path(__file__).with_name("prices")
     recipe: Path = Path(__file__).with_name("recipe")
     oven: Path = Path(__file__).parent
+    shelf: Path = Path(__file__).with_name("shelf")
 
 
 class Oven(dra.DeviceProvider):
     async def discover(self) -> AsyncIterator[Sequence[dra.Device]]:
-        yield [dra.Device(name=f"bread-{i}", attributes={"crust": "dark"}) for i in range(2)]
+        while True:
+            breads = int(self.context.settings.shelf.read_text())
+            yield [dra.Device(name=f"bread-{i}", attributes={"crust": "dark"}) for i in range(breads)]
+            await self.context.stopping.sleep(0.1)
 
 
 class Baker(dra.Preparer):
@@ -110,6 +114,32 @@ def test_others_are_not_let_in(dra):
     server = dra.cluster.control_plane.server
     with pytest.raises(urllib.error.HTTPError, match="401"):
         urllib.request.urlopen(f"{{server.url}}/api", context=server.connection().ssl_context())
+
+
+def test_devices_can_be_looked_at_and_waited_for(dra):
+    dra.replace_file("shelf", "3")
+    assert set(dra.devices()) == {{"bread-0", "bread-1", "bread-2"}}
+    assert dra.devices()["bread-2"].attributes == {{"crust": "dark"}}
+    dra.replace_file("shelf", "1")
+    dra.wait_for(lambda: list(dra.devices()) == ["bread-0"])
+
+
+def test_something_can_be_waited_for(dra):
+    dra.apply("order.yaml")
+    assert dra.wait_for(lambda: dra.claim("loaf")["metadata"]["uid"])
+    dra.wait_for(lambda: dra.wait("guest").phase == "Succeeded")
+    with pytest.raises(AssertionError, match="the last look gave KeyError: 'nothing'"):
+        dra.wait_for(lambda: dra.claim("loaf")["nothing"], timeout=0)
+    dra.delete("Pod/guest")
+    dra.wait_gone("Pod/guest")
+
+
+def test_a_driver_is_restarted_with_a_pod_that_runs(dra):
+    dra.apply("order.yaml")
+    dra.wait("guest")
+    dra.restart()
+    assert dra.wait("guest").containers["eater"].environment["FLOUR"] == "rye"
+    dra.delete("Pod/guest")  # released by the process that has not prepared it
 
 
 def test_a_file_of_a_setting(dra):
@@ -207,7 +237,7 @@ FAILURES = {
     "test_a_file_of_the_project": "dra_kit.errors.ConfigurationError: the driver's setting 'recipe' names "
     "{project}/recipe itself, which would be overwritten; add recipe to pytest's setting dra_editable",
     "test_a_setting_that_does_not_exist": "dra_kit.errors.ConfigurationError: the driver has no setting 'prices' whose "
-    "file could be replaced; its settings: flour, price_list, recipe, oven",
+    "file could be replaced; its settings: flour, price_list, recipe, oven, shelf",
     "test_a_setting_that_is_no_file": "dra_kit.errors.ConfigurationError: the driver's setting 'oven' is '{project}', "
     "which is no file that could be replaced",
 }
@@ -227,6 +257,7 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
         "pyproject.toml": PROJECT,
         "bakery.py": DRIVER,
         "prices": "2 euros\n",
+        "shelf": "2",
         "recipe": "salt\n",
         "deviceclasses.yaml": CLASSES,
         "tests/order.yaml": ORDER % ("", "echo mine"),
@@ -240,11 +271,12 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
     write(tmp_path, files)
     output = report(tmp_path)
 
-    assert f"{len(FAILURES)} failed, 7 passed" in output
+    assert f"{len(FAILURES)} failed, 10 passed" in output
     assert "container eater ended with 0: mine" in output
     assert "claim bread: request bread: no device matches" in output
     assert re.search(r"claim bread: request bread: \d+ devices? on 1 node: \d+ not `false`", output), output
     assert "kopf." not in output
+    assert re.search(r"claim not prepared claim=test-\S+/loaf .*code=prepare-permanent permanent=true", output), output
     assert (tmp_path / "recipe").read_text() == "salt\n"
     for test, told in FAILURES.items():
         section = re.search(rf"^_+ {test} _+$(.*?)^(?:-+ |_+ |=+ )", output, re.DOTALL | re.MULTILINE)
@@ -306,6 +338,7 @@ def test_other_tests_see_neither_another_working_directory_nor_another_log_level
             "pyproject.toml": PROJECT,
             "bakery.py": DRIVER,
             "prices": "2 euros\n",
+            "shelf": "2",
             "deviceclasses.yaml": CLASSES,
             "elsewhere/order.yaml": ORDER % ("", "true"),
             "elsewhere/test_surroundings.py": SURROUNDINGS.format(here=here),
