@@ -307,7 +307,8 @@ async def test_what_another_claim_shares_a_lock_with_is_asked_too(node: Node) ->
     daemons, claims = Daemons(), [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(3)]
 
     async def own(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
-        return dra.Prepared(env={"SERIAL": str(await device.ensure(Twin(name=claim.name)))})
+        serial = await device.ensure(Twin(name=claim.name))
+        return dra.Prepared(env={"SERIAL": str(serial)})
 
     pizzas = [dra.Device(name=f"pizza-{number}") for number in range(3)]
     made = driver(Doing(own), Oven(*pizzas), effects=[Twin], hardware=lambda _: daemons)
