@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.calling import call
@@ -71,15 +72,22 @@ class Holding:
         needed = self._store.effects_of(claim.uid)
         if not all(self._engine.is_in_force(record) for record in needed):
             return False
-        return all(await asyncio.gather(*(self._ask_aside(record) for record in needed)))
+        asked = [record for record in needed if record.effect in self._asked]
+        return all(await asyncio.gather(*(self._all_hold(group) for group in self._apart(asked))))
+
+    async def _all_hold(self, records: Sequence[EffectRecord]) -> bool:
+        for record in records:
+            if not await self._ask_aside(record):
+                return False
+        return True
 
     async def _ask_aside(self, record: EffectRecord) -> bool:
         """Where somebody is at work on what the effect touches, the answer is what is written down."""
-        if record.effect not in self._asked:
-            return True
         async with self._locks.try_hold_all(self._classes.touched(record)) as alone:
-            current = self._current(record) if alone else None
-            return current is None or await self._holds(current)
+            current = self._current(record)
+            if current is None:
+                return True
+            return await self._holds(current) if alone else self._engine.is_in_force(current)
 
     # -- at the start, and now and then
 
@@ -90,12 +98,18 @@ class Holding:
             StoreError: the state cannot be read now.
         """
         prepared = {item.uid for item in self._store.claims() if self._is_prepared(item)}
-        for record in self._store.effects():
-            needed = any(claim.uid in prepared for claim in record.claims)
-            if needed and self._concerns(record) and record.number not in self._mending:
-                task = asyncio.create_task(self._mend(record))
-                self._mending[record.number] = task
-                task.add_done_callback(lambda _, number=record.number: self._mending.pop(number))  # type: ignore[misc]
+        wanted = [
+            record
+            for record in self._store.effects()
+            if any(claim.uid in prepared for claim in record.claims)
+            and self._concerns(record)
+            and record.number not in self._mending
+        ]
+        for group in self._apart(wanted):
+            numbers = [record.number for record in group]
+            task = asyncio.create_task(self._mend_all(group))
+            self._mending.update(dict.fromkeys(numbers, task))
+            task.add_done_callback(partial(self._mended, numbers))
 
     async def stop(self, grace: float) -> None:
         """End what is under way; apply goes on where it cannot be stopped, as when the process is killed."""
@@ -113,6 +127,14 @@ class Holding:
         if record.boot_id != self._boot_id or record.outcome is None:
             return False
         return record.phase == "intent" or (record.phase == "applied" and record.effect in self._asked)
+
+    async def _mend_all(self, records: Sequence[EffectRecord]) -> None:
+        for record in records:
+            await self._mend(record)
+
+    def _mended(self, numbers: Sequence[int], _: object) -> None:
+        for number in numbers:
+            del self._mending[number]
 
     async def _mend(self, known: EffectRecord) -> None:
         try:
@@ -142,6 +164,17 @@ class Holding:
         else:
             trace = None if isinstance(error, DraKitError) else from_author(error)
             logger.warning("effect that does not hold not applied", extra=told, exc_info=trace)
+
+    def _apart(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
+        """Groups that can be looked at at once; those of one group would find each other at work."""
+        groups: list[tuple[set[str], list[EffectRecord]]] = []
+        for record in records:
+            touched, members = self._classes.touched(record), [record]
+            for group in [group for group in groups if group[0] & touched]:
+                groups.remove(group)
+                touched, members = touched | group[0], [*group[1], *members]
+            groups.append((touched, members))
+        return [members for _, members in groups]
 
     # -- one effect, whose keys and locks are held
 

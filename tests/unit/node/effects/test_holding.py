@@ -13,7 +13,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.node.effects.holding import Holding
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import Node
 
 SOON = 0.05
@@ -248,3 +248,72 @@ async def test_an_outcome_that_changes_while_a_claim_is_being_prepared_is_notice
         go_on.set()
         await asked
         await eventually(lambda: node.env(dinner) == ["SERIAL=2"])
+
+
+async def test_what_a_failing_prepare_has_replaced_is_not_answered_from_before(node: Node) -> None:
+    daemons, lunch, failing = Daemons(), node.claim(), asyncio.Event()
+
+    async def moody(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        prepared = await started(claim, device)
+        if failing.is_set():
+            raise dra.TransientError("no dough")
+        return prepared
+
+    made = driver(Doing(moody), effects=[Daemon], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=NEVER):
+        answer = await node.prepare(lunch)
+        daemons.running.clear()
+        failing.set()
+        assert "no dough" in await node.error(lunch), "its files still name the daemon that is gone"
+        assert daemons.running == {"mps": 2}
+        failing.clear()
+        assert await node.prepare(lunch) == answer
+        assert node.env(lunch) == ["SERIAL=2"]
+
+
+class Twin(Daemon, id="twin"):
+    """One of several that must not be looked at at once."""
+
+    def locks(self) -> Iterable[str]:
+        return ["bus"]
+
+
+async def paired(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+    serials = [await device.ensure(Twin(name=name)) for name in ("left", "right")]
+    return dra.Prepared(env={"SERIALS": ",".join(map(str, serials))})
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by itself", "with a repeated prepare"])
+async def test_those_that_share_a_lock_are_all_asked(node: Node, asked: bool) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    made = driver(Doing(paired), effects=[Twin], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=NEVER if asked else SOON):
+        await node.prepare(lunch)
+        del daemons.running["right"]
+        if asked:
+            await node.prepare(lunch)
+            assert node.env(lunch) == ["SERIALS=1,3"]
+        else:
+            await eventually(lambda: node.env(lunch) == ["SERIALS=1,3"])
+        del daemons.running["left"]
+        if asked:
+            await node.prepare(lunch)
+            assert node.env(lunch) == ["SERIALS=4,3"]
+        else:
+            await eventually(lambda: node.env(lunch) == ["SERIALS=4,3"])
+
+
+async def test_what_another_claim_shares_a_lock_with_is_asked_too(node: Node) -> None:
+    daemons, claims = Daemons(), [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(3)]
+
+    async def own(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        serial = await device.ensure(Twin(name=claim.name))
+        return dra.Prepared(env={"SERIAL": str(serial)})
+
+    pizzas = [dra.Device(name=f"pizza-{number}") for number in range(3)]
+    made = driver(Doing(own), Oven(*pizzas), effects=[Twin], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=SOON):
+        for claim in claims:
+            await node.prepare(claim)
+        del daemons.running["claim-2"]
+        await eventually(lambda: node.env(claims[2]) == ["SERIAL=4"])
