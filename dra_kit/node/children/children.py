@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dra_kit.author.calling import call
 from dra_kit.author.child_process import ChildProcess, RunningProcess
 from dra_kit.errors import NotYet, TransientError
 from dra_kit.node.children import process_table
@@ -148,12 +149,15 @@ class Children:
                     await asyncio.to_thread(process_table.reap_orphans, self._sessions)
                 await asyncio.sleep(LOOK_EVERY)
         finally:
+            if alone:
+                await self.end_all()
             while self._programs:
-                _, program = self._programs.popitem()
-                if alone:
-                    await self._end(program, ChildProcess.end_within)
-                else:
-                    program.give_up()
+                self._programs.popitem()[1].give_up()
+
+    async def end_all(self) -> None:
+        """End all programs that this process owns, with what they have started."""
+        while self._programs:
+            await self._end(self._programs.popitem()[1], ChildProcess.end_within)
 
     # -- inside
 
@@ -182,6 +186,7 @@ class Children:
         output = Output(self._output_path(name), from_end=False)
         command = list(child.command())
         environment = {**self._environment, **child.environment()}
+        await call(child.clear)
         try:
             pid = await asyncio.to_thread(start, command, environment, self._mark(name), output)
         except (OSError, ValueError, TypeError, IndexError) as error:

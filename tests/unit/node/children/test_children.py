@@ -278,3 +278,33 @@ async def test_the_owner_ends_it_when_the_other_process_has_released_the_last_cl
         await Shell(script=SLEEPS).with_runner(other).revert(process)
         assert not process_table.runs(process)
         assert await Shell(script=SLEEPS).with_runner(other).apply(None) != process
+
+
+class Tidy(Shell, id="tidy"):
+    """Ready when its file is there, which one that is killed leaves behind."""
+
+    def clear(self) -> None:
+        if self.ready_file is not None:
+            self.ready_file.unlink(missing_ok=True)
+
+
+async def test_what_an_earlier_one_left_is_cleared_before_a_program_is_started(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    file.touch()
+    async with driver(tmp_path) as children:
+        with pytest.raises(dra.NotYet, match="not ready yet"):
+            await Tidy(script=SLEEPS, ready_file=file).with_runner(children).apply(None)
+        file.touch()
+        await Tidy(script=SLEEPS, ready_file=file).with_runner(children).apply(None)
+        assert file.exists()  # it runs already
+
+
+async def test_what_a_program_leaves_is_cleared_when_it_is_ended(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    async with driver(tmp_path) as children:
+        daemon = Tidy(script=f"touch {file}; {SLEEPS}", ready_file=file).with_runner(children)
+        with suppress(dra.NotYet):
+            await daemon.apply(None)
+        await until(file.exists)
+        await daemon.revert(None)
+    assert not file.exists()
