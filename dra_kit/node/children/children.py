@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dra_kit.author.calling import call
 from dra_kit.author.child_process import ChildProcess, RunningProcess
 from dra_kit.errors import NotYet, TransientError
 from dra_kit.node.children import process_table
@@ -75,7 +76,10 @@ class Children:
         if not await holding.take():
             raise NotYet(f"{child.title()} belongs to the driver's other process, which has to see to it")
         try:
-            program = await self._find(child, holding) or self._start(child, holding)
+            program = await self._find(child, holding)
+            if program is None:
+                await call(child.clear)
+                program = self._start(child, holding)
             self._order(name).unlink(missing_ok=True)  # it was for the one before
         except BaseException:
             holding.give_up()
@@ -154,11 +158,15 @@ class Children:
                 await asyncio.sleep(LOOK_EVERY)
         finally:
             if alone:
-                owned = dict(self._programs)
-                self._programs.clear()
-                await asyncio.gather(*(self._end(name, program) for name, program in owned.items()))
+                await self.end_all()
             while self._programs:
                 self._programs.popitem()[1].give_up()
+
+    async def end_all(self) -> None:
+        """End all programs that this process owns, with what they have started."""
+        owned = dict(self._programs)
+        self._programs.clear()
+        await asyncio.gather(*(self._end(name, program) for name, program in owned.items()))
 
     # -- inside
 

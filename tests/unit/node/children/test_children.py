@@ -338,7 +338,7 @@ async def test_what_it_wrote_stands_in_the_log_once_however_often_it_is_started(
 async def test_one_that_floods_its_output_holds_up_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with driver(tmp_path) as children:
-        daemon = Shell(script="exec yes flood").with_runner(children)
+        daemon = Shell(script="yes flood | head -c 20000000; exec sleep 1000").with_runner(children)
         process = await daemon.apply(None)
         await until(lambda: any("lines more" in line for line in lines(caplog)))
         async with asyncio.timeout(30):
@@ -408,3 +408,33 @@ async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> 
     assert process_table.identify(stranger.pid) is not None
     stranger.kill()
     await stranger.wait()
+
+
+class Tidy(Shell, id="tidy"):
+    """Ready when its file is there, which one that is killed leaves behind."""
+
+    def clear(self) -> None:
+        if self.ready_file is not None:
+            self.ready_file.unlink(missing_ok=True)
+
+
+async def test_what_an_earlier_one_left_is_cleared_before_a_program_is_started(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    file.touch()
+    async with driver(tmp_path) as children:
+        with pytest.raises(dra.NotYet, match="not ready yet"):
+            await Tidy(script=SLEEPS, ready_file=file).with_runner(children).apply(None)
+        file.touch()
+        await Tidy(script=SLEEPS, ready_file=file).with_runner(children).apply(None)
+        assert file.exists()  # it runs already
+
+
+async def test_what_a_program_leaves_is_cleared_when_it_is_ended(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    async with driver(tmp_path) as children:
+        daemon = Tidy(script=f"touch {file}; {SLEEPS}", ready_file=file).with_runner(children)
+        with suppress(dra.NotYet):
+            await daemon.apply(None)
+        await until(file.exists)
+        await daemon.revert(None)
+    assert not file.exists()
