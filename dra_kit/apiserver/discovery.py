@@ -10,6 +10,7 @@ from typing import Any, Final
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.kinds.workloads import SCALABLE
 
 VERSION: Final = "v1.37.1"
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -23,6 +24,7 @@ SUBRESOURCES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ..
         ("log", "", "Pod", ("get",)),
     ),
     "namespaces": (("finalize", "", "Namespace", ("update",)),),
+    **dict.fromkeys(SCALABLE, (("scale", "autoscaling/v1", "Scale", ("get", "patch", "update")),)),
 }
 """For each resource: (name, apiVersion of its objects where it is another, kind, verbs)."""
 

@@ -57,10 +57,13 @@ def _discovery(registry: Registry, path: str, raw: web.BaseRequest) -> dict[str,
             media.check(raw.headers.get("Accept", ""), (media.JSON,))
             return discovery.version_info()
         case [("api" | "apis") as root]:
+            if root == "api":
+                media.check(raw.headers.get("Accept", ""), media.ACCEPTED)
             if _wants_aggregated(raw.headers.get("Accept", "")):
                 return discovery.aggregated(registry, core=root == "api")
             return discovery.group_list(registry) if root == "apis" else discovery.core_versions(raw.host)
         case ["api", version]:
+            media.check(raw.headers.get("Accept", ""), media.ACCEPTED)
             media.check_plain(raw.headers.get("Accept", ""))
             return _found(discovery.resource_list(registry, "", version))
         case ["apis", name]:
@@ -93,8 +96,9 @@ def _wants_aggregated(accept: str) -> bool:
         Refusal: 406, the client takes nothing that we have.
     """
     for clause in media.clauses(accept):
-        if clause.parameters.get("as") == "APIGroupDiscoveryList":
-            if (clause.media_type, clause.parameters.get("v")) == (media.JSON, "v2"):
+        if "as" in clause.parameters:
+            wanted = (clause.media_type, clause.parameters["as"], clause.parameters.get("v"))
+            if wanted == (media.JSON, "APIGroupDiscoveryList", "v2"):
                 return True
         elif clause.media_type in {media.JSON, "*/*", "application/*", media.YAML}:
             return False

@@ -22,6 +22,7 @@ NAMES: Final = ("127.0.0.1", "localhost", "::1")
 
 # the paths that kube-apiserver serves to anonymous users where its configuration leaves them only these
 _OPEN: Final = re.compile(r"/(livez|readyz|healthz)(/.*)?")
+_SCALE: Final = re.compile(r"/apis/apps/v1/namespaces/[^/]+/[^/]+/[^/]+/scale")
 
 
 class Door:
@@ -31,7 +32,9 @@ class Door:
     - A request with an ``Origin`` is that of a web page, and refused whatever else it brings.
     - Without the token only ``/livez``, ``/readyz`` and ``/healthz`` are served; with a wrong one not even those.
     - A body must say what it is. kube-apiserver takes one without a ``Content-Type`` for JSON (1.37.1 does so), and it
-      is the only form of JSON that a web page may send to a foreign server without asking it before.
+      is the only form of JSON that a web page may send to a foreign server without asking it before. A PUT of a scale
+      may come without: ``kubectl scale`` sends it so (client-go 0.37 ``scale/client.go``), and no page may send a PUT
+      without asking.
 
     Attributes:
         token: the bearer token, a new random one for each door.
@@ -59,7 +62,8 @@ class Door:
             known = self._is_token(given)
         if not known:
             raise self._refusal("token", unauthorized())
-        if request.body_exists and not request.headers.get("Content-Type", "").strip():
+        untyped = request.method == "PUT" and _SCALE.fullmatch(request.rel_url.raw_path) is not None
+        if request.body_exists and not untyped and not request.headers.get("Content-Type", "").strip():
             raise self._refusal("content type", unsupported_media_type(MEDIA_TYPES))
 
     def _is_token(self, authorization: str) -> bool:

@@ -71,6 +71,10 @@ class Endpoint:
         target = Target.parse(raw.rel_url.raw_path)
         if target is None:
             return document(self.api.registry, raw)
+        if target.plural == "watch" and not target.watch:  # where kube-apiserver does not get any further
+            path = raw.rel_url.raw_path
+            cause = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
+            return web.Response(text=f'Internal Server Error: "{path}": {cause}\n', status=500)
         query = Query.parse(raw.rel_url.raw_query_string)
         action = verb(raw.method, target, query)
         agent = raw.headers.get("User-Agent", "")

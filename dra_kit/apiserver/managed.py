@@ -107,14 +107,15 @@ def _listed(paths: Sequence[Path]) -> str:
 
 
 def managers_of(obj: Mapping[str, Any]) -> list[Manager]:
-    """The managers of an object."""
-    return [
-        Manager(
+    """The managers of an object; of several entries for one of them the last counts."""
+    found: list[Manager] = []
+    for entry in obj["metadata"].get("managedFields") or ():
+        manager = Manager(
             entry.get("manager", ""), entry.get("operation", "Update"), entry.get("apiVersion", ""),
             entry.get("subresource", ""), from_fields_v1(entry.get("fieldsV1") or {}), entry.get("time", ""),
-        )
-        for entry in obj["metadata"].get("managedFields") or ()
-    ]  # fmt: skip
+        )  # fmt: skip
+        found = [*(other for other in found if not other.same(manager)), manager]
+    return found
 
 
 def entries(managers: Iterable[Manager]) -> list[Object]:

@@ -77,7 +77,7 @@ def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> No
     """
     if accept and not any(clause.media_type in {"*/*", *offered} for clause in clauses(accept)):
         shown = ", ".join((*offered, *(_STREAMS if streams else ())))
-        raise Refusal(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}")
+        raise Refusal(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {shown}", {})
 
 
 def check_plain(accept: str) -> None:

@@ -1,4 +1,4 @@
-"""Subresources other than the status: binding, eviction, log and streams of pods, finalize of namespaces."""
+"""Subresources other than the status: those of pods, finalize of namespaces, scale of workloads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from dra_kit.apiserver.binding import bind
 from dra_kit.apiserver.eviction import evict
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.pod_log import LogOptions, NoLog, container_of
+from dra_kit.apiserver.scale import serve_scale
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 
@@ -25,6 +27,7 @@ SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("pods", "log"): frozenset({"get"}),
     **{("pods", name): frozenset({"create", "get"}) for name in _STREAMS},
     ("namespaces", "finalize"): frozenset({"update"}),
+    **{(name, "scale"): frozenset({"get", "patch", "update"}) for name in SCALABLE},
 }
 """(resource, subresource) -> verbs."""
 
@@ -41,6 +44,8 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
     target = request.target
     if target.subresource == "log":
         return _log(api, kind, request)
+    if target.subresource == "scale":
+        return await serve_scale(api, kind, request)
     stored = _stored(api, kind, request)
     match target.subresource:
         case "binding":

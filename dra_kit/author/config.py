@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 from typing_extensions import TypeVar
 
+from dra_kit.author.containers import with_lax_containers
 from dra_kit.errors import ConfigurationError
 
 
@@ -64,6 +66,10 @@ class OpaqueConfig(BaseModel):
                     f"config {cls.__name__}: {older.__name__} in upgrades_from has no plain upgrade() method; "
                     f"write 'def upgrade(self)' that returns a {cls.__name__}"
                 )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return with_lax_containers(source, handler)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.config_cost import check_cost
@@ -56,6 +57,13 @@ class ConfigDecoder(Generic[ConfigT]):
                 )
             check_cost(model)
         self._older = frozenset(self._models.values()) - frozenset(kinds)
+        self._settings: BaseModel | None = None
+
+    def with_settings(self, settings: BaseModel | None) -> Self:
+        """A decoder whose validators have the driver's settings as ``info.context``; None where there are none."""
+        other = copy.copy(self)
+        other._settings = settings  # noqa: SLF001
+        return other
 
     def decode(self, parameters: Any) -> ConfigT:
         """The newest model's instance for these parameters.
@@ -75,7 +83,7 @@ class ConfigDecoder(Generic[ConfigT]):
         except (ValueError, RecursionError):
             raise _invalid(model.kind_, [*problems, ("", "has a number too large, or too many levels")]) from None
         try:
-            config: OpaqueConfig = model.model_validate_json(text, strict=True, extra="forbid")
+            config: OpaqueConfig = model.model_validate_json(text, strict=True, extra="forbid", context=self._settings)
         except ValidationError as error:
             count = len(problems) + error.error_count()
             raise _first_of(model.kind_, chain(problems, problems_of(error, model, body)), count) from None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, PlainValidator, ValidationError
+from pydantic_core import CoreSchema
 
+from dra_kit.author.containers import with_lax_containers
 from dra_kit.author.wording import rule
 from dra_kit.errors import DraKitError, InvalidDevice
 from dra_kit.values.quantity import Quantity
@@ -55,6 +57,10 @@ class AuthorModel(BaseModel):
     error_class_: ClassVar[type[DraKitError]] = InvalidDevice
     tells_values_: ClassVar[bool] = True
     """Whether errors show wrong values; where these may be secrets they name the type."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return with_lax_containers(source, handler)
 
     if not TYPE_CHECKING:  # type checkers see the fields as keyword arguments
 

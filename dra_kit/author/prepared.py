@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from pydantic import AfterValidator, JsonValue, PlainValidator
+from pydantic import AfterValidator, PlainValidator
 
-from dra_kit.author.json_values import json_value
+from dra_kit.author.json_values import JsonLike, json_value
 from dra_kit.author.model import AuthorModel
 from dra_kit.author.vocabulary import Attribute
 from dra_kit.errors import DraKitError, InvalidPrepared
@@ -29,7 +29,7 @@ def _env(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 Env: TypeAlias = Annotated[Mapping[str, str], AfterValidator(_env)]
-Json: TypeAlias = Annotated[JsonValue, PlainValidator(json_value)]
+Json: TypeAlias = Annotated[JsonLike, PlainValidator(json_value)]
 
 
 class PreparedModel(AuthorModel):

@@ -196,7 +196,7 @@ def _surroundings(
         advertised=advertised,
         classes=classes,
         complete=complete,
-        configs={driver.name: driver.configs} if driver is not None else {},
+        configs={driver.name: driver.configs.with_settings(settings)} if driver is not None else {},
     )
 
 

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
+from dra_kit.cli.driver_settings import author_settings
 from dra_kit.cli.options import RoleCommand, common, path
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
+
+logger = logging.getLogger(__name__)
 
 
 @click.command(cls=RoleCommand)
@@ -84,9 +90,24 @@ def command(  # noqa: PLR0917 - click passes them by name
     from dra_kit.webhook.agent import WebhookSettings, run_webhook
 
     settings = WebhookSettings(
-        cert=cert, key=key, host=host, port=port, kubeconfig=kubeconfig, probe_address=probe_address
+        cert=cert,
+        key=key,
+        host=host,
+        port=port,
+        kubeconfig=kubeconfig,
+        probe_address=probe_address,
+        author=_author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
+
+
+def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:
+    """The author's settings, None where they do not fit: they may name files and hardware that only nodes have."""
+    try:
+        return author_settings(driver, values)
+    except ConfigurationError as error:
+        logger.warning("configs are checked without settings", extra={"error": str(error), "code": error.code})
+        return None
 
 
 def _configuration(driver_name: str, url: str, ca_bundle: Path | None) -> str:

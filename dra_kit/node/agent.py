@@ -18,6 +18,7 @@ from dra_kit.errors import ConfigurationError, DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
@@ -26,7 +27,7 @@ from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.files.strays import StrayFiles
-from dra_kit.node.locks.named import Locks
+from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
@@ -34,7 +35,6 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices.discovery import Discovery
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.slices.publisher import Publisher
-from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.upkeep.leftovers import Leftovers
@@ -124,37 +124,39 @@ class Agent:
             update=self._update,
             stopping=self.supervisor.stopping.is_set,
         )
-        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=Locks(locks / "effects.lock"))
-        claims = Locks(locks / "claims.lock")
+        node_locks = NodeLocks.below(locks)
+        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=node_locks.effects)
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
-        self._status = StatusWriter(self._client, name, self._store)
+        status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        preparation = Preparation(driver, inventory, effects, boot_id, started, metadata)
+        configs = driver.configs.with_settings(settings.author)
+        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata)
+        news = ClaimNews()
         self._service = ClaimService(
-            driver,
+            preparation,
             api=self._client,
             store=self._store,
             files=files,
-            preparation=preparation,
-            effects=effects,
-            failed=self._prepare_failed,
-            prepared=self._prepared,
-            resumed=self._status.resume,
-            released=self._status.forget,
-            claims=claims,
-            locks=locks,
+            locks=node_locks,
+            news=news,
             deadline=settings.deadline,
         )
-        self._replugging = Replugging(self._store, claims, preparation, self._service.prepare_again)
+        self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
+        news.prepared.listen(status.submit)
+        news.prepared.listen(self._replugging.prepared)
+        news.resumed.listen(status.resume)
+        news.released.listen(status.forget)
+        news.failed.listen(self._prepare_failed)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name,
             settings.kubelet_dir,
             self._processes,
-            self._service,
-            StrayFiles(self._store, files, claims),
+            StrayFiles(self._store, files, node_locks.claims),
+            epochs=self._service.epochs,
+            unasked=self._service.unasked,
             process_ended=self._process_ended,
         )
         facts = ServerFacts(self._client, node, context.node_known)
@@ -162,7 +164,7 @@ class Agent:
         inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
-        startup = Startup(driver, context, self._service, facts, started)
+        startup = Startup(driver, context, self._service.unasked, facts, started)
         watchdog = Watchdog()
         if settings.probe_address:
             self._probes = Probes(
@@ -171,20 +173,22 @@ class Agent:
                 ready=[partial(parts_not_ready, self.supervisor)],
             )
             self.supervisor.add(self._probes)  # stopped last: also what stops is alive
-        self.supervisor.add(self._status)  # stopped after the kubelet's last call
+        self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
         self.supervisor.add(watchdog, after=kubelet)
         self.supervisor.add(self._events, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
-        self._mending = Mending((settings.cdi_dir, metadata_dir), self._store, files, claims, boot_id=boot_id)
+        self._mending = Mending(
+            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
+        )
         self.supervisor.add(self._mending, after=startup)
         self.orphans = Orphans(
             name,
             self._client,
             self._store,
-            self._service,
+            self._service.unasked,
             kubelet_dir=settings.kubelet_dir,
             after=settings.orphan_after,
             clock=self._clock,
@@ -236,10 +240,6 @@ class Agent:
         """Ask the process to end."""
         self.supervisor.stop()
 
-    def _prepared(self, record: ClaimRecord) -> None:
-        self._status.submit(record)
-        self._replugging.prepared(record)
-
     def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
         self._warn(claim, "FailedPrepareDevices", "Prepare", str(error))
 
@@ -268,7 +268,7 @@ class Agent:
 
     def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""
-        work = asyncio.run_coroutine_threadsafe(self._service.update(pool, device, status, metadata), self._loop)
+        work = asyncio.run_coroutine_threadsafe(self._service.facts.update(pool, device, status, metadata), self._loop)
         work.add_done_callback(_told_if_failed)
 
 

@@ -15,6 +15,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kube.credentials import Credentials
 from dra_kit.node.claims.service import ClaimService
+from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.context import NodeContext
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.publisher import Publisher
@@ -89,13 +90,13 @@ class Startup:
         self,
         driver: Driver[Any, Any],
         context: NodeContext,
-        service: ClaimService,
+        unasked: Unasked,
         facts: ServerFacts,
         started: asyncio.Event,
     ) -> None:
         self._driver = driver
         self._context = context
-        self._service = service
+        self._unasked = unasked
         self._facts = facts
         self._started = started
         driver.provider.context = driver.preparer.context = context
@@ -119,7 +120,7 @@ class Startup:
     async def _resume(self) -> None:
         while True:
             try:
-                return await self._service.resume()
+                return await self._unasked.resume()
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 logger.error("claims not resumed", extra={"error": str(error), "code": error.code})
             await asyncio.sleep(RESUME_AGAIN)

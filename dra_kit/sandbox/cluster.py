@@ -188,7 +188,7 @@ class Sandbox:
             self._roles.append(controller_role(driver, self.kubeconfig))
             self._roles[-1].start()
         if self._settings.webhook and driver.configs.kinds:
-            webhook = webhook_role(driver, self.kubeconfig, self.directory)
+            webhook = webhook_role(driver, self.kubeconfig, self.directory, self.nodes[0].author)
             self._roles.append(webhook.role)
             webhook.role.start()
             await self._listens(webhook)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from dra_kit.author.driver import Driver
 from dra_kit.sandbox.roles import RoleThread
 
@@ -43,13 +45,16 @@ class Webhook:
     configuration: Mapping[str, Any]
 
 
-def webhook_role(driver: Driver[Any, Any], kubeconfig: Path, directory: Path) -> Webhook:
+def webhook_role(
+    driver: Driver[Any, Any], kubeconfig: Path, directory: Path, author: BaseModel | None = None
+) -> Webhook:
     """The webhook role with a certificate of its own.
 
     Args:
         driver: whose configs it checks.
         kubeconfig: of the API server.
         directory: for certificate and key.
+        author: the author's settings.
     """
     import trustme
 
@@ -66,7 +71,7 @@ def webhook_role(driver: Driver[Any, Any], kubeconfig: Path, directory: Path) ->
     async def run() -> int:
         from dra_kit.webhook.agent import WebhookSettings, run_webhook
 
-        settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, kubeconfig=kubeconfig)
+        settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, kubeconfig=kubeconfig, author=author)
         return await run_webhook(driver, settings)
 
     configuration = validating_webhook_configuration(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
@@ -40,6 +43,7 @@ class WebhookSettings:
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
         context: a context of the kubeconfig; None for its current one.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
+        author: the author's own settings, already filled; validators of configs have them.
     """
 
     cert: Path
@@ -49,6 +53,7 @@ class WebhookSettings:
     kubeconfig: Path | None = None
     context: str | None = None
     probe_address: str = ""
+    author: BaseModel | None = None
 
 
 async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> int:
@@ -64,6 +69,8 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
             serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
+    driver = copy.copy(driver)  # in the sandbox it is a node's, too
+    driver.configs = driver.configs.with_settings(settings.author)
     watchdog = Watchdog()
     lanes = Lanes()
     server = ReviewServer(

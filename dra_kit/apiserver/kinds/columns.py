@@ -51,13 +51,15 @@ def selector(path: str) -> Callable[[Object], str]:
     """A LabelSelector at a path as kubectl writes it."""
     read = at(path)
 
-    def cell(obj: Object) -> str:
-        wanted = read(obj) or {}
-        parts = [f"{key}={value}" for key, value in (wanted.get("matchLabels") or {}).items()]
-        parts += [_requirement(item) for item in wanted.get("matchExpressions") or ()]
-        return ",".join(sorted(parts)) or NONE
+    return lambda obj: written_selector(read(obj)) or NONE
 
-    return cell
+
+def written_selector(selector: Object | None) -> str:
+    """A LabelSelector as one text, by the keys; empty where it chooses everything."""
+    wanted = selector or {}
+    parts = [(key, f"{key}={value}") for key, value in sorted((wanted.get("matchLabels") or {}).items())]
+    parts += [(item["key"], _requirement(item)) for item in wanted.get("matchExpressions") or ()]
+    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
 
 
 def _requirement(item: Object) -> str:

@@ -12,6 +12,9 @@ from dra_kit.apiserver.kinds.pods import default_pull_policies
 from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy
 from dra_kit.resource.fielderror import NOT_NEGATIVE, FieldError, invalid
 
+SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
+"""Those with the subresource ``scale``."""
+
 _TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 
 

@@ -14,7 +14,7 @@ from dra_kit.apiserver.verbs.write import Write, change, create_object
 from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.resource.fielderror import quote
 from dra_kit.resource.schema.decode import Strictness, decode
-from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.resource.schema.scalars import WrongType, json_type
 
 
 async def apply(write: Write) -> Answer:
@@ -26,7 +26,7 @@ async def apply(write: Write) -> Answer:
     api, kind, request, options = write.api, write.kind, write.request, write.options
     target = request.target
     context = api.context(request)
-    config = _configuration(write)
+    config = configuration(write)
     decoded = typed(config, request, kind, options.field_validation, context)
     if decoded["metadata"].get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -41,11 +41,11 @@ async def apply(write: Write) -> Answer:
     writer = write.manager("Apply", context.now)
     try:
         applied = after_apply(
-            live, _written(write, _mentioned(config, decoded)), write.type_name, writer,
+            live, _written(write, mentioned(config, decoded)), write.type_name, writer,
             managers_of(live) if live else [], force=options.force,
         )  # fmt: skip
     except ApplyConflict as error:
-        raise Refusal(409, "Conflict", str(error), {"causes": error.causes()}) from None
+        raise conflicting(error) from None
     wire = typed(applied.obj, request, kind, "Ignore", context)
     managed_fields = entries(applied.managers)
     if stored is None:
@@ -58,6 +58,11 @@ async def apply(write: Write) -> Answer:
     return await change(write, stored, wire, context, managed_fields)
 
 
+def conflicting(error: ApplyConflict) -> Refusal:
+    """409 for fields that others own."""
+    return Refusal(409, "Conflict", str(error), {"causes": error.causes()})
+
+
 def _written(write: Write, config: Object) -> Object:
     """What of a configuration a request can write: its status, or everything else."""
     if write.subresource == "status":
@@ -65,7 +70,7 @@ def _written(write: Write, config: Object) -> Object:
     return {key: value for key, value in config.items() if key != "status"} if write.kind.status else config
 
 
-def _mentioned(config: Object, decoded: Object) -> Object:
+def mentioned(config: Object, decoded: Object) -> Object:
     """The decoded configuration without what decoding filled in."""
     return {key: _only(decoded.get(key), value) for key, value in config.items() if key in decoded}
 
@@ -78,7 +83,12 @@ def _only(decoded: Any, given: Any) -> Any:
     return decoded
 
 
-def _configuration(write: Write) -> Object:
+def configuration(write: Write) -> Object:
+    """The configuration that is applied, as it was sent.
+
+    Raises:
+        Refusal: 400 or 500, it is none of the kind that the path names.
+    """
     body = write.request.body
     try:
         document = parse_yaml(body)
@@ -95,7 +105,8 @@ def _configuration(write: Write) -> Object:
         )
     value = {} if value is None else value
     if not isinstance(value, dict):
-        raise bad_request("error decoding YAML: the body is no object")
+        cause = f"json: cannot unmarshal {json_type(value)} into Go value of type map[string]interface {{}}"
+        raise bad_request(f"error decoding patch: error unmarshaling JSON: while decoding JSON: {cause}")
     _check_type(value, write)
     _check_fields(value, write)
     _check_name(value, write)

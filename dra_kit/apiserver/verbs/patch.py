@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dra_kit.apiserver.answers import Refusal, bad_request, invalid, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode
@@ -36,43 +36,97 @@ async def patch(api: Api, kind: Kind, request: Request) -> Answer:
     Raises:
         Refusal: the object is not changed.
     """
+    write = write_of(api, kind, request)
+    if request.content_type == APPLY:
+        return await apply(write)
+    return await patch_subject(write, _Whole(write))
+
+
+def write_of(api: Api, kind: Kind, request: Request) -> Write:
+    """The write that a PATCH asks for.
+
+    Raises:
+        Refusal: 415 or 422, there is no such patch, or no such option.
+    """
     supported = {JSON_PATCH, MERGE_PATCH, APPLY}
     if not api.registry.is_custom(kind):
         supported.add(STRATEGIC_PATCH)
     if request.content_type not in supported:
         raise Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     is_apply = request.content_type == APPLY
-    options = WriteOptions.parse(request.query, "PatchOptions", request.agent, apply=is_apply)
-    write = Write(api, kind, request, options)
-    if is_apply:
-        return await apply(write)
+    return Write(api, kind, request, WriteOptions.parse(request.query, "PatchOptions", request.agent, apply=is_apply))
+
+
+class Subject(Protocol):
+    """What is patched: an object, or a part of one that is shown as an object of its own."""
+
+    def stored(self) -> Stored:
+        """The object as it is now.
+
+        Raises:
+            Refusal: 404.
+        """
+
+    def shown(self, stored: Stored) -> Object:
+        """What the client sees of it."""
+
+    async def change(self, stored: Stored, wire: Object, context: Context) -> Answer:
+        """Store what the patch made of it.
+
+        Raises:
+            Refusal: it is not changed.
+        """
+
+
+class _Whole:
+    """An object, or its status."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def stored(self) -> Stored:
+        kind, target = self._write.kind, self._write.request.target
+        stored = self._write.api.storage.get(kind.resource, kind.key(target.namespace, target.name))
+        if stored is None:
+            raise not_found(kind.group, kind.plural, target.name)
+        return stored
+
+    def shown(self, stored: Stored) -> Object:
+        return self._write.api.wire(self._write.kind, stored.object, self._write.request.target.api_version)
+
+    async def change(self, stored: Stored, wire: Object, context: Context) -> Answer:
+        return await change(self._write, stored, wire, context)
+
+
+async def patch_subject(write: Write, subject: Subject) -> Answer:
+    """Patch a subject; tried again when it changes in the meantime.
+
+    Args:
+        write: of the kind that the client sees.
+        subject: what is patched.
+
+    Raises:
+        Refusal: it is not changed.
+    """
+    request = write.request
     body = parse_patch(request)
     for attempt in range(_ATTEMPTS):
-        stored = _stored(write)
-        context = api.context(request)
-        wire = _patched(write, stored, formed(body, request), context)
+        stored = subject.stored()
+        context = write.api.context(request)
+        wire = _patched(write, subject.shown(stored), formed(body, request), context)
         _check_identity(wire, stored.object)
         try:
-            return await change(write, stored, wire, context)
+            return await subject.change(stored, wire, context)
         except Refusal as refusal:
-            changed_meanwhile = refusal.reason == "Conflict" and _stored(write) is not stored
+            changed_meanwhile = refusal.reason == "Conflict" and subject.stored() is not stored
             if not changed_meanwhile or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("the last attempt answers or raises")
 
 
-def _stored(write: Write) -> Stored:
-    kind, target = write.kind, write.request.target
-    stored = write.api.storage.get(kind.resource, kind.key(target.namespace, target.name))
-    if stored is None:
-        raise not_found(kind.group, kind.plural, target.name)
-    return stored
-
-
-def _patched(write: Write, stored: Stored, body: Any, context: Context) -> Object:
+def _patched(write: Write, current: Object, body: Any, context: Context) -> Object:
     kind, request = write.kind, write.request
     api_version = request.target.api_version
-    current = write.api.wire(kind, stored.object, api_version)
     try:
         if request.content_type == JSON_PATCH:
             value = json_patch.apply(current, body)

@@ -19,12 +19,12 @@ _UNDOING: Final = 2.0  # seconds that cancelled work gets to undo what it began,
 class Calls:
     """The work that runs now.
 
-    Args:
-        deadline: seconds that a piece of work may take.
+    Attributes:
+        deadline: seconds that a piece of work that begins now may take.
     """
 
     def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
+        self.deadline = deadline
         self._running: set[asyncio.Task[None]] = set()
         self._drained = False
 
@@ -52,7 +52,7 @@ class Calls:
             call.ended()
             return call.answer
         task = loop.create_task(call.run())
-        alarm = loop.call_later(self._deadline, call.cut_short, task)
+        alarm = loop.call_later(self.deadline, call.cut_short, task)
         self._running.add(task)
 
         def ended(_: asyncio.Task[None]) -> None:

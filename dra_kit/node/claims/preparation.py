@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from pydantic import JsonValue
 
 from dra_kit.author.calling import call
 from dra_kit.author.claim import AllocatedDevice, Effects
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
+from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Ensuring
@@ -42,6 +45,7 @@ class Preparation:
 
     Args:
         driver: whose preparer is run.
+        configs: decodes the configs of claims.
         inventory: where allocated devices are looked up.
         effects: where the preparer's effects are ensured.
         boot_id: written into the record.
@@ -50,11 +54,17 @@ class Preparation:
     """
 
     driver: Driver[Any, Any]
+    configs: ConfigDecoder[Any]
     inventory: CurrentInventory
     effects: EffectEngine
     boot_id: str
     started: asyncio.Event
     metadata: MetadataFiles
+
+    @property
+    def is_imperative(self) -> bool:
+        """Whether the author has something of his own to undo when a claim is released."""
+        return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
     def lacking(self) -> str:
         """Why nothing can be prepared at all now, empty when that is not so."""
@@ -99,7 +109,7 @@ class Preparation:
         Raises:
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
-        configs = decoded_configs(claim, self.driver.configs)
+        configs = decoded_configs(claim, self.configs)
         advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
         identities = [self.inventory.identity(result.pool, result.device) for result in claim.results]
         await self.started.wait()
@@ -122,7 +132,7 @@ class Preparation:
                 share_id=result.share_id,
                 admin_access=bool(result.admin_access),
                 cdi_devices=names[index],
-                state=prepared[index].state,
+                state=cast("JsonValue", prepared[index].state),  # a copy in lists and dicts
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
                 advertised=identities[index].fingerprint,

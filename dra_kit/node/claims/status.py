@@ -19,6 +19,7 @@ from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
+from dra_kit.resource.reference import ClaimReference
 from dra_kit.resource.validation.status import validate_device_statuses
 
 logger = logging.getLogger(__name__)
@@ -63,10 +64,10 @@ class StatusWriter:
             if record.uid in self._waiting:
                 self._resumed[record.uid] = record
 
-    def forget(self, uid: str) -> None:
+    def forget(self, claim: ClaimReference) -> None:
         """The claim was released: nothing is to be said of it any more."""
-        self._waiting.pop(uid, None)
-        self._resumed.pop(uid, None)
+        self._waiting.pop(claim.uid, None)
+        self._resumed.pop(claim.uid, None)
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; what waits at the end is tried for a moment more."""

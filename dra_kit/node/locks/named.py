@@ -49,6 +49,28 @@ class Locks:
         return (queue is None or not queue.ours) and self._between.is_taken(name)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeLocks:
+    """The locks of a driver on a node, which its processes share.
+
+    Attributes:
+        claims: by UID.
+        devices: by pool and name, while they are being prepared.
+        calls: by what of the author's code does not overlap.
+        effects: by the keys of effects.
+    """
+
+    claims: Locks
+    devices: Locks
+    calls: Locks
+    effects: Locks
+
+    @classmethod
+    def below(cls, directory: Path) -> NodeLocks:
+        """The locks whose files are in a directory."""
+        return cls(*(Locks(directory / f"{name}.lock") for name in ("claims", "devices", "calls", "effects")))
+
+
 class Holding:
     """One use of a lock: a context manager that gives whether the lock is held, and gives it up at the end.
 

@@ -174,7 +174,7 @@ class Store:
         )
 
     async def put_claim(self, record: ClaimRecord, *, epoch: int, then: Callable[[ClaimRecord], None]) -> None:
-        """Store a prepared claim, and when that is durable make the files that are derived from the record.
+        """Store a record, and when that is durable do what follows from it, in the same thread.
 
         Raises:
             TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
@@ -191,11 +191,7 @@ class Store:
             _forget_claims(db, misspelt)
             put_devices(db, record)
 
-        def derive() -> None:
-            reached(Step.CLAIM_STORED)
-            then(record)
-
-        await self._db.write(write, derive)
+        await self._db.write(write, lambda: then(record))
         self._remember(row, record)
 
     def _claim(self, row: Row) -> ClaimRecord | None:

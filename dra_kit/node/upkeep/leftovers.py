@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import DraKitError
-from dra_kit.node.claims.service import ClaimService
+from dra_kit.node.claims.epochs import Epochs
+from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.files.strays import StrayFiles
 from dra_kit.node.locks.processes import Processes
 from dra_kit.plugin.sockets import remove_stale_sockets
@@ -27,8 +28,9 @@ class Leftovers:
         driver: the driver's name.
         kubelet_dir: the kubelet's root directory.
         processes: those of the driver on this node.
-        service: knows the epochs of claims.
         strays: files that no record stands for.
+        epochs: of claims.
+        unasked: finishes what was begun.
         process_ended: called when another process has ended, in order or not.
     """
 
@@ -39,15 +41,17 @@ class Leftovers:
         driver: str,
         kubelet_dir: Path,
         processes: Processes,
-        service: ClaimService,
         strays: StrayFiles,
         *,
+        epochs: Epochs,
+        unasked: Unasked,
         process_ended: Callable[[], None],
     ) -> None:
         self._driver = driver
         self._kubelet_dir = kubelet_dir
         self._processes = processes
-        self._service = service
+        self._epochs = epochs
+        self._unasked = unasked
         self._strays = strays
         self._process_ended = process_ended
         self._others = 0  # other processes at the last look
@@ -67,9 +71,9 @@ class Leftovers:
                 if self._killed or (before and not others):
                     await self.sweep()
                 elif not others:  # one may have come and gone between two looks
-                    await self._service.forget_epochs(self._alone)
+                    await self._epochs.forget_unneeded(self._alone)
                 if self._killed:  # what it had begun without the kubelet, nobody asks for again
-                    await self._service.resume()
+                    await self._unasked.resume()
                     self._killed = False
                 self._told = ""
             except DraKitError as error:  # a disk that does not work now is no reason to end
@@ -86,7 +90,7 @@ class Leftovers:
         alone = False
         try:
             alone = self._alone()
-            await self._service.forget_epochs(self._alone)
+            await self._epochs.forget_unneeded(self._alone)
         except DraKitError as error:
             self._tell(error)
         try:

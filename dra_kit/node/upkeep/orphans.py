@@ -18,7 +18,7 @@ from pathlib import Path
 from dra_kit.errors import DraKitError, NotFound
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.claims.reader import Getter, is_over, still_holds
-from dra_kit.node.claims.service import ClaimService
+from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.kubelet_checkpoint import claims_of_kubelet
@@ -35,7 +35,7 @@ class Orphans:
         driver: the driver's name.
         api: reads claims.
         store: the records.
-        service: releases orphans.
+        unasked: releases orphans.
         kubelet_dir: the kubelet's root directory.
         after: seconds from the first look that found a claim gone to its release, and between two looks.
         clock: gives seconds that only rise.
@@ -48,7 +48,7 @@ class Orphans:
         driver: str,
         api: Getter,
         store: Store,
-        service: ClaimService,
+        unasked: Unasked,
         *,
         kubelet_dir: Path,
         after: float,
@@ -57,7 +57,7 @@ class Orphans:
         self._driver = driver
         self._api = api
         self._store = store
-        self._service = service
+        self._unasked = unasked
         self._kubelet_dir = kubelet_dir
         self._after = after
         self._clock = clock
@@ -87,7 +87,7 @@ class Orphans:
             if self._is_due(claim, await self._is_gone(claim)):
                 with log_context(claim=str(claim), claim_uid=claim.uid):
                     logger.warning("claim whose record was lost is gone and nobody has released it")
-                    await self._service.release_lost(claim, self._is_still_gone)
+                    await self._unasked.release_lost(claim, self._is_still_gone)
 
     def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:
         """Whether a claim has been gone long enough, at two looks, and the kubelet does not know it either."""
@@ -138,4 +138,4 @@ class Orphans:
         with log_context(claim=str(record.reference), claim_uid=record.uid):
             logger.warning("claim is gone and nobody has released it")
             # if that fails it is still there at the next look
-            await self._service.release_orphan(record, self._is_still_orphan)
+            await self._unasked.release_orphan(record, self._is_still_orphan)

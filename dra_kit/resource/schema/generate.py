@@ -52,7 +52,8 @@ KINDS: Final = (
     "resource/v1alpha3.ResourcePoolStatusRequest",
     *(f"apps/v1.{kind}" for kind in (
         "Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision")),
-    "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction", "policy/v1.PodDisruptionBudget",
+    "autoscaling/v1.Scale", "coordination/v1.Lease", "events/v1.Event", "policy/v1.Eviction",
+    "policy/v1.PodDisruptionBudget",
     "networking/v1.NetworkPolicy", "scheduling/v1.PriorityClass", "node/v1.RuntimeClass",
     *(f"rbac/v1.{kind}" for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")),
     *(f"admissionregistration/v1.{kind}" for kind in (

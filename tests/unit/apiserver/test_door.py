@@ -155,6 +155,18 @@ async def test_a_body_must_say_what_it_is(visitor: Visitor, method: str, path: s
     assert "settings" in await visitor.maps()
 
 
+async def test_only_a_scale_is_put_without_a_type_as_kubectl_does(visitor: Visitor) -> None:
+    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
+    scale = {"metadata": {"name": "web"}, "spec": {"replicas": 2}}
+
+    told = [
+        (await visitor.ask(method, path, data=json.dumps(scale).encode(), **headers))[0]
+        for method, headers in [("PUT", {}), ("PUT", {"Content_Type": "text/plain"}), ("POST", {}), ("PATCH", {})]
+    ]
+
+    assert told == [404, 404, 415, 415]  # there is no such Deployment
+
+
 async def test_a_request_without_a_body_needs_no_type(visitor: Visitor) -> None:
     await visitor.ask("POST", MAPS, data=BODY, Content_Type="application/json")
 

@@ -4,14 +4,28 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 
 import dra_kit as dra
 from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.values.json import loads
+
+
+class Shelf(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+    jars: list[str] = []
+    labels: dict[str, str] = {}
+    sizes: tuple[int, ...] = ()
+
+
+def test_a_config_that_an_author_makes_takes_any_sequence_and_mapping() -> None:
+    shelf = Shelf(jars=("salt",), labels=MappingProxyType({"salt": "white"}), sizes=[1])  # type: ignore[arg-type]
+    assert (shelf.jars, shelf.labels, shelf.sizes) == (["salt"], {"salt": "white"}, (1,))
+    with pytest.raises(ValidationError):
+        Shelf(sizes=["1"])  # type: ignore[arg-type]
 
 
 class Limit(BaseModel):

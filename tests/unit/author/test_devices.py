@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -337,3 +338,16 @@ def test_very_many_problems_are_told_in_part() -> None:
 
 def test_a_text_where_a_list_belongs_is_told() -> None:
     assert refusal(binding_conditions="abc").startswith("Device 'gpu-0': binding_conditions: 'str' instances are not")
+
+
+class Board(dra.Device):
+    uuids: list[str]
+    lanes: tuple[int, ...] = ()
+    labels: dict[str, str] = {}
+
+
+def test_own_fields_take_any_sequence_and_mapping_and_are_strict_inside() -> None:
+    board = Board(name="b", uuids=("a",), lanes=[1], labels=MappingProxyType({"a": "b"}))  # type: ignore[arg-type]
+    assert (board.uuids, board.lanes, board.labels) == (["a"], (1,), {"a": "b"})
+    with pytest.raises(dra.InvalidDevice, match="uuids"):
+        Board(name="b", uuids=(1,))  # type: ignore[arg-type]

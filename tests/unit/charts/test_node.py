@@ -106,10 +106,13 @@ def test_it_sees_no_more_of_the_host_than_it_needs_at_the_same_paths(
     assert environment.get("DRA_STATE_DIR") == values.get("stateDir")
 
 
-def test_settings_of_the_driver_become_the_variables_it_reads(helm: Helm) -> None:
+@pytest.mark.parametrize("role", ["node", "webhook"])
+def test_settings_of_the_driver_become_the_variables_it_reads(role: str, helm: Helm) -> None:
     settings = {"menu": "/etc/menu.yaml", "ovens": 1_000_000, "vegan": True, "heat": 0.5}
 
-    environment = helm.render({**DEPLOYED, "node": {"settings": settings}}).environment("node")
+    webhook = {"certificate": {"secretName": "webhook-tls"}}
+
+    environment = helm.render({**DEPLOYED, "node": {"settings": settings}, "webhook": webhook}).environment(role)
 
     assert {name: value for name, value in environment.items() if name.startswith("DRIVER_")} == {
         "DRIVER_MENU": "/etc/menu.yaml",

@@ -20,7 +20,7 @@ PIZZA = ROOT / "examples" / "pizza-driver"
 DRIVER = """
     from collections.abc import Iterator, Sequence
 
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationInfo, field_validator
 
     import dra_kit as dra
 
@@ -31,6 +31,14 @@ DRIVER = """
 
     class PizzaConfig(dra.OpaqueConfig, api_version="dra.pizza/v1"):
         extra_cheese: bool = False
+        dough: str = "pan"
+
+        @field_validator("dough")
+        @classmethod
+        def _is_there(cls, dough: str, info: ValidationInfo) -> str:
+            if isinstance(info.context, Settings) and dough not in info.context.doughs:
+                raise ValueError(f"there is no {dough}")
+            return dough
 
 
     class Oven(dra.DeviceProvider):
@@ -141,6 +149,14 @@ def test_a_driver_brings_its_devices_its_models_and_its_settings(folder: Path) -
     assert lint(folder / "class.yaml", f"--driver={target}", "--doughs", "thin,pan", code=0).stdout.startswith(
         "no findings"
     )
+
+
+def test_validators_of_a_config_have_the_settings(folder: Path) -> None:
+    claim = folder / "config.yaml"
+    claim.write_text(CONFIG.replace("extra: 1", "dough: thin"))
+    target = folder / "pizzeria.py"
+    assert "dough: there is no thin" in lint(claim, "--driver", target, code=1).stdout
+    lint(claim, "--driver", target, "--doughs", "thin,pan", code=0)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,21 @@ def test_the_configuration_is_readable_yaml(target: Path) -> None:
     assert "&id" not in output
 
 
+def test_settings_that_only_a_node_can_have_do_not_keep_it_from_starting(tmp_path: Path) -> None:
+    path = tmp_path / "pizzeria.py"
+    settings = "class Settings(BaseModel):\n    oven: FilePath\n\n\n"
+    text = (
+        textwrap.dedent(DRIVER)
+        .replace("class Oven(", f"{settings}class Oven(")
+        .replace("Waiter())", "Waiter(), settings=Settings)")
+    )
+    path.write_text(f"from pydantic import BaseModel, FilePath\n{text}")
+    result = webhook(path, "--cert", tmp_path / "tls.crt", "--key", tmp_path / "tls.key", "--oven", "/nowhere", code=2)
+    assert "configs are checked without settings" in result.stderr
+    assert "--oven (DRIVER_OVEN)" in result.stderr
+    assert "tls.crt" in result.stderr, "it went on"
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

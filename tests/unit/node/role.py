@@ -256,7 +256,7 @@ def not_understood(node: Node, name: str) -> None:
 
 def set_deadline(agent: Agent, seconds: float) -> None:
     """That of calls that begin from now on: short where one is to pass it, plenty where it is to succeed."""
-    agent._service._deadline = agent._service._calls._deadline = seconds
+    agent._service._calls.deadline = seconds
 
 
 @asynccontextmanager

@@ -105,6 +105,20 @@ async def test_the_rollout_of_a_deployment_whose_pods_do_not_get_ready_ends_too(
     assert (done.returncode, "exceeded its progress deadline" in done.stderr) == (1, True)
 
 
+async def test_kubectl_scale_changes_how_many_pods_there_are(user: User) -> None:
+    await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=MANIFEST)
+    await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")
+
+    told = await asyncio.to_thread(
+        user.kubectl, "scale", "deployment/web", "--current-replicas=2", "--replicas=4", "--timeout=90s"
+    )
+
+    assert told == "deployment.apps/web scaled\n"
+    await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")
+    shown = await asyncio.to_thread(user.kubectl, "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}")
+    assert shown == "4"
+
+
 async def test_pods_of_a_deleted_workload_go(user: User) -> None:
     await asyncio.to_thread(user.kubectl, "apply", "-f", "-", stdin=MANIFEST)
     await asyncio.to_thread(user.kubectl, "rollout", "status", "deployment/web", "--timeout=90s")

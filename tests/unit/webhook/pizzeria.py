@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 import dra_kit as dra
 
@@ -26,6 +26,10 @@ class Oil(BaseModel):
     drops: int = 0
 
 
+class Kitchen(BaseModel):
+    hottest: int = 500
+
+
 class PizzaConfig(dra.OpaqueConfig, api_version=API_VERSION):
     toppings: list[Literal["mushrooms", "olives", "basil"]] = []
     extra_cheese: bool = False
@@ -34,10 +38,10 @@ class PizzaConfig(dra.OpaqueConfig, api_version=API_VERSION):
 
     @field_validator("temperature")
     @classmethod
-    def check_temperature(cls, value: int) -> int:
+    def check_temperature(cls, value: int, info: ValidationInfo) -> int:
         if value == 0:
             raise ZeroDivisionError("a broken\nvalidator")
-        if value > 500:
+        if value > (info.context.hottest if isinstance(info.context, Kitchen) else 500):
             raise ValueError("no oven is that hot")
         return value
 
@@ -52,7 +56,7 @@ class Waiter(dra.Preparer[PizzaConfig]):
         return dra.Prepared()
 
 
-driver = dra.Driver(DRIVER, provider=Oven(), preparer=Waiter())
+driver = dra.Driver(DRIVER, provider=Oven(), preparer=Waiter(), settings=Kitchen)
 
 
 def parameters(**fields: Any) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.cluster_api import ClusterApi, eventually
 from tests.unit.webhook.certificates import Pair, issue
-from tests.unit.webhook.pizzeria import KINDS, carrying, config, driver, parameters, review
+from tests.unit.webhook.pizzeria import KINDS, Kitchen, carrying, config, driver, parameters, review
 
 BAD = config(parameters(toppings=["mushroom"]))
 GOOD = config(parameters(toppings=["olives"]))
@@ -92,6 +92,17 @@ async def test_every_kind_is_checked_in_every_version(webhook: Webhook) -> None:
         for version in VERSIONS:
             assert not (await webhook.ask(review(carrying(kind, BAD, version=version))))["allowed"], (kind, version)
             assert (await webhook.ask(review(carrying(kind, GOOD, version=version))))["allowed"], (kind, version)
+
+
+async def test_validators_have_the_settings_of_the_driver(tmp_path: Path) -> None:
+    hot = review(carrying("ResourceClaim", config(parameters(temperature=450))))
+    async with ClusterApi() as api:
+        for hottest, allowed in ((400, False), (450, True)):
+            author = Kitchen(hottest=hottest)
+            webhook = Webhook(api, issue(tmp_path), api.kubeconfig(tmp_path / "config"), author=author)
+            await webhook.ready()
+            assert (await webhook.ask(hot))["allowed"] is allowed
+            await webhook.stop()
 
 
 async def test_config_of_other_drivers_is_allowed(webhook: Webhook) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, ValidationInfo, field_validator
 
 import dra_kit as dra
 from dra_kit.resource.reference import ClaimReference
@@ -159,6 +160,32 @@ async def test_the_most_specific_config_is_taken_whole(node: Node) -> None:
     async with node.running(driver(Cook())):
         await node.prepare(lunch)
         assert node.env(lunch) == ["PIZZA_0= of ['olives', '']"], "the claim's config says nothing of toppings"
+
+
+async def test_validators_of_a_config_have_the_settings_of_the_node(node: Node) -> None:
+    class Kitchen(BaseModel):
+        hottest: int
+
+    class Hot(dra.OpaqueConfig, api_version="kitchen.example/v1"):
+        temperature: int = 200
+
+        @field_validator("temperature")
+        @classmethod
+        def _can_be_reached(cls, value: int, info: ValidationInfo) -> int:
+            if isinstance(info.context, Kitchen) and value > info.context.hottest:
+                raise ValueError(f"at most {info.context.hottest}")
+            return value
+
+    class Baker(dra.Preparer[Hot]):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[Hot]) -> dra.Prepared:
+            return dra.Prepared(env={"TEMPERATURE": str(device.config.temperature)})
+
+    lunch = node.claim(config=[{"apiVersion": "kitchen.example/v1", "kind": "Hot", "temperature": 300}])
+    async with node.running(driver(Baker(), settings=Kitchen), author=Kitchen(hottest=250)):
+        assert "Hot: temperature: at most 250" in await node.error(lunch)
+    async with node.running(driver(Baker(), settings=Kitchen), author=Kitchen(hottest=300)):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["TEMPERATURE=300"]
 
 
 async def test_each_config_tells_its_source_its_place_and_the_requests_it_named(node: Node) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError
-from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import updated
+from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.state.store import Store
 from dra_kit.node.upkeep.leftovers import Leftovers
@@ -76,15 +76,15 @@ class SlowToStart(Waiter):
 @pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])
 async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.MonkeyPatch, trouble: bool) -> None:
     monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
-    resume, resumed, failures = ClaimService.resume, list[ClaimService](), list[StoreError]()
+    resume, resumed, failures = Unasked.resume, list[Unasked](), list[StoreError]()
 
-    async def counted(service: ClaimService) -> None:
+    async def counted(unasked: Unasked) -> None:
         if failures:
             raise failures.pop()
-        await resume(service)
-        resumed.append(service)
+        await resume(unasked)
+        resumed.append(unasked)
 
-    monkeypatch.setattr(ClaimService, "resume", counted)
+    monkeypatch.setattr(Unasked, "resume", counted)
     async with node.running(kitchen()):
         await eventually(lambda: resumed)  # what its start does is over
         file = os.open(another(node), os.O_RDWR | os.O_CREAT)

@@ -1,0 +1,45 @@
+"""What became of claims, for whoever has to do something about it: their status, Events, another look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVarTuple
+
+from dra_kit.errors import DraKitError
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.resource.reference import ClaimReference
+
+Told = TypeVarTuple("Told")
+
+
+class Signal(Generic[*Told]):
+    """Calls its listeners, in the order in which they came, in the thread of whoever tells."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[*Told], None]] = []
+
+    def listen(self, listener: Callable[[*Told], None]) -> None:
+        """Call it whenever something is told; it must not raise."""
+        self._listeners.append(listener)
+
+    def tell(self, *told: *Told) -> None:
+        """Tell all who listen."""
+        for listener in self._listeners:
+            listener(*told)
+
+
+class ClaimNews:
+    """What is told of claims.
+
+    Attributes:
+        prepared: a claim was prepared anew, or something became known of its devices.
+        resumed: a claim is prepared as it was before, which may not have been told yet.
+        failed: a claim could not be prepared, and why.
+        released: a claim is released.
+    """
+
+    def __init__(self) -> None:
+        self.prepared: Signal[ClaimRecord] = Signal()
+        self.resumed: Signal[ClaimRecord] = Signal()
+        self.failed: Signal[ClaimReference, DraKitError] = Signal()
+        self.released: Signal[ClaimReference] = Signal()
