@@ -11,7 +11,14 @@ from pathlib import Path
 from benchmarks import node
 from benchmarks.table import Row, read, show, write
 
-PARTS = ("benchmarks.cel", "benchmarks.allocation", "benchmarks.explain", "benchmarks.sandbox", "benchmarks.loud_pods")
+PARTS = (
+    "benchmarks.inventory",
+    "benchmarks.cel",
+    "benchmarks.allocation",
+    "benchmarks.explain",
+    "benchmarks.sandbox",
+    "benchmarks.loud_pods",
+)
 """Parts that need no cluster: each a process of its own, so that none has the memory of another."""
 
 

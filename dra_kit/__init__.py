@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dra_kit.author.child_process import ChildProcess, RunningProcess
-    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference
+    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, NodeInfo, PreparedClaim
-    from dra_kit.author.device import Device
+    from dra_kit.author.device import Device, WholeCapacityWarning
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
     from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         NodeSelectorRequirement,
         NodeSelectorTerm,
     )
+    from dra_kit.cdi.edits import edits_from_cdi
     from dra_kit.errors import (
         ConfigurationError,
         DraKitError,
@@ -70,11 +71,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "author.child_process": ("ChildProcess", "RunningProcess"),
-    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference"),
+    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "NodeInfo", "PreparedClaim"),
-    "author.device": ("Device",),
+    "author.device": ("Device", "WholeCapacityWarning"),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
     "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
@@ -108,6 +109,7 @@ _HOMES = {
         "NodeSelectorRequirement",
         "NodeSelectorTerm",
     ),
+    "cdi.edits": ("edits_from_cdi",),
     "errors": (
         "ConfigurationError",
         "DraKitError",
@@ -181,6 +183,7 @@ __all__ = [
     "PrepareError",
     "Prepared",
     "PreparedClaim",
+    "PreparedDevice",
     "Preparer",
     "Quantity",
     "QuantityField",
@@ -188,6 +191,8 @@ __all__ = [
     "TransientError",
     "Unhealthy",
     "Version",
+    "WholeCapacityWarning",
+    "edits_from_cdi",
     "observed",
 ]
 

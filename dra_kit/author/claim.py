@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
+from pydantic import JsonValue
 from typing_extensions import TypeVar
 
 from dra_kit.author.config import ConfigEntry, ConfigT_co
@@ -122,6 +123,25 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
             PrepareError: when it conflicts with another claim's effect, or its ``apply`` fails.
         """
         return _ensure(self.effects, effect)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedDevice:
+    """One device of a claim that is released, as ``unprepare`` gets it.
+
+    Attributes:
+        pool: its pool.
+        device: the device's name.
+        share_id: tells apart the shares of a device with ``allow_multiple_allocations``.
+        request: the request of the claim that it satisfied, without sub-request.
+        state: what ``prepare`` returned as ``Prepared.state``; None as well where it failed or was killed before.
+    """
+
+    pool: str
+    device: str
+    share_id: str | None = None
+    request: str = ""
+    state: JsonValue = None
 
 
 def _ensure(effects: Effects | None, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:

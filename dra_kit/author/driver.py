@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,9 +19,10 @@ from dra_kit.author.effect import Effect
 from dra_kit.author.generics import config_kinds
 from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import shown
-from dra_kit.author.node_bound import AuthorSettingsT, HardwareT
+from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.preparer import Preparer, check_preparer
 from dra_kit.author.provider import DeviceProvider
+from dra_kit.author.unserved import check_device_class
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.validation.formats import driver_name
 
@@ -77,6 +79,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         _check_instance(name, "provider", provider, DeviceProvider)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
+        check_device_class(name, provider)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
         if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):
@@ -109,6 +112,26 @@ class Driver(Generic[ConfigT, DeviceT]):
 
     def __repr__(self) -> str:
         return f"Driver({self.name!r})"
+
+    @property
+    def node_bound(self) -> tuple[NodeBound[Any, Any], ...]:
+        """What gets the node's hardware and context."""
+        parts: tuple[NodeBound[Any, Any], ...] = (self.provider, self.preparer)
+        return parts if self.health is None else (*parts, self.health)
+
+    def for_another_node(self) -> Driver[ConfigT, DeviceT]:
+        """A copy for another node in the same process, which shares no state and no hardware with this one.
+
+        Raises:
+            Exception: whatever an object of the author's raises that cannot be copied.
+        """
+        # what a node has given them is not copied: another node gives its own
+        given = [vars(part).get(name) for part in self.node_bound for name in ("hardware", "context")]
+        copied = copy.deepcopy(self, {id(item): item for item in given if item is not None})
+        for part in copied.node_bound:
+            for name in ("hardware", "context"):
+                vars(part).pop(name, None)
+        return copied
 
 
 def _check_instance(driver: str, argument: str, value: object, base: type) -> None:

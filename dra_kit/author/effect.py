@@ -19,7 +19,7 @@ OutcomeT = TypeVar("OutcomeT", default=None)
 ResultT = TypeVar("ResultT")
 
 
-class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):
+class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - pydantic hashes frozen models
     """A change to hardware: a time-slice, a partition, a daemon, a virtual function.
 
     ``Effect[str]`` has a text as its outcome, ``Effect[str, Nvml]`` also ``self.hardware``, an ``Nvml`` from
@@ -45,6 +45,10 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):
         super().__init_subclass__(**kwargs)
         if id is not None:
             cls.effect_id = id
+
+    def __eq__(self, other: object) -> bool:
+        # which hardware it is bound to makes no other effect of it
+        return type(self) is type(other) and isinstance(other, Effect) and [*self] == [*other]
 
     @property
     def hardware(self) -> HardwareT:
@@ -105,9 +109,9 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):
 
     @abstractmethod
     def revert(self, outcome: OutcomeT | None) -> Awaitable[None] | None:
-        """Undo it. ``outcome`` is None when ``apply`` never finished. Must succeed when there is nothing to undo.
+        """Undo it. ``outcome`` is None when ``apply`` never finished, also when it was called again and cut off.
 
-        It may take longer than the kubelet waits, and is not cut off then.
+        Must succeed when there is nothing to undo. It may take longer than the kubelet waits, and is not cut off then.
         """
 
     @classmethod

@@ -64,12 +64,11 @@ def plain_values(data: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
     marked: list[str] = []
     for field in ("attributes", "capacity"):
         given = data.get(field)
-        if not isinstance(given, Mapping):
+        if not isinstance(given, Mapping) or ObservedValue not in map(type, given.values()):
             continue
         names = [name for name, value in given.items() if isinstance(value, ObservedValue)]
-        if names:
-            marked += [f"{field}[{name}]" for name in names]
-            data = data | {field: {**given, **{name: given[name].value for name in names}}}
+        marked += [f"{field}[{name}]" for name in names]
+        data = data | {field: {**given, **{name: given[name].value for name in names}}}
     return data, frozenset(marked)
 
 

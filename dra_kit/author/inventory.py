@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import is_, itemgetter
 from typing import Any, Final, Generic, Literal, Self
+from weakref import WeakValueDictionary
 
 from pydantic import field_validator, model_validator
 from typing_extensions import TypeVar
 
-from dra_kit.author.device import Device, counters_v1
+from dra_kit.author.device import Device, counters_v1, is_scoped, is_valid
 from dra_kit.author.model import AuthorModel, shown
 from dra_kit.author.rules import invalid
 from dra_kit.author.vocabulary import CounterSet, NodeSelector
@@ -43,6 +45,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
             ``node_selector``.
         partition_type_attribute: the attribute that tells a partition's type (KEP-5677, alpha in 1.37).
         skip_node_operations: node calls that these devices do not need (KEP-5945, alpha in 1.37).
+        may_be_empty: the pool may lose all its devices at once. Without it a pool that held devices and is found empty,
+            or not found at all, stays published until ``discover``, which is started again for that, finds it so twice.
 
     Raises:
         InvalidDevice: for two devices or counter sets of one name, or a reference to a counter that does not exist.
@@ -56,6 +60,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     per_device_node_selection: bool = False
     partition_type_attribute: str | None = None
     skip_node_operations: Sequence[SkippableOperation] = ()
+    may_be_empty: bool = False
 
     @field_validator("devices", mode="before")
     @classmethod
@@ -68,6 +73,14 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
 
     @model_validator(mode="after")
     def _obeys_the_api(self) -> Self:
+        key = (self.name, len(self.devices))
+        known = _known.get(key)
+        if known is None or not publish_the_same(self, known):
+            self._check()
+            _known[key] = self
+        return self
+
+    def _check(self) -> None:
         scopes = [self.node_selector is not None, self.all_nodes, self.per_device_node_selection]
         if sum(scopes) > 1:
             raise InvalidDevice(
@@ -75,15 +88,16 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
                 "keep one of them"
             )
         slices = self._as_slices()
+        scoped = self.per_device_node_selection
+        devices_valid = all(is_valid(device) and is_scoped(device) == scoped for device in self.devices)
         errors = validate_pool(slices) or [
             replace(error, path=f"slices[{number}].{error.path}")
             for number, item in enumerate(slices)
-            for error in validate_slice(item)
+            for error in validate_slice(item, devices_valid=devices_valid)
         ]
         if errors:
             what = "Pool" if self.name is None else f"Pool {shown(self.name)}"
             raise invalid(what, [self._as_written(error) for error in errors])
-        return self
 
     def _as_written(self, error: FieldError) -> FieldError:
         """An error in the slices that the pool was laid out in, as one in the pool."""
@@ -141,6 +155,20 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     def node_selector_v1(self) -> v1.NodeSelector | None:
         """The node selector as it is published."""
         return v1.NodeSelector.model_validate(self.node_selector.model_dump()) if self.node_selector else None
+
+
+def publish_the_same(pool: Pool[Any], other: Pool[Any]) -> bool:
+    """Whether two valid pools look the same in slices; equal devices that are valid share their form in the API."""
+    return (
+        len(pool.devices) == len(other.devices)
+        and bool(_beside_devices(pool.__dict__) == _beside_devices(other.__dict__))
+        and all(map(is_, map(Device.to_v1, pool.devices), map(Device.to_v1, other.devices)))
+    )
+
+
+_beside_devices = itemgetter(*(field for field in Pool.model_fields if field != "devices"))
+_known: WeakValueDictionary[tuple[str | None, int], Pool[Any]] = WeakValueDictionary()
+"""Valid pools in use: one that publishes the same is not looked at again."""
 
 
 def _pool_path(path: str, devices: int) -> str:

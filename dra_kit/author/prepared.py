@@ -44,12 +44,27 @@ class PreparedModel(AuthorModel):
 
 
 class Mount(PreparedModel):
-    """A file or directory of the host in the container; ``options`` as for mount(8), for example ``["ro", "bind"]``."""
+    """A file or directory of the host in the container.
+
+    Args:
+        host_path: on the host.
+        container_path: in the container; made there when it is missing.
+        options: as for mount(8), for example ``["ro"]``. Without a ``type``, and without ``bind`` or ``rbind`` among
+            them, it is bound as ``rbind``, as the kubelet binds volumes: runtimes bind only what says so.
+        type: of a file system that is mounted instead, such as ``tmpfs``.
+    """
 
     host_path: str
     container_path: str
     options: Sequence[str] = ()
     type: str | None = None
+
+    @property
+    def effective_options(self) -> Sequence[str]:
+        """The options with which it is mounted."""
+        # the options decide, and a type of "bind" is nothing but a name (runc, createLibcontainerMount)
+        binds = self.type in {None, "", "bind", "none"} and not {"bind", "rbind"} & {*self.options}
+        return ["rbind", *self.options] if binds else self.options
 
 
 class DeviceNode(PreparedModel):

@@ -6,11 +6,11 @@ from abc import ABC
 from collections.abc import Awaitable, Sequence
 from typing import Any, Generic, TypeAlias
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from typing_extensions import TypeVar
 
 from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Claim
+from dra_kit.author.claim import AllocatedDevice, Claim, PreparedDevice
 from dra_kit.author.config import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.device import Device
@@ -57,13 +57,22 @@ class Preparer(
         """What a container gets with each of the devices, in their order; by default ``prepare`` for each."""
         return prepare_each(self, claim, devices)
 
-    def unprepare(self, claim: ClaimReference, state: Sequence[JsonValue]) -> Awaitable[None] | None:
+    def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> Awaitable[None] | None:
         """Called once a claim is released, after its effects were reverted; most drivers need nothing here.
 
-        ``state`` holds what ``prepare`` returned as ``Prepared.state``, for each device. The claim object may be
-        gone. Must succeed when there is nothing to do. It may take longer than the kubelet waits, and is not cut off.
+        A preparer that overrides it may do in ``prepare`` what must be undone: that a claim is being prepared is
+        written down before, so that this is called too when ``prepare`` fails for one of several devices, is cut off at
+        its deadline, or is killed with the process.
+
+        Must succeed when there is nothing to do, for all devices or for some. It may take longer than the kubelet
+        waits, and is not cut off.
+
+        Args:
+            claim: the claim; the object may be gone.
+            devices: all its devices of this driver, in the order in which they were to be prepared. The ``state`` of
+                one whose ``prepare`` has not returned is None, and after the process was killed that of all.
         """
-        del claim, state
+        del claim, devices
         return None
 
     def default_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
@@ -91,11 +100,21 @@ async def prepare_all(
     preparer: Preparer[ConfigT, AdvertisedT_contra],
     claim: Claim,
     devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
+    returned: list[Prepared],
 ) -> Sequence[Prepared]:
-    """What the author's code makes of a claim; a default that would only start a thread for nothing is skipped."""
-    if type(preparer).prepare_claim is Preparer.prepare_claim:
-        return await prepare_each(preparer, claim, devices)
-    return await call(preparer.prepare_claim, claim, devices)
+    """What the author's code makes of a claim; a default that would only start a thread for nothing is skipped.
+
+    Args:
+        preparer: the author's.
+        claim: to prepare.
+        devices: of the claim.
+        returned: gets what ``prepare`` returned for each device, also when it fails for a later one.
+    """
+    if type(preparer).prepare_claim is not Preparer.prepare_claim:
+        return await call(preparer.prepare_claim, claim, devices)
+    for device in devices:
+        returned.append(await call(preparer.prepare, claim, device))  # noqa: PERF401 - kept when a later one fails
+    return returned
 
 
 async def config_without_claim(preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra) -> ConfigT:

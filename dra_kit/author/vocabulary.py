@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import PlainValidator
@@ -30,7 +31,7 @@ def _scalar(value: object) -> bool | int | str | Version | None:
         return number
     if isinstance(value, str):
         text = str.__str__(value)
-        if any("\ud800" <= char <= "\udfff" for char in text):
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
             msg = f"{shown(text)} is no Unicode text: it has half of a surrogate pair"
             raise ValueError(msg)
         return text
@@ -90,7 +91,15 @@ class DeviceCapacity(AuthorModel):
 
 
 def _capacity(value: object) -> DeviceCapacity:
-    return value if isinstance(value, DeviceCapacity) else DeviceCapacity(value=as_quantity(value))
+    if isinstance(value, DeviceCapacity):
+        return value
+    # most devices of a driver have the same few; a bool is no quantity, though it equals one
+    return _known_capacity(value) if type(value) in {str, int} else DeviceCapacity(value=as_quantity(value))
+
+
+@lru_cache(maxsize=256)
+def _known_capacity(value: str | int) -> DeviceCapacity:
+    return DeviceCapacity(value=as_quantity(value))
 
 
 Capacity: TypeAlias = Annotated[DeviceCapacity | Quantity | str | int, PlainValidator(_capacity)]

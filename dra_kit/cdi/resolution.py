@@ -88,7 +88,7 @@ class SpecCache:
                 begun.add(file.path)
                 edits.append(file.spec.container_edits)
             edits.append(device.container_edits)
-        return _merge(edits)
+        return merged(edits)
 
     def _explain(self, unresolved: Sequence[str]) -> str:
         text = f"unresolvable CDI devices {', '.join(unresolved)}: no spec file defines them"
@@ -130,15 +130,19 @@ def _read(path: Path) -> Spec:
         content = read_file(path, MANIFESTS)
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
-    spec = _parsed(content)
+    spec = parsed(content)
     problems = refusals(spec)
     if problems:
         raise ValueError("; ".join(map(str, problems)))
     return spec
 
 
-def _parsed(content: bytes) -> Spec:
-    """A spec of JSON or YAML; to runtimes, JSON is YAML too."""
+def parsed(content: bytes) -> Spec:
+    """A spec of JSON or YAML; to runtimes, JSON is YAML too.
+
+    Raises:
+        ValueError: it is no spec.
+    """
     try:
         text = decoded(content)
         found = list(documents(text, MANIFESTS))
@@ -154,7 +158,8 @@ def _parsed(content: bytes) -> Spec:
     return spec
 
 
-def _merge(edits: Sequence[ContainerEdits]) -> ContainerEdits:
+def merged(edits: Sequence[ContainerEdits]) -> ContainerEdits:
+    """Edits as a runtime applies them one after the other."""
     resctrl = [edit.intel_rdt for edit in edits if edit.intel_rdt is not None]
     return ContainerEdits(
         env=tuple(entry for edit in edits for entry in edit.env),

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.values.nearest import did_you_mean
 from dra_kit.values.printable import printable
 
 INTERRUPTED: Final = 130
@@ -42,6 +43,15 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"dra_kit.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with; of one that there is not, which may be meant."""
+        hint = did_you_mean(args[0], COMMANDS) if args[0] not in COMMANDS else ""
+        if hint:
+            ctx.fail(f"No such command {args[0]!r}{hint}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing them."""

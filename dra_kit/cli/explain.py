@@ -169,10 +169,10 @@ def _claim_of(template: Document) -> Document:
 
 def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, everything: bool) -> int:
     from dra_kit.cli.explanation_text import Page, tell_claim, tell_gaps
-    from dra_kit.cli.pod_explanation import explain_pod, pod_document
     from dra_kit.cli.pod_text import tell_pod
     from dra_kit.explain.claims import Explainer
     from dra_kit.explain.document import claim_document, gap_documents
+    from dra_kit.sandbox.explanation.pods import explain_pod, pod_document
 
     explainer = Explainer(cluster)
     page = Page(colour=sys.stdout.isatty(), everything=everything)
@@ -189,7 +189,7 @@ def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, every
             if claim is None:
                 raise _missing(cluster, "ResourceClaim", namespace, name)
             explanation = explainer.explain(claim)
-            verdicts.append((explanation.good, explanation.outcome == "stopped"))
+            verdicts.append((explanation.good, explanation.undecided))
             documents.append(claim_document(explanation)) if as_json else tell_claim(page, explanation)
     good = all(one for one, _ in verdicts)
     if as_json:

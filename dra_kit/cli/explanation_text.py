@@ -91,8 +91,11 @@ def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
         for way in request.ways:
             _tell_way(page, explanation, request, way)
     fitting = explanation.fitting_nodes
-    if explanation.outcome == "fits":
+    if explanation.finds_devices:
         _tell_fitting(page, explanation, fitting)
+        return
+    if explanation.outcome == "unknown":
+        page.undecided(f"{explanation.key} may find devices on nodes that are not known", explanation.not_looked_at)
         return
     if explanation.outcome == "stopped":
         page.undecided(f"{explanation.key} would take too much work to explain", explanation.not_looked_at)
@@ -194,7 +197,11 @@ def _names(page: Page, names: Sequence[str]) -> str:
 
 
 def _tell_fitting(page: Page, explanation: ClaimExplanation, fitting: Sequence[NodeOutcome]) -> None:
-    page.good(f"{explanation.key} fits on {len(fitting)} of {counted(len(explanation.nodes), 'node')}")
+    where = f"on {len(fitting)} of {counted(len(explanation.nodes), 'node')}"
+    if explanation.undecided:
+        page.undecided(f"{explanation.key} finds devices {where}", explanation.not_looked_at)
+    else:
+        page.good(f"{explanation.key} fits {where}")
     shown = fitting if page.everything else fitting[:_CHOICES]
     for outcome in shown:
         page.line(f"on {outcome.node.name} it would get", indent=2)

@@ -21,6 +21,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.node.slices.discovery import Discovery
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import raised
+from dra_kit.resource.reference import ClaimReference
 
 _NODE: Final = "this-node"
 _POLL_SECONDS: Final = 0.02
@@ -106,6 +107,8 @@ class _OnceContext(Context[Any]):
         device: str,
         *,
         pool: str | None = None,
+        claim: ClaimReference | PreparedClaim | str | None = None,
+        share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:

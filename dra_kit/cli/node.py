@@ -78,6 +78,15 @@ from dra_kit.process import logging as process_logging
     show_envvar=True,
     help="seconds that a claim must have been gone until it is released without the kubelet",
 )
+@click.option(
+    "--check-device-nodes/--no-check-device-nodes",
+    default=True,
+    show_default=True,
+    envvar="DRA_CHECK_DEVICE_NODES",
+    show_envvar=True,
+    help="look for the device files of a claim on this node before it is told prepared; not in a container that has "
+    "not the node's /dev",
+)
 @click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
 @common
 @click.pass_context
@@ -93,6 +102,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     hang_timeout: float,
     print_rules: bool,
     orphan_after: float,
+    check_device_nodes: bool,
     dump_state: bool,
     kubeconfig: Path | None,
     probe_address: str,
@@ -127,6 +137,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         probe_address=probe_address,
         hang_timeout=hang_timeout,
         orphan_after=orphan_after,
+        check_device_nodes=check_device_nodes,
         dra_versions=tuple(item.strip() for item in dra_versions.split(",") if item.strip()),
         author=author_settings(driver, ctx.meta.get("driver_settings", {})),
     )

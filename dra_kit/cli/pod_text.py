@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from dra_kit.cli.explanation_text import Page, tell_claim
-from dra_kit.cli.pod_explanation import PodClaimExplanation, PodExplanation
 from dra_kit.explain.summary import counted
+from dra_kit.sandbox.explanation.pods import PodClaimExplanation, PodExplanation
 
 _REASONS: Final = 6
 
@@ -21,6 +21,7 @@ _VERDICTS: Final = {
     "not-running": "has its devices on {node}, and does not run",
     "fits": "can run on {where}",
     "devices-fit": "finds its devices on {where}",
+    "unknown": "may find its devices on nodes that are not known",
     "waits": "waits for a claim",
     "does-not-fit": "cannot be scheduled",
     "error": "cannot be scheduled: kube-scheduler gives up",

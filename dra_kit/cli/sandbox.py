@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +16,11 @@ import click
 from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.driver_settings import author_settings
 from dra_kit.cli.options import RoleCommand, path, target_of
-from dra_kit.cli.sandbox_down import down, how_to_end
-from dra_kit.errors import ConfigurationError
+from dra_kit.cli.sandbox_down import down, how_to_end, how_to_use
+from dra_kit.cli.sandbox_list import list_command
+from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.process import logging as process_logging
+from dra_kit.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from dra_kit.resource.gates import FeatureGates
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.session import Session
     from dra_kit.sandbox.story import Story
 
-DOWN: Final = "down"
+COMMANDS: Final = {"down": down, "list": list_command}
+"""Words that are no TARGET; a folder of such a name is ``./down``."""
 _INSIST_SECONDS: Final = 2.0
 _CUT_OFF: Final = 128 + signal.SIGPIPE
 """Exit code when nobody reads the output any more, as shells give it."""
@@ -35,16 +37,23 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class SandboxCommand(RoleCommand):
-    """Knows ``down``, which is no TARGET but a command of its own."""
+    """Knows ``down`` and ``list``, which are no TARGETs but commands of their own."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """That of ``down`` where it is meant."""
-        if target_of(self.params, args) == DOWN:
-            args.remove(DOWN)
-            return down.make_context(f"{info_name} {DOWN}", args, parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
+        """That of another command where it is meant."""
+        target = target_of(self.params, args)
+        if target in COMMANDS:
+            args.remove(target)
+            return COMMANDS[target].make_context(f"{info_name} {target}", args, parent, **extra)
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except TargetError as error:
+            hint = did_you_mean(target, COMMANDS)
+            if not hint or Path(str(target)).exists():
+                raise
+            raise TargetError(f"{error}{hint}", code=error.code) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the arguments as they came: a sandbox in the background gets them again."""
@@ -148,6 +157,7 @@ def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt:
       dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml
       dra-kit sandbox . --story stories/order-by-claim
       dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
+      dra-kit sandbox list
       dra-kit sandbox down
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if options["kubeconfig"] is not None:
@@ -188,9 +198,8 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave behind what it started
     sandbox = detach([word for word in ctx.meta["arguments"] if word != "--detach"])
     click.echo(f"{sandbox.driver} runs in a cluster in the background, process {sandbox.pid}")
-    click.echo(f"  kubectl --kubeconfig {sandbox.kubeconfig} get resourceslices")
-    click.echo(f"  tail -f {sandbox.log}")
-    click.echo(f"  {how_to_end(sandbox)}")
+    for line in how_to_use(sandbox):
+        click.echo(f"  {line}")
 
 
 def _hint(target: str) -> None:
@@ -208,7 +217,6 @@ def _hint(target: str) -> None:
 
 
 def _session(ctx: click.Context, target: str, options: Mapping[str, Any], view: LiveView) -> Session:
-    from dra_kit.cli.pod_causes import pod_causes
     from dra_kit.process.target import load_drivers
     from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
     from dra_kit.sandbox.detached import announce, is_detached
@@ -243,7 +251,6 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any], view: 
         ),
         view,
         ready=ready,
-        explain=partial(pod_causes, alpha=options["alpha"]),
     )
 
 

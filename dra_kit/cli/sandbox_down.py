@@ -20,6 +20,16 @@ def how_to_end(sandbox: DetachedSandbox) -> str:
     return f"dra-kit sandbox down --kubeconfig {shlex.quote(sandbox.kubeconfig)}"
 
 
+def how_to_use(sandbox: DetachedSandbox) -> tuple[str, ...]:
+    """The commands that look into this sandbox, read what it tells, and end it."""
+    kubeconfig = shlex.quote(sandbox.kubeconfig)
+    return (
+        f"kubectl --kubeconfig {kubeconfig} get resourceslices",
+        f"tail -f {shlex.quote(str(sandbox.log))}",
+        how_to_end(sandbox),
+    )
+
+
 @click.command
 @click.option("--kubeconfig", type=path(dir_okay=False), help="end the one with this kubeconfig")
 @click.option("--all", "everything", is_flag=True, help="end all that are yours")

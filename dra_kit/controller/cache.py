@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -18,6 +18,10 @@ from dra_kit.controller.lifecycle import Transition, our_devices, transitions
 from dra_kit.resource.v1 import ResourceClaim
 
 logger = logging.getLogger(__name__)
+
+
+_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
+_RESULT: Final = ("request", "driver", "pool", "device", "shareID")
 
 
 class ClaimCache:
@@ -110,10 +114,31 @@ class ClaimCache:
         if uid not in self._claims and not any(result.get("driver") == self._driver for result in results):
             return None
         try:
-            return ResourceClaim.model_validate(claim)
+            return ResourceClaim.model_validate(kept(claim))
         except ValidationError as error:
             logger.error("claim cannot be read", extra={"claim_uid": uid, "error": str(error)})
             return self._claims.get(uid)
+
+
+def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """What Events tell of a claim; with its configs, which may have 640 KiB, few claims would take all memory."""
+    metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
+    allocation = status.get("allocation")
+    if allocation is not None:
+        results = (allocation.get("devices") or {}).get("results") or []
+        allocation = {
+            "devices": {"results": [_only(result, _RESULT) for result in results]},
+            "nodeSelector": allocation.get("nodeSelector"),
+        }
+    return {
+        "metadata": _only(metadata, _METADATA),
+        "spec": {},
+        "status": {"allocation": allocation, "reservedFor": status.get("reservedFor") or []},
+    }
+
+
+def _only(fields: Mapping[str, Any], kept: Iterable[str]) -> dict[str, Any]:
+    return {key: fields[key] for key in kept if key in fields}
 
 
 def _identity(claim: Mapping[str, Any]) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dra_kit.controller.announcements import announcements
-from dra_kit.controller.cache import ClaimCache
+from dra_kit.controller.cache import ClaimCache, kept
 from dra_kit.controller.lifecycle import Transition
 from dra_kit.errors import Unavailable
 from dra_kit.kube.client import Client
@@ -70,7 +70,7 @@ class ClaimFollower:
             KubeError: the list failed.
         """
         with self._cache.listing():
-            found = await self._client.list(RESOURCE_CLAIMS)
+            found = await self._client.list(RESOURCE_CLAIMS, keep=kept)
             self._announce(self._cache.replace(found.items, found.resource_version))
         logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
 

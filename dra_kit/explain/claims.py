@@ -65,13 +65,24 @@ class Explainer:
             nodes += self._outcomes([claim])
         except WorkSpent:
             return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
-        explanation = ClaimExplanation(claim, _outcome(nodes), tuple(requests), tuple(nodes))
-        if explanation.outcome == "fits":
-            return explanation
+        explanation = ClaimExplanation(claim, self._outcome(nodes), tuple(requests), tuple(nodes))
+        if explanation.outcome == "unknown":
+            missed = ("which nodes there are, and their labels", *self.cluster.not_known)
+            return replace(explanation, not_looked_at=missed)
+        if explanation.finds_devices:
+            return replace(explanation, not_looked_at=self.cluster.not_known)
         try:
             return self._with_advice(explanation)
         except WorkSpent:
             return replace(explanation, not_looked_at=("what would have to change",))
+
+    def _outcome(self, nodes: Sequence[NodeOutcome]) -> Outcome:
+        """What becomes of a claim: an error on a node ends the scheduler's attempt, unless it is that node's alone."""
+        if any(outcome.error is not None and not outcome.error.node_only for outcome in nodes):
+            return "error"
+        if any(outcome.allocations is not None for outcome in nodes):
+            return "devices-fit" if self.cluster.not_known else "fits"
+        return "unknown" if self.cluster.has_devices_for_unknown_nodes else "does-not-fit"
 
     def _with_advice(self, explanation: ClaimExplanation) -> ClaimExplanation:
         """What stands in the way of a claim, and what would help."""
@@ -186,13 +197,6 @@ def _on(attempt: Attempt, node: Node) -> NodeOutcome:
         return NodeOutcome(node, attempt.on(node))
     except AllocationError as error:
         return NodeOutcome(node, error=error)
-
-
-def _outcome(nodes: Sequence[NodeOutcome]) -> Outcome:
-    """What becomes of the claim: an error on any node ends the scheduler's attempt, unless it is the node's alone."""
-    if any(outcome.error is not None and not outcome.error.node_only for outcome in nodes):
-        return "error"
-    return "fits" if any(outcome.allocations is not None for outcome in nodes) else "does-not-fit"
 
 
 def _shortages(requests: Sequence[Request]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,6 +26,12 @@ Document: TypeAlias = Mapping[str, Any]
 """An object of the API as JSON."""
 
 _Model = TypeVar("_Model", bound=APIModel)
+
+_NOT_KNOWN: Final = {
+    "ResourceClaim": "devices that claims of other namespaces hold",
+    "DeviceTaintRule": "taints of DeviceTaintRules",
+}
+"""What is not known where objects of a kind could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +146,21 @@ class Cluster:
     def gap(self, kind: str) -> Gap | None:
         """Why objects of a kind are missing; None if they are not."""
         return next((gap for gap in self.gaps if gap.kind == kind), None)
+
+    @cached_property
+    def not_known(self) -> tuple[str, ...]:
+        """What holds devices or keeps them from claims, and could not be read."""
+        return tuple(text for kind, text in _NOT_KNOWN.items() if self.gap(kind) is not None)
+
+    @cached_property
+    def has_devices_for_unknown_nodes(self) -> bool:
+        """Whether devices are offered to nodes by labels, or to all of them, and the nodes are not known."""
+        scopes = [
+            scope
+            for slice_ in self.slices
+            for scope in (slice_.spec.devices if slice_.spec.per_device_node_selection else (slice_.spec,))
+        ]
+        return not self.knows_nodes and any(scope.all_nodes or scope.node_selector is not None for scope in scopes)
 
     @cached_property
     def node_names(self) -> frozenset[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from dra_kit.explain.changes import (
@@ -38,12 +39,14 @@ class _Candidate:
         rank: who has to do something.
         short: no node has enough devices for the request as things are.
         helps: whether the allocator says so, too.
+        fewer: the same with as many devices as there are then, where that helps.
     """
 
     miss: Miss
     rank: int
     short: bool
     helps: Callable[[], bool]
+    fewer: Callable[[], Miss | None] = lambda: None
 
     @property
     def order(self) -> tuple[bool, int, int, str]:
@@ -69,8 +72,12 @@ def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Tr
             break
         if candidate.miss.enough and candidate.helps():
             found.append(candidate.miss)
+    if found:
+        return tuple(found)
+    single = [candidate for candidate in candidates if candidate.rank < _TWO][:_TOLD]
+    with_fewer = next((miss for candidate in single if (miss := candidate.fewer()) is not None), None)
     closest = [replace(candidate.miss, enough=False) for candidate in candidates if candidate.short]
-    return tuple(found or closest[:1])
+    return (with_fewer,) if with_fewer is not None else tuple(closest[:1])
 
 
 def _candidates(claim: ResourceClaim, requests: Sequence[Request], trials: Trials) -> Iterator[_Candidate]:
@@ -93,16 +100,43 @@ def _of_count(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Candi
     """Fewer devices, as many as there can be."""
     if way.choice is None or way.choice.all_devices or way.choice.count < 2:
         return
-    nodes = [node for node, _ in Counter(way.fitting).most_common()]
-    possible, refused = 0, min(way.choice.count, max(way.fitting.values(), default=0) + 1)
+    possible = _most(way, _Changed(claim), way.fitting, trials)
+    if possible:
+        yield _Candidate(Miss(f"with count: {possible}", way.name, None, enough=True), _LESS, False, lambda: True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A claim after changes, and what is different around it."""
+
+    claim: ResourceClaim
+    released: bool = False
+    device_class: DeviceClass | None = None
+
+    def fits(self, nodes: Sequence[str], trials: Trials) -> bool:
+        """Whether one of some nodes has devices for it."""
+        return trials.fits(self.claim, nodes, released=self.released, device_class=self.device_class)
+
+
+def _most(way: Way, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> int:
+    """How many devices can be had, fewer than are asked for.
+
+    Args:
+        way: whose count is lowered.
+        changed: the claim, with whatever else is changed.
+        numbers: how many devices fit then, by node.
+        trials: asks the allocator.
+    """
+    assert way.choice is not None  # noqa: S101 - the caller looked
+    nodes = [node for node, _ in Counter(numbers).most_common()]
+    possible, refused = 0, min(way.choice.count, max(numbers.values(), default=0) + 1)
     while refused - possible > 1:
         middle = (possible + refused) // 2
-        if trials.fits(with_count(claim, way.name, middle), nodes):
+        if replace(changed, claim=with_count(changed.claim, way.name, middle)).fits(nodes, trials):
             possible = middle
         else:
             refused = middle
-    if possible:
-        yield _Candidate(Miss(f"with count: {possible}", way.name, None, enough=True), _LESS, False, lambda: True)
+    return possible
 
 
 def _of_devices(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Candidate]:
@@ -132,7 +166,23 @@ def _of_devices(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Can
         change = " and ".join(reason.remedy for reason in changes_)
         miss = Miss(change, way.name, len(way.fits) + sum(gained[each] for each in helped), enough=bool(nodes))
         rank = _rank(changes_[-1]) + (_TWO if len(changes_) > 1 else 0)
-        yield _Candidate(miss, rank, short, _trial(claim, way, changes_, nodes, trials))
+        changed = _after(claim, way, changes_)
+        if changed is None:
+            yield _Candidate(miss, rank, short, lambda: True)
+            continue
+        yield _Candidate(
+            miss,
+            rank,
+            short,
+            partial(changed.fits, nodes, trials),
+            partial(_fewer, way, miss, changed, numbers, trials),
+        )
+
+
+def _fewer(way: Way, miss: Miss, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> Miss | None:
+    """What a miss comes to with a lower count; None where that does not help, either."""
+    possible = _most(way, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
+    return Miss(f"{miss.change} and with count: {possible}", way.name, None, enough=True) if possible else None
 
 
 def _can_change(reason: Reason) -> bool:
@@ -149,28 +199,26 @@ def _rank(reason: Reason) -> int:
     return _CLASS if reason.check is Check.CLASS else _REQUEST
 
 
-def _trial(
-    claim: ResourceClaim, way: Way, reasons: Sequence[Reason], nodes: Sequence[str], trials: Trials
-) -> Callable[[], bool]:
-    """Whether the claim gets devices after what reasons suggest; where it cannot be tried, the numbers count."""
+def _after(claim: ResourceClaim, way: Way, reasons: Sequence[Reason]) -> _Changed | None:
+    """The claim after what reasons suggest; None where that cannot be tried."""
     assert way.choice is not None  # noqa: S101 - the caller looked
-    changed = claim
-    device_class: DeviceClass | None = None
-    released = False
+    changed = _Changed(claim)
     for reason in reasons:
         if reason.remedy == RELEASED:
-            released = True
+            changed = replace(changed, released=True)
         elif reason.check is Check.CLASS:
-            device_class = class_without_condition(device_class or way.choice.device_class, reason.details["condition"])
+            before = changed.device_class or way.choice.device_class
+            device_class = class_without_condition(before, reason.details["condition"])
             if device_class is None:
-                return lambda: True
+                return None
+            changed = replace(changed, device_class=device_class)
         elif reason.check is Check.SELECTOR:
-            relaxed = without_condition(changed, way.name, reason.details["condition"])
+            relaxed = without_condition(changed.claim, way.name, reason.details["condition"])
             if relaxed is None:
-                return lambda: True
-            changed = relaxed
+                return None
+            changed = replace(changed, claim=relaxed)
         elif reason.check is Check.TAINT:
-            changed = tolerating(changed, way.name, reason.details["key"])
+            changed = replace(changed, claim=tolerating(changed.claim, way.name, reason.details["key"]))
         else:
-            return lambda: True
-    return lambda: trials.fits(changed, nodes, released=released, device_class=device_class)
+            return None
+    return changed

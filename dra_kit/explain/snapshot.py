@@ -31,8 +31,15 @@ _POD_SPEC: Final = (
     "nodeName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "resourceClaims", "schedulingGates",
     "schedulerName", "topologySpreadConstraints", "schedulingGroup",
 )  # fmt: skip
-_VOLUMES: Final = {"persistentVolumeClaim": ("claimName",), "csi": ("driver",), "ephemeral": ()}
-"""Volumes that bind a pod to nodes, and what is kept of them."""
+TYING_VOLUMES: Final = {
+    "persistentVolumeClaim": ("claimName",), "csi": ("driver",),
+    **dict.fromkeys(("awsElasticBlockStore", "azureDisk", "cinder", "ephemeral", "gcePersistentDisk", "iscsi",
+                     "portworxVolume", "rbd", "vsphereVolume"), ()),
+}  # fmt: skip
+"""Volumes that are not to be had on every node, and what is kept of them.
+
+Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
+"""
 
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _POD_STATUS: Final = ("phase", "conditions", "resourceClaimStatuses", "extendedResourceClaimStatus")
@@ -127,7 +134,7 @@ def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
     volumes = [
         {"name": volume["name"], kind: _only(volume[kind], fields)}
         for volume in spec.get("volumes") or ()
-        for kind, fields in _VOLUMES.items()
+        for kind, fields in TYING_VOLUMES.items()
         if volume.get(kind) is not None
     ]
     return kept | ({"volumes": volumes} if volumes else {})

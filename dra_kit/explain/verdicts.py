@@ -108,7 +108,7 @@ class Miss:
     enough: bool
 
 
-Outcome: TypeAlias = Literal["allocated", "fits", "does-not-fit", "error", "stopped"]
+Outcome: TypeAlias = Literal["allocated", "fits", "devices-fit", "unknown", "does-not-fit", "error", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,15 @@ class ClaimExplanation:
 
     Attributes:
         claim: the claim.
-        outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``error``: the scheduler gives
-            up, wherever it looks; ``stopped``: it is too much work to tell.
+        outcome: ``allocated``: it has devices; ``fits``: some node has devices for it; ``devices-fit``: as far as is
+            known; ``unknown``: that depends on nodes that could not be read; ``error``: the scheduler gives up,
+            wherever it looks; ``stopped``: it is too much work to tell.
         requests: of the claim; empty if it is allocated.
         nodes: what the allocator says of each node; empty if the claim is allocated.
         blockers: what stands in the way of the whole claim, a sentence each.
         nearest: what would help, best first.
         remedies: what to write instead, where a selector is wrong.
-        not_looked_at: what it would have been too much work to look at.
+        not_looked_at: what could not be read, or what it would have been too much work to look at.
     """
 
     claim: ResourceClaim
@@ -145,6 +146,16 @@ class ClaimExplanation:
     def good(self) -> bool:
         """Whether the claim has devices or can get them."""
         return self.outcome in {"allocated", "fits"}
+
+    @property
+    def undecided(self) -> bool:
+        """Whether it can get devices, or not."""
+        return self.outcome in {"devices-fit", "unknown", "stopped"}
+
+    @property
+    def finds_devices(self) -> bool:
+        """Whether the claim has devices, or finds some as far as is known."""
+        return self.good or self.outcome == "devices-fit"
 
     @property
     def fitting_nodes(self) -> tuple[NodeOutcome, ...]:

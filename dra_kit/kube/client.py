@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -94,6 +94,7 @@ class Client:
         field_selector: str = "",
         label_selector: str = "",
         limit: int = 500,
+        keep: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> ObjectList:
         """All objects, fetched in pages; all at once when the server forgets the list between two pages.
 
@@ -103,6 +104,7 @@ class Client:
             field_selector: such as ``spec.driver=dra.pizza,spec.nodeName=node-1``.
             label_selector: such as ``app=oven``.
             limit: objects per page.
+            keep: what is kept of each object, so that never more than a page of them is there as a whole.
         """
         query = {"fieldSelector": field_selector, "labelSelector": label_selector, "limit": str(limit)}
         items: list[dict[str, Any]] = []
@@ -117,7 +119,8 @@ class Client:
                 query = {**query, "limit": "", "continue": ""}
                 continue
             metadata = page.get("metadata") or {}
-            items.extend(_typed(page.get("items") or [], resource))
+            found = _typed(page.get("items") or [], resource)
+            items.extend(found if keep is None else map(keep, found))
             if not metadata.get("continue"):
                 return ObjectList(items, str(metadata.get("resourceVersion") or ""))
             query = {**query, "continue": metadata["continue"]}

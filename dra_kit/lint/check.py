@@ -71,7 +71,7 @@ def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None)
 
 def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iterator[Finding]:
     classes = known_classes(manifests, surroundings)
-    of_pods = list(pod_problems([made for made in manifests if made.pod_spec is not None], manifests))
+    of_pods = list(pod_problems([made for made in manifests if made.pod_spec is not None], manifests, classes))
     led_nowhere = {(id(made), problem.path) for made, problem in of_pods}
     for made in manifests:
         for problem in (

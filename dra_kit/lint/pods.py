@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from dra_kit.lint.manifests import Manifest
 from dra_kit.lint.structure import Problem, misspelt
+from dra_kit.lint.whole_claims import difference
+from dra_kit.resource import v1
 from dra_kit.values.nearest import did_you_mean
 
 _CONTAINERS: Final = ("initContainers", "containers")
@@ -33,12 +35,15 @@ class _Entry:
     reference: Mapping[str, str]
 
 
-def pod_problems(pods: Sequence[Manifest], others: Sequence[Manifest]) -> Iterator[tuple[Manifest, Problem]]:
+def pod_problems(
+    pods: Sequence[Manifest], others: Sequence[Manifest], classes: Mapping[str, v1.DeviceClass | None]
+) -> Iterator[tuple[Manifest, Problem]]:
     """What is wrong with the claims of pods.
 
     Args:
         pods: what has a pod's spec.
         others: all manifests; claims and templates are looked for in them.
+        classes: those that are known, by name.
     """
     claims = [manifest for manifest in others if manifest.claim is not None]
     asked: dict[int, set[str] | None] = {}
@@ -59,6 +64,7 @@ def pod_problems(pods: Sequence[Manifest], others: Sequence[Manifest]) -> Iterat
             elif mine and found is not None:
                 unknown = list(_requests(found, mine))
                 problems += unknown
+                problems += _whole(found, mine, classes)
                 before = asked.get(id(found), set())
                 named = {use.request for use in mine}
                 # who names no request uses all of them, and who misspells one may mean any
@@ -158,6 +164,20 @@ def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
                 wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
             yield Problem(f"{use.path}.request", "unknown-request", text, wish)
+
+
+def _whole(claim: Manifest, uses: Sequence[_Use], classes: Mapping[str, v1.DeviceClass | None]) -> Iterator[Problem]:
+    assert claim.claim is not None  # noqa: S101 - the caller chose
+    whole = [use for use in uses if not use.request]
+    differ = difference(claim.claim[1], classes) if whole else None
+    for use in whole if differ else ():
+        assert differ is not None  # noqa: S101 - else there is no use
+        text = (
+            f"the requests {differ.one} and {differ.other} of {claim.kind} {claim.name} have different configs for "
+            f"{differ.driver}: what their devices set differently, such as a variable, the last one decides"
+        )
+        wish = f"name the request that the container wants: {{name: {use.claim}, request: {differ.one}}}"
+        yield Problem(use.path, "whole-claim", text, wish)
 
 
 def _names(claim: Manifest) -> Iterator[tuple[str, str]]:

@@ -80,6 +80,9 @@ _REFERENCES: Final = (
     Rule("unknown-request", "error", "A container names a request that the claim does not have."),
     Rule("unused-claim", "warning", "No container of a pod uses one of its claims."),
     Rule("unused-request", "warning", "No container of a pod uses one of the requests of its claim."),
+    Rule(
+        "whole-claim", "warning", "A container names a claim whose requests are configured differently, and no request."
+    ),
     Rule("claim-reference", "error", "A pod names a claim as a template, a template as a claim, or both, or neither."),
     Rule("missing-claim", "warning", "A pod names a claim or template that the files have under another name."),
 )

@@ -192,7 +192,9 @@ class _Composer:
         self._characters += characters
         if self._values > self._limits.values:
             raise Unreadable(
-                f"it has more than {self._limits.values} values once its aliases are replaced; split it", start
+                f"it has more than {self._limits.values} values once its aliases are replaced, keys among them; split "
+                "it, or save it as JSON, whose keys do not count",
+                start,
             )
         if self._characters > self._limits.file_bytes:
             raise Unreadable(

@@ -16,7 +16,7 @@ class Limits:
         total_bytes: of all files of a folder or archive together, unpacked.
         files: in a folder or archive.
         depth: levels of lists and mappings in a document.
-        values: in a file, each alias counted with all that it stands for.
+        values: in a file, each alias counted with all that it stands for; of YAML keys, too.
     """
 
     file_bytes: int = 64 << 20

@@ -5,30 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.effect import Effect
 from dra_kit.cdi.store import SpecStore
-from dra_kit.errors import ConfigurationError, DraKitError, StoreError
+from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
-from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.node.children.children import Children
+from dra_kit.node.claims.events import ClaimEvents
+from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.files.strays import StrayFiles
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
+from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
@@ -40,6 +49,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
+from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
@@ -49,6 +59,9 @@ from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
+
+if TYPE_CHECKING:
+    from dra_kit.node.health.monitor import Monitor
 
 logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -95,11 +108,11 @@ class Agent:
         self._clock = clock
         self.supervisor = Supervisor(drain=DRAIN)
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
-        self._events = EventRecorder(self._client, controller=driver.name, instance=settings.node_name)
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
+        self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
         try:
             self._wire(credentials, boot_id)
         except BaseException:
@@ -125,14 +138,18 @@ class Agent:
             stopping=self.supervisor.stopping.is_set,
         )
         node_locks = NodeLocks.below(locks)
-        effects = EffectEngine(self._store, driver.effects, boot_id=boot_id, locks=node_locks.effects)
+        facts = ServerFacts(self._client, node, context.node_known)
+        hardware, effects, holding = self._effects(facts, node_locks, boot_id)
         started = asyncio.Event()
         metadata_dir = settings.state(name) / "device-metadata"
         metadata = MetadataFiles(metadata_dir, name)
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         configs = driver.configs.with_settings(settings.author)
-        preparation = Preparation(driver, configs, inventory, effects, boot_id, started, metadata)
+        preparation = Preparation(
+            driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
+            looks_for_nodes=settings.check_device_nodes,
+        )  # fmt: skip
         news = ClaimNews()
         self._service = ClaimService(
             preparation,
@@ -144,11 +161,7 @@ class Agent:
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
-        news.prepared.listen(status.submit)
-        news.prepared.listen(self._replugging.prepared)
-        news.resumed.listen(status.resume)
-        news.released.listen(status.forget)
-        news.failed.listen(self._prepare_failed)
+        self._tell(news, status)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name,
@@ -159,24 +172,18 @@ class Agent:
             unasked=self._service.unasked,
             process_ended=self._process_ended,
         )
-        facts = ServerFacts(self._client, node, context.node_known)
-        publisher = Publisher(driver, node, self._client, facts)
-        inventory.listen(publisher.publish)
+        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
+        self._health = self._monitor(inventory, publisher)
+        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
-        startup = Startup(driver, context, self._service.unasked, facts, started)
+        startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
         watchdog = Watchdog()
-        if settings.probe_address:
-            self._probes = Probes(
-                settings.probe_address,
-                live=[watchdog.blocked, partial(self.hanging, settings.hang_timeout)],
-                ready=[partial(parts_not_ready, self.supervisor)],
-            )
-            self.supervisor.add(self._probes)  # stopped last: also what stops is alive
+        self._add_probes(watchdog)
         self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
         self.supervisor.add(watchdog, after=kubelet)
-        self.supervisor.add(self._events, after=kubelet)
+        self.supervisor.add(self._events.recorder, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
@@ -184,6 +191,8 @@ class Agent:
             (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
         )
         self.supervisor.add(self._mending, after=startup)
+        if driver.effects:
+            self.supervisor.add(self._reapplying, after=startup)
         self.orphans = Orphans(
             name,
             self._client,
@@ -195,13 +204,69 @@ class Agent:
         )
         self.supervisor.add(self.orphans, after=startup)
         self.supervisor.add(discovery, after=startup)
+        if self._health is not None:
+            self.supervisor.add(self._health, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+
+    def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
+        driver, settings, known = self._driver, self._settings, self._driver.effects
+        runner = None
+        if any(issubclass(effect, ChildProcess) for effect in known.values()):
+            directory = settings.state(driver.name) / "children"
+            runner = Children(directory, locks.children, environment=settings.child_environment)
+            self.supervisor.add(runner)  # stopped when no claim needs a program any more
+        keeper = ClusterObjects(self._client, driver.name, facts)
+        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
+        undoing = Undoing(self._store, classes, hardware, locks.effects)
+        engine = EffectEngine(
+            self._store, classes, hardware, undoing,
+            boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced,
+        )  # fmt: skip
+        holding = Holding(self._store, known, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
+        self._reapplying = Reapplying(holding, every=settings.effects_interval)
+        if runner is not None:
+            runner.listen(self._reapplying.look_again)
+        return hardware, engine, holding
+
+    def _tell(self, news: ClaimNews, status: StatusWriter) -> None:
+        news.prepared.listen(status.submit)
+        news.prepared.listen(self._replugging.prepared)
+        news.resumed.listen(status.resume)
+        news.released.listen(status.forget)
+        news.failed.listen(self._events.prepare_failed)
+
+    def _add_probes(self, watchdog: Watchdog) -> None:
+        if not self._settings.probe_address:
+            return
+        self._probes = Probes(
+            self._settings.probe_address,
+            live=[watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
+            ready=[partial(parts_not_ready, self.supervisor)],
+        )
+        self.supervisor.add(self._probes)  # stopped last: also what stops is alive
+
+    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
+        """Health, where the driver tells it: all that belongs to it takes memory."""
+        driver = self._driver
+        if driver.health is None:
+            return None
+        from dra_kit.node.health.monitor import monitor_of
+
+        return monitor_of(
+            driver.name,
+            driver.health,
+            state_dir=self._settings.state(driver.name),
+            current=inventory,
+            publish=publisher.publish,
+            changed=self._events.device_changed,
+        )
 
     def _kubelet(self) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
         endpoint = plugin_socket(kubelet_dir, name, pod_uid)
-        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions)
+        streams = None if self._health is None else self._health.streams
+        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
             endpoint=endpoint,
@@ -214,14 +279,14 @@ class Agent:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
         try:
             with self._processes.present():
-                self._tell_damage()
+                self._events.damaged()
                 await self._leftovers.sweep()
                 reached(Step.FILES_SWEPT)
                 code = await self.supervisor.run()
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
-            await self._events.flush(2.0)
+            await self._events.close()
             await self._client.close()
             self._store.close()
             if self._probes is not None:
@@ -236,45 +301,48 @@ class Agent:
         """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
         return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
 
+    def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
+        """Make something wrong with a device, for drills and tests; from any thread.
+
+        Args:
+            device: its name.
+            reason: a key of the health source's policy.
+            message: for people; None takes it back.
+            pool: its pool, where the name alone does not tell.
+
+        Returns:
+            Done when what follows is published; fails with a ConfigurationError when the driver has no health source,
+            or no such device or reason.
+        """
+
+        async def inject() -> None:
+            if self._health is None:
+                raise ConfigurationError(
+                    f"driver {self._driver.name} has no health source; write Driver(…, health=…) to make devices ill"
+                )
+            await self._health.inject(device, pool, reason, None if message is None else (message, None))
+            await self._publisher.published()
+
+        return asyncio.run_coroutine_threadsafe(inject(), self._loop)
+
     def stop(self) -> None:
         """Ask the process to end."""
         self.supervisor.stop()
 
-    def _prepare_failed(self, claim: ClaimReference, error: DraKitError) -> None:
-        self._warn(claim, "FailedPrepareDevices", "Prepare", str(error))
-
-    def _tell_damage(self) -> None:
-        """Whose record is damaged is told to whoever has the claim."""
-        try:
-            for item in self._store.damage():
-                if item.claim is not None:
-                    self._warn(item.claim, "DamagedRecord", "Keep", str(item.error()))
-        except StoreError:  # told where it is needed
-            return
-
-    def _warn(self, claim: ClaimReference, reason: str, action: str, note: str) -> None:
-        self._events.record(
-            ObjectReference("resource.k8s.io/v1", "ResourceClaim", claim.name, claim.uid, claim.namespace),
-            "Warning",
-            reason=reason,
-            action=action,
-            note=f"on node {self._settings.node_name}: {note}",
-        )
+    def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
+        self._replugging.effect_replaced()
+        self._events.effect_replaced(effect, claims)
 
     def _process_ended(self) -> None:
-        """What another process had begun, this one sees to: it knows of its own failures only."""
+        """What another process had begun, or saw to, this one sees to now."""
         self._replugging.process_ended()
         self._mending.look_again()
+        self._publisher.look_again()
 
-    def _update(self, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None) -> None:
+    def _update(self, facts: DeviceFacts) -> None:
         """Facts that an author's code tells later, from whatever thread it runs in."""
-        work = asyncio.run_coroutine_threadsafe(self._service.facts.update(pool, device, status, metadata), self._loop)
-        work.add_done_callback(_told_if_failed)
-
-
-def _told_if_failed(work: Future[None]) -> None:
-    if not work.cancelled() and (error := work.exception()) is not None:
-        logger.error("facts of a device not written", extra={"error": str(error)})
+        with suppress(RuntimeError):  # the process has ended, the author's thread has not
+            self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
 
 
 def _boot_id(settings: NodeSettings) -> str:

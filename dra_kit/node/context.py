@@ -9,9 +9,11 @@ from typing import Any
 from dra_kit.author.context import Context, NodeInfo, PreparedClaim
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import ConfigurationError
+from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.state.store import Store
+from dra_kit.resource.reference import ClaimReference
 
-Update = Callable[[str, str, DeviceStatus | None, DeviceMetadata | None], None]
+Update = Callable[[DeviceFacts], None]
 
 
 class NodeContext(Context[Any]):
@@ -90,8 +92,19 @@ class NodeContext(Context[Any]):
         device: str,
         *,
         pool: str | None = None,
+        claim: ClaimReference | PreparedClaim | str | None = None,
+        share: str | None = None,
         status: DeviceStatus | None = None,
         metadata: DeviceMetadata | None = None,
     ) -> None:
         """See :class:`dra_kit.Context`."""
-        self._update(pool or self.node.name, device, status, metadata)
+        self._update(
+            DeviceFacts(
+                pool=pool or self.node.name,
+                device=device,
+                claim=claim if isinstance(claim, str | None) else claim.uid,
+                share=share,
+                status=status,
+                metadata=metadata,
+            )
+        )

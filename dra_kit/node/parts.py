@@ -17,6 +17,7 @@ from dra_kit.kube.credentials import Credentials
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.context import NodeContext
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.publisher import Publisher
 from dra_kit.node.steps import Step, reached
@@ -82,7 +83,7 @@ class KubeletConnection:
 
 
 class Startup:
-    """The author's startup, of the provider and then of the preparer, and what the last process left half done."""
+    """The author's hardware, the startup of provider and preparer, and what the last process left half done."""
 
     name = "startup"
 
@@ -92,14 +93,18 @@ class Startup:
         context: NodeContext,
         unasked: Unasked,
         facts: ServerFacts,
+        *,
         started: asyncio.Event,
+        hardware: Hardware,
     ) -> None:
         self._driver = driver
         self._context = context
         self._unasked = unasked
         self._facts = facts
         self._started = started
-        driver.provider.context = driver.preparer.context = context
+        self._hardware = hardware
+        for part in driver.node_bound:
+            part.context = context
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the author's code may be called."""
@@ -109,6 +114,7 @@ class Startup:
         except (DraKitError, TimeoutError) as error:
             code = error.code if isinstance(error, DraKitError) else Unavailable.default_code
             logger.warning("node not read yet", extra={"error": str(error) or "no answer", "code": code})
+        await _abandonable(self._hardware.make(self._context))
         await _abandonable(call(self._driver.provider.startup, self._context))
         await _abandonable(call(self._driver.preparer.startup, self._context))
         self._started.set()

@@ -25,9 +25,12 @@ class NodeSettings:
             45 s (Kubernetes 1.37, cm/dra/plugin); an answer in time is worth more than a late one.
         drain: seconds that calls of the kubelet may take to end when the role stops; then they are cut off, and undone.
         orphan_after: seconds that a claim must have been gone, at two looks, until it is released without the kubelet.
+        effects_interval: seconds between two looks whether effects still hold.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
+        check_device_nodes: whether device files are looked for on the host before a claim is told prepared; not where
+            the process does not see the host's.
         author: the author's own settings, already filled.
     """
 
@@ -42,9 +45,11 @@ class NodeSettings:
     deadline: float = 40.0
     drain: float = 8.0
     orphan_after: float = 600.0
+    effects_interval: float = 30.0
     probe_address: str = ""
     hang_timeout: float = 600.0
     child_environment: Mapping[str, str] = field(default_factory=dict)
+    check_device_nodes: bool = True
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:

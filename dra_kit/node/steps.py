@@ -27,10 +27,15 @@ class Step(StrEnum):
     SLICE_UPDATED = "a slice is updated"
     SLICE_CREATED = "a slice is created"
 
+    HEALTH_STORED = "what is wrong with devices is stored, the slices and the kubelet do not know it"
+
     CLAIM_FETCHED = "the claim is read"
+    CLAIM_BEGUN = "the claim's record says that it is being prepared, the author's code has not run"
     EFFECT_INTENDED = "an effect's intent is stored"
     EFFECT_APPLIED = "an effect is applied, its outcome not stored"
     OUTCOME_STORED = "an effect's outcome is stored"
+    EFFECT_LOST = "an effect does not hold any more, and is not in force"
+    EFFECT_REPLACED = "an effect came to another outcome, and the claims that need it are marked"
     AUTHOR_RETURNED = "the author's prepare has returned"
     CLAIM_STORED = "the claim's record is stored"
     FILES_WRITTEN = "the claim's files are written"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import importlib
 import importlib.util
@@ -211,7 +210,7 @@ def _checked(target: str, attribute: str, what: str, found: object) -> Driver[An
 
 def _copied(target: str, driver: Driver[Any, Any]) -> Driver[Any, Any]:
     try:
-        return copy.deepcopy(driver)
+        return driver.for_another_node()
     except Exception as error:  # noqa: BLE001 - an author's object may refuse in any way
         raise TargetError(
             f"TARGET {target}: driver {driver.name} cannot be copied for a second node "

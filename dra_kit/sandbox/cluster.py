@@ -29,6 +29,7 @@ from dra_kit.sandbox.kubelet.activity import Activity
 from dra_kit.sandbox.node import SandboxNode
 from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
 from dra_kit.sandbox.pod_log import log_stream, logged_container
+from dra_kit.sandbox.pods import Object
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE
@@ -314,6 +315,12 @@ class Sandbox:
             raise InternalError("the sandbox has not been started; enter it first")
         return self._client
 
+    async def causes(self, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
+        """What stands in the way of pods without a node, a sentence each, by UID."""
+        from dra_kit.sandbox.explanation.causes import pod_causes
+
+        return await pod_causes(self.informers, self.client, pods, self._settings.gates) if pods else {}
+
     @property
     def driver(self) -> str:
         """The driver's name."""
@@ -351,6 +358,22 @@ class Sandbox:
             )
         formers = [await asyncio.to_thread(_replace, path, text) for path in paths]
         return formers[0]
+
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """Make a device ill, on each node that has one of the name, or take that back.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason.
+        """
+        pool, _, name = device.rpartition("/")
+        refusals = []
+        for node in self.nodes:
+            try:
+                await node.inject_health(name, reason, message, pool or None)
+            except ConfigurationError as error:
+                refusals.append(error)
+        if len(refusals) == len(self.nodes):
+            raise refusals[0]
 
     async def driver_log(self) -> Sequence[str]:
         """The lines that the driver's roles logged."""

@@ -101,8 +101,26 @@ def _remove(directory: Path) -> None:
             if path.name == _SIGNATURE:
                 continue
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
+                _remove_tree(path)
             else:
                 path.unlink(missing_ok=True)
         (directory / _SIGNATURE).unlink(missing_ok=True)
         directory.rmdir()
+
+
+def _remove_tree(directory: Path) -> None:
+    """Remove a folder, also one in which a container or a driver has forbidden its owner to write.
+
+    Raises:
+        OSError: something of it stays.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    if not directory.exists():
+        return
+    waiting = [directory]
+    while waiting:  # the processes that could put links in the place of folders have ended
+        folder = waiting.pop()
+        folder.chmod(0o700)
+        with os.scandir(folder) as entries:
+            waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    shutil.rmtree(directory)

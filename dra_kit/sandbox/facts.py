@@ -40,14 +40,23 @@ class Cluster(Protocol):
         """Replace the file that the driver's setting names, atomically; gives the text it had."""
         ...
 
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """Make a device, ``<name>`` or ``<pool>/<name>``, ill for a reason of the driver's policy; None ends it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
-    """A container: how it ended (None: it did not yet), its environment and what it wrote."""
+    """A container: how it ended (None: it did not yet), its environment, what it wrote, how its devices are.
+
+    ``health`` has ``Healthy``, ``Unhealthy`` or ``Unknown`` for each device, by the pod's name of the claim, with
+    ``/<request>`` where the container names one (``allocatedResourcesStatus``, KEP-4680).
+    """
 
     exit_code: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     output: str = ""
+    health: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +102,8 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
     except NotFound:
         return None
     status = pod.get("status", {})
-    states = {item["name"]: item.get("state", {}) for item in status.get("containerStatuses", [])}
+    statuses = {item["name"]: item for item in status.get("containerStatuses", [])}
+    states = {container: item.get("state", {}) for container, item in statuses.items()}
     containers = {}
     for container in (item["name"] for item in pod["spec"]["containers"]):
         state = states.get(container, {})
@@ -102,6 +112,7 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
                 exit_code=state.get("terminated", {}).get("exitCode"),
                 environment=await cluster.environment(namespace, name, container),
                 output=await cluster.output(namespace, name, container),
+                health=_health(statuses[container]),
             )
     conditions = [
         f"condition {item['type']}={item['status']} {item.get('reason', '')}: {item.get('message', '')}"
@@ -114,6 +125,15 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
         if state.get("waiting", {}).get("message")
     ]
     return PodFacts(status.get("phase", ""), containers, (*conditions, *waiting, *_of(events, "Pod", name)))
+
+
+def _health(status: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {
+        entry["name"].removeprefix("claim:"): tuple(
+            item.get("health", "Unknown") for item in entry.get("resources", [])
+        )
+        for entry in status.get("allocatedResourcesStatus", [])
+    }
 
 
 async def _claim(cluster: Cluster, namespace: str, name: str, events: Iterable[Mapping[str, Any]]) -> ClaimFacts | None:

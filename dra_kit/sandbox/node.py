@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -111,6 +112,7 @@ class SandboxNode:
             drain=_DRAIN_SECONDS,
             orphan_after=_ORPHAN_AFTER / self._time_scale,
             child_environment={MARK_VARIABLE: self._mark},
+            check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
             author=author,
         )
         self._driver = driver.name
@@ -124,6 +126,16 @@ class SandboxNode:
         self._role = RoleThread(f"node role on {self.name}", run)
         self._role.start()
         return self._role
+
+    async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
+        """See :meth:`dra_kit.node.agent.Agent.inject_health`.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason here.
+        """
+        if self._agent is None or self._role is None:
+            raise ConfigurationError(f"no driver runs on {self.name}")
+        await asyncio.wrap_future(self._agent.inject_health(device, reason, message, pool=pool))
 
     async def stop_driver(self) -> None:
         """Stop the driver as a SIGTERM would; its state stays."""

@@ -64,7 +64,6 @@ class Session:
         task: what to do in it.
         view: tells what happens.
         ready: called once the driver has published its devices and the files are applied.
-        explain: tells what stands in the way of pods without a node, a sentence each, by UID.
     """
 
     def __init__(
@@ -75,14 +74,12 @@ class Session:
         view: LiveView,
         *,
         ready: Callable[[Sandbox], None] = lambda _: None,
-        explain: Callable[[Sandbox, Sequence[Object]], Awaitable[Mapping[str, Sequence[str]]]] | None = None,
     ) -> None:
         self._driver = driver
         self._settings = settings
         self._task = task
         self._view = view
         self._ready = ready
-        self._explain = explain
         self._recorder = PodRecorder()
         self._failures: list[str] = []
         self._leftovers: list[str] = []
@@ -202,9 +199,7 @@ class Session:
             self._view.details(lines)
 
     async def _causes(self, sandbox: Sandbox, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
-        if self._explain is None or not pods:
-            return {}
-        causes = {uid: lines for uid, lines in (await self._explain(sandbox, pods)).items() if lines}
+        causes = {uid: lines for uid, lines in (await sandbox.causes(pods)).items() if lines}
         for uid, lines in causes.items():
             self._recorder.explained(uid, lines[0])
         return causes

@@ -62,6 +62,7 @@ class Stage:
         self._labels = dict(labels or {})
         self._timeout = timeout
         self._former_files: dict[str, str] = {}
+        self._ill: set[tuple[str, str]] = set()  # devices with reasons
         self._slices: set[str] = set()
         self._node_state: set[str] = set()
 
@@ -119,6 +120,15 @@ class Stage:
         former = await self._cluster.replace_file(setting, text)
         self._former_files.setdefault(setting, former)
 
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """Make a device ill, until :meth:`close` or until ``message`` is None.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
+        """
+        await self._cluster.inject_health(device, reason, message)
+        (self._ill.discard if message is None else self._ill.add)((device, reason))
+
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> Facts:
         """Look at pods and claims."""
         return await gather(self._cluster, self.namespace, pods, claims)
@@ -138,6 +148,8 @@ class Stage:
         remaining = await self._remove(pods, end)
         for setting, text in self._former_files.items():
             await self._cluster.replace_file(setting, text)
+        for device, reason in self._ill:
+            await self._cluster.inject_health(device, reason, None)
         own = {item.manifest.name for item in self.created if item.manifest.kind == RESOURCE_CLAIMS.kind}
         # claims made from templates go by themselves once their pods are gone
         remaining += await self._settle(lambda: self._claims(own), end)

@@ -17,6 +17,7 @@ The whole of ``expect.yaml``; all but one of ``pods`` and ``steps`` may be left 
               PIZZA_0_OVEN: {same_as: waiter/main/OVEN} # the value in another container
               PIZZA_1_DOUGH: null                       # not set
             output: [enjoying]                          # all in what the container wrote
+            health: {lunch: Healthy}                    # of the devices of the pod's claim lunch, or lunch/<request>
     claims:
       lunch:
         devices: [margherita-0]                         # allocated, in any order; [] is not allocated
@@ -26,6 +27,8 @@ The whole of ``expect.yaml``; all but one of ``pods`` and ``steps`` may be left 
     steps:                                              # instead of pods and claims, one after the other
       - apply: [order.yaml]                             # the first step: by default all that no other step names
         edit: {menu: new-menu.yaml}                     # the file that the driver's setting ``menu`` names
+        health: {margherita-0: {burnt: black}}          # make a device ill, for a reason of the driver's health source;
+                                                        # {burnt: null} ends it, and so does the end of the story
         delete: [Pod/guest]
         pods: …
         claims: …
@@ -120,6 +123,7 @@ class ContainerExpectation(_Part):
     exit_code: int | None = None
     environment: Mapping[str, Annotated[ValueExpectation, BeforeValidator(_value)]] = {}
     output: Texts = ()
+    health: Mapping[str, Literal["Healthy", "Unhealthy", "Unknown"]] = {}
 
 
 class PodExpectation(_Part):
@@ -148,6 +152,7 @@ class Expectation(_Part):
 class _StepFile(Expectation):
     apply: tuple[str, ...] | None = None
     edit: Mapping[str, str] = {}
+    health: Mapping[str, Mapping[str, str | None]] = {}
     delete: tuple[ObjectReference, ...] = ()
 
 
@@ -168,12 +173,14 @@ class Step:
     Attributes:
         manifests: objects to create.
         edits: the driver's settings whose files change, and the new text of each.
+        health: reasons with messages that make devices ill; None for one that ends.
         deletes: objects to delete, as ``<kind>/<name>``.
         expectation: what must be true then.
     """
 
     manifests: tuple[Manifest, ...]
     edits: Mapping[str, str]
+    health: Mapping[str, Mapping[str, str | None]]
     deletes: tuple[str, ...]
     expectation: Expectation
 
@@ -213,6 +220,7 @@ def load_story(directory: Path) -> Story:
             Step(
                 manifests=tuple(item for name in names for item in load_manifests(directory / name)),
                 edits={setting: _text(directory / name) for setting, name in step.edit.items()},
+                health=step.health,
                 deletes=step.delete,
                 expectation=Expectation(pods=step.pods, claims=step.claims),
             )

@@ -136,6 +136,9 @@ class _Run:
                 await self._create(manifest)
             for setting, text in step.edits.items():
                 await self.stage.replace_file(setting, text)
+            for device, reasons in step.health.items():
+                for reason, message in reasons.items():
+                    await self._inject_health(device, reason, message)
             for reference in step.deletes:
                 await self._delete(reference)
         except _Refused as refusal:
@@ -168,6 +171,12 @@ class _Run:
             await self.stage.create(manifest)
         except (ConfigurationError, KubeError) as error:
             raise _Refused(f"{manifest} of {manifest.file}", "the API server takes it", str(error)) from None
+
+    async def _inject_health(self, device: str, reason: str, message: str | None) -> None:
+        try:
+            await self.stage.inject_health(device, reason, message)
+        except ConfigurationError as error:
+            raise _Refused(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
 
     async def _delete(self, reference: str) -> None:
         made = self.stage.find(reference)

@@ -85,6 +85,10 @@ def _container(
         # a container that shows nothing at all has not come to it yet: then "not set" proves nothing
         if not met or not container.environment:
             yield Mismatch(f"{subject}, {name}", wanted, "not set" if got_value is None else repr(got_value))
+    for claim, health in expected.health.items():
+        got_health = container.health.get(claim, ())
+        if not got_health or any(item != health for item in got_health):
+            yield Mismatch(f"{subject}, health of {claim}", health, ", ".join(got_health) or "it is not told")
     for text in expected.output:
         if text not in container.output:
             yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.sandbox.cluster import Sandbox
 from dra_kit.sandbox.facts import Cluster, PodFacts
 from dra_kit.sandbox.manifests import Manifest, load_manifests, parse_manifests
 from dra_kit.sandbox.stage import Stage, namespace_for
@@ -90,8 +91,8 @@ class Harness:
             timeout: seconds that this may take; without it those of the test bed.
 
         Raises:
-            AssertionError: it did not come to that; the text has the pod's events and conditions. There is no waiting
-                for a pod that does not exist.
+            AssertionError: it did not come to that; the text has the pod's events and conditions and, where it has no
+                node, what ``dra-kit explain`` says of its devices. There is no waiting for a pod that does not exist.
         """
         return named(self._background.call(self._wait(pod, phase, message, timeout)), pod)
 
@@ -114,6 +115,27 @@ class Harness:
             ConfigurationError: there is no such setting, it names no file, or the file is the project's own.
         """
         self._background.call(self._stage.replace_file(setting, text))
+
+    def unhealthy(self, device: str, reason: str, message: str = "") -> None:
+        """Make a device ill, whatever the driver's health source says, until :meth:`healthy` or the end of the test.
+
+        Args:
+            device: its name, or ``<pool>/<name>``.
+            reason: a key of the policy of the driver's health source.
+            message: for people.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
+        """
+        self._background.call(self._stage.inject_health(device, reason, message))
+
+    def healthy(self, device: str, reason: str) -> None:
+        """Take back what :meth:`unhealthy` did; the health source speaks for itself again.
+
+        Raises:
+            ConfigurationError: likewise.
+        """
+        self._background.call(self._stage.inject_health(device, reason, None))
 
     def _manifests(self, given: str | Path | Mapping[str, Any]) -> tuple[Manifest, ...]:
         if isinstance(given, Mapping):
@@ -138,8 +160,16 @@ class Harness:
         wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
         if pod is None:
             raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
-        told = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in _told(pod))
+        texts = [*_told(pod), *await self._causes(name)]
+        told = "".join(f"\n  {printable(text, keep=_LAID_OUT)}" for text in texts)
         raise AssertionError(f"pod {name} is {pod.phase}; it should be {wish}{told}")
+
+    async def _causes(self, name: str) -> Sequence[str]:
+        """Why a pod has no node, device by device; on a real cluster that takes rights to read all of it."""
+        pod = await self.cluster.client.get(PODS, name, self.namespace)
+        if pod["spec"].get("nodeName") or not isinstance(self.cluster, Sandbox):
+            return ()
+        return (await self.cluster.causes([pod])).get(pod["metadata"]["uid"], ())
 
 
 def _as_wished(pod: PodFacts, phase: Phase | None, message: str) -> bool:

@@ -55,6 +55,17 @@ class RealCluster:
             f"the file of the driver's setting {setting!r} is on a node of a real cluster; run this in the sandbox"
         )
 
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """Always refused.
+
+        Raises:
+            ConfigurationError: the driver's processes are on its nodes.
+        """
+        del reason, message
+        raise ConfigurationError(
+            f"device {device} is on a node of a real cluster, and cannot be made ill from here; run this in the sandbox"
+        )
+
 
 @asynccontextmanager
 async def real_cluster(kubeconfig: Path | None, driver: str) -> AsyncIterator[RealCluster]:

@@ -105,6 +105,10 @@ class RealCluster:
         new.replace(path)
         return former
 
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """Nobody can do so from outside of the process."""
+        raise ConfigurationError(f"device {device} cannot be made ill for {reason} ({message}) from here")
+
     async def driver_log(self) -> Sequence[str]:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import JsonValue
-
 import dra_kit as dra
 
 ROOT = Path(os.environ["BAKERY"])
@@ -25,6 +23,7 @@ STYLE: Literal["full", "effects", "plain"] = os.environ["BAKERY_STYLE"]  # type:
 HARDWARE = ROOT / "hardware"
 GATES = ROOT / "gates"
 FAILURES = ROOT / "failures"
+DOUGH = ROOT / "dough"
 
 
 class BakeConfig(dra.OpaqueConfig, api_version="bakery.example/v1"):
@@ -58,6 +57,9 @@ class Switch:
         self._half.replace(self._path)
         return serial
 
+    def is_on(self, serial: str) -> bool:
+        return bool(self._path.exists() and json.loads(self._path.read_text())["serial"] == serial)
+
     def off(self, what: str, serial: str | None) -> None:
         if self._path.exists():
             found = json.loads(self._path.read_text())
@@ -79,6 +81,9 @@ class Heat(dra.Effect[str], id="heat"):
     async def apply(self, previous: str | None) -> str:
         return Switch(f"oven-{self.oven}").on(f"{self.temperature}")
 
+    async def holds(self, outcome: str) -> bool:
+        return Switch(f"oven-{self.oven}").is_on(outcome)
+
     async def revert(self, outcome: str | None) -> None:
         Switch(f"oven-{self.oven}").off(f"{self.temperature}", outcome)
 
@@ -95,6 +100,9 @@ class Coat(dra.Effect[str], id="coat"):
 
     def apply(self, previous: str | None) -> str:
         return Switch(f"pan-{self.pan}").on(f"{self.make} {self.coating}")
+
+    def holds(self, outcome: str) -> bool:
+        return Switch(f"pan-{self.pan}").is_on(outcome)
 
     def revert(self, outcome: str | None) -> None:
         Switch(f"pan-{self.pan}").off(f"{self.make} {self.coating}", outcome)
@@ -165,18 +173,31 @@ class Baker(dra.Preparer[BakeConfig, Pan]):
             claim_edits=dra.ContainerEdits(env=edits),
             metadata=dra.DeviceMetadata(attributes={"make": make}),
             status=dra.DeviceStatus(data={"make": make}),
-            state={"pan": device.name},
+            state=device.name,
         )
 
 
 class TidyBaker(Baker):
-    """Has an imperative ``unprepare`` too, which writes down whom it was called for."""
+    """Has work of its own as well, which only its ``unprepare`` undoes: a lump of dough for each pan of a claim."""
 
-    async def unprepare(self, claim: dra.ClaimReference, state: Sequence[JsonValue]) -> None:
+    async def prepare_claim(
+        self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice[BakeConfig, Pan]]
+    ) -> list[dra.Prepared]:
+        for device in devices:
+            _dough(claim, device.name).touch()
+        return await super().prepare_claim(claim, devices)
+
+    async def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
         if (GATES / f"{claim.name}.closed").exists():
             await _gate(claim.name)
-        with (ROOT / "unprepared").open("a") as file:
-            file.write(json.dumps({"uid": claim.uid, "state": list(state)}) + "\n")
+        for item in devices:
+            if item.state not in {None, item.device}:
+                _violation(f"{item} has the state of another device")
+            _dough(claim, item.device).unlink(missing_ok=True)
+
+
+def _dough(claim: dra.ClaimReference, pan: str) -> Path:
+    return DOUGH / f"{claim.uid}.{pan}"
 
 
 async def _gate(name: str) -> None:
@@ -198,6 +219,7 @@ def _violation(text: str) -> None:
         file.write(text + "\n")
 
 
+DOUGH.mkdir(exist_ok=True)
 driver = dra.Driver(
     "dra.bakery",
     provider=Pantry(),

@@ -95,6 +95,7 @@ class Chaos:
                 (1, self._deleted_first),
                 (1, self._forgotten),
                 (2, self._replugged),
+                (2, self._lost),
                 (1, self._pool_comes_or_goes),
                 (2, self._released_meanwhile),
             )
@@ -163,18 +164,26 @@ class Chaos:
             await self._world.unprepare(claim)
 
     async def _forgotten(self) -> None:
-        """A claim goes without the kubelet's doing, and its devices are given to another one."""
+        """A pod is deleted by force: its claim is gone at once, its devices stay until the kubelet has released it."""
         for claim in self._claims():
             self._world.delete(claim)
             other = self._world.allocate(claim.devices, **self._config())
             self._busy.add(other.uid)
-            del self._world.claims[claim.uid]
+            await self._world.running()
+            assert not await self._world.prepare_once(other), f"the containers of {claim} may run"
+            await self._world.unprepare(claim)
             await self._world.prepare(other)
 
     async def _replugged(self) -> None:
         pan = self._random.choice(list(self._world.menu[NODE]))
         pans = self._world.menu[NODE] | {pan: self._random.choice(MAKES)}
         self._world.publish(self._world.menu | {NODE: pans})
+
+    async def _lost(self) -> None:
+        """What claims need is in force no more, whatever else happens to them."""
+        switches = [path.stem for path in (self._world.bakery / "hardware").glob("*.json")]
+        for switch in self._random.sample(sorted(switches), min(len(switches), 2)):
+            self._world.lose(switch)
 
     async def _pool_comes_or_goes(self) -> None:
         menu = {NODE: self._world.menu[NODE]}

@@ -93,6 +93,7 @@ def check_stopped(world: World) -> None:
     assert not world.claims
     assert not world.processes
     problems = [*_of_state(world, {}, {}), *_of_files(world, {}), *_of_slices(world), *_of_hardware(world, {})]
+    problems += _of_dough(world, {})
     assert not problems, "\n".join([*problems, world.logs()])
 
 
@@ -101,7 +102,7 @@ def problems_of(world: Observed) -> list[str]:
     live = {uid: claim for uid, claim in world.claims.items() if claim.answer is not None}
     wanted = _wanted_effects(world, live)
     problems = [*_of_hardware(world, wanted), *_of_state(world, live, wanted), *_of_files(world, live)]
-    problems += _of_slices(world)
+    problems += [*_of_slices(world), *_of_dough(world, live)]
     if not problems:
         for claim in live.values():
             problems += _of_claim(world, claim)
@@ -128,6 +129,16 @@ def _of_hardware(world: Observed, wanted: dict[str, tuple[str, set[str]]]) -> li
     problems = [] if found == expected else [f"hardware is {found}, live claims need {expected}"]
     violations = world.bakery / "violations"
     return [*problems, violations.read_text()] if violations.exists() else problems
+
+
+def _of_dough(world: Observed, live: dict[str, Claim]) -> list[str]:
+    """What only the driver's own ``unprepare`` undoes, also after a prepare that failed or was killed."""
+    folder = world.bakery / "dough"
+    found = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    expected = sorted(f"{uid}.{pan}" for uid, claim in live.items() for pan in claim.devices)
+    if found == (expected if world.style == "full" else []):
+        return []
+    return [f"dough {found} lies about, live claims need {expected}"]
 
 
 def _of_state(world: Observed, live: dict[str, Claim], wanted: dict[str, tuple[str, set[str]]]) -> list[str]:

@@ -24,6 +24,10 @@ async def life(world: World, crash: Crash | None) -> None:
     second = world.allocate(["pan-2"])
     await world.prepare(first, second)
     await check(world)
+    # what is in force is lost: it is made again, and has another number
+    world.lose("oven-left")
+    world.lose("pan-pan-0")
+    await check(world)
     # hot-plug: a pan is replugged, a pool comes and goes
     world.publish({NODE: world.menu[NODE] | {"pan-0": "steel"}, "cellar": {"pan-9": "iron"}})
     await check(world)

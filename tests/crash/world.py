@@ -27,6 +27,8 @@ T = TypeVar("T")
 DRIVER = "dra.bakery"
 NODE = "node-1"
 BAKERY = Path(__file__).with_name("bakery.py")
+EFFECTS_INTERVAL = 0.2
+"""Seconds between two looks whether effects hold."""
 PATIENCE = 60.0
 """Seconds in which a process comes, ends, or answers, on the slowest machine."""
 
@@ -144,6 +146,10 @@ class World:
         """The claim object goes, whatever the node has."""
         self.api.delete("resourceclaims", claim.reference.name, "default")
 
+    def lose(self, switch: str) -> None:
+        """Hardware is reset behind the driver's back."""
+        (self.bakery / "hardware" / f"{switch}.json").unlink(missing_ok=True)
+
     def open_gate(self, name: str) -> None:
         (self.bakery / "gates" / f"{name}.open").touch()
 
@@ -172,6 +178,7 @@ class World:
             pod_uid=self._pod_uid,
             watched=self.directory / "node",
             boot_id=self._boot_id,
+            further={"effects_interval": EFFECTS_INTERVAL},
         )  # fmt: skip
         before = set(self.kubelet.plugins(DRIVER))
         process.start(crash)

@@ -271,6 +271,19 @@ def test_costly_selectors_end_an_explanation(tmp_path: Path, ledger: Ledger) -> 
         assert explained["claims"][0]["claim"]["notLookedAt"]
 
 
+def test_lint_of_regular_expressions_that_repeat(tmp_path: Path, ledger: Ledger) -> None:
+    patterns = "".join(
+        f"  - cel: {{expression: \"'{'a' * 5_000}'.matches('{'(a?){1000}' * 80}{number}')\"}}\n" for number in range(20)
+    )
+    (tmp_path / "class.yaml").write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: a}\nspec:\n  selectors:\n" + patterns
+    )
+    with ledger.attack("lint: 20 regular expressions of a million steps") as case:
+        outcome = dra_kit("lint", "class.yaml", directory=tmp_path, limit=LIMIT)
+        held(case, outcome, outcome.code)
+        assert outcome.code in {0, 1}
+
+
 def test_lint_of_one_long_line_is_linear(tmp_path: Path, ledger: Ledger) -> None:
     labels = ",".join(f'"-bad{n}-":"x y"' for n in range(5_000))
     text = f'{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"a","labels":{{{labels}}}}},"spec":{{{labels}}}}}'

@@ -46,7 +46,7 @@ class PodStrategy(Strategy):
 
     @override
     def default(self, obj: Object, context: Context) -> None:
-        """``imagePullPolicy`` by the image's tag, and requests from limits."""
+        """``imagePullPolicy`` by the image's tag, requests from limits, and the ports of the node that it is on."""
         if "spec" not in obj:
             return
         obj["spec"].setdefault("enableServiceLinks", True)
@@ -58,6 +58,8 @@ class PodStrategy(Strategy):
             resources = container.get("resources") or {}
             if limits := resources.get("limits"):
                 resources["requests"] = {**limits, **(resources.get("requests") or {})}
+            for port in (container.get("ports") or ()) if obj["spec"].get("hostNetwork") else ():
+                port["hostPort"] = port.get("hostPort") or port.get("containerPort")
 
     @override
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:

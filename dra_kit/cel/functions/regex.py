@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,13 +17,40 @@ LIBRARY: Final = Library()
 _ESCAPES: Final = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(?P<escaped>.)", re.DOTALL)
 
 
-@functools.lru_cache(maxsize=512)
+_STEPS: Final = 10
+"""Steps of RE2 that count as one unit of work."""
+
+_KEPT: Final = 64
+_KEPT_SIZE: Final = 500_000
+"""Patterns that stay compiled, and instructions in all of them: each has 32 bytes, and a pattern in use up to 8 MiB."""
+
+_compiled: dict[str, Any] = {}
+
+
 def compile_pattern(pattern: str) -> Any:
     """The compiled pattern.
 
     Raises:
         Failure: it is no regular expression of RE2.
     """
+    found = _compiled.get(pattern)
+    if found is None:
+        found = _compile(pattern)
+        kept = list(_compiled.values())
+        if len(kept) >= _KEPT or sum(item.programsize for item in kept) + found.programsize > _KEPT_SIZE:
+            _forget()
+        _compiled[pattern] = found
+    return found
+
+
+def _forget() -> None:
+    import re2
+
+    _compiled.clear()
+    re2.purge()  # it keeps some, whatever their size
+
+
+def _compile(pattern: str) -> Any:
     import re2
 
     options = re2.Options()
@@ -38,19 +64,19 @@ def compile_pattern(pattern: str) -> Any:
     raise Failure(f"error parsing regexp: {pattern[:60]!r}", "regex")
 
 
-def matches(text: str, pattern: str) -> bool:
-    """Whether the pattern matches anywhere in the text."""
-    return compile_pattern(pattern).search(text) is not None
+def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:
+    """The next match; its time is that of the text times the pattern, with repetitions written out."""
+    compiled = compile_pattern(pattern)
+    # each search encodes the text again
+    spend(frame, 1 + len(text) // 10 + compiled.programsize * (len(text) - position) // _STEPS)
+    return compiled.search(text, position)
 
 
 def _found(frame: Frame, text: str, pattern: str) -> Iterator[str]:
     """What the pattern matches from left to right; nothing empty directly after a match."""
-    compiled = compile_pattern(pattern)
     position, previous_end = 0, -1
     while position <= len(text):
-        # each search encodes the text again
-        spend(frame, 1 + len(text) // 10)
-        match = compiled.search(text, position)
+        match = _search(frame, text, pattern, position)
         if match is None:
             return
         start, end = match.span()
@@ -61,13 +87,15 @@ def _found(frame: Frame, text: str, pattern: str) -> Iterator[str]:
             yield text[start:end]
 
 
-LIBRARY.declare("matches", "matches(string, string) -> bool", matches)
-LIBRARY.declare("matches_string", "matches(string, string) -> bool", matches, member=True)
+@LIBRARY.method("matches_string", "matches(string, string) -> bool", metered=True)
+@LIBRARY.function("matches", "matches(string, string) -> bool", metered=True)
+def _matches(frame: Frame, text: str, pattern: str) -> bool:
+    return _search(frame, text, pattern) is not None
 
 
-@LIBRARY.method("string_find_string", "find(string, string) -> string")
-def _find(text: str, pattern: str) -> str:
-    match = compile_pattern(pattern).search(text)
+@LIBRARY.method("string_find_string", "find(string, string) -> string", metered=True)
+def _find(frame: Frame, text: str, pattern: str) -> str:
+    match = _search(frame, text, pattern)
     return "" if match is None else text[match.start() : match.end()]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Literal
 
 from dra_kit.node.locks.named import Locks
@@ -28,14 +28,7 @@ class Turns:
             devices: pool and name of those that the call is about.
         """
         if self._concurrency == "driver":
-            return self._all(["driver"])
+            return self._locks.hold_all(["driver"])
         if self._concurrency == "device":
-            return self._all(sorted({"/".join(device) for device in devices}))  # one order for everybody: no circle
+            return self._locks.hold_all("/".join(device) for device in devices)
         return nullcontext()
-
-    @asynccontextmanager
-    async def _all(self, names: Sequence[str]) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for name in names:
-                await stack.enter_async_context(self._locks.hold(name))
-            yield

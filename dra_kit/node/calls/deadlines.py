@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar, copy_context
 from typing import Any, Final, Generic, TypeVar
 
 from dra_kit.errors import TransientError
@@ -13,7 +14,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"
+_TO_TELL: Final = 0.1  # of the deadline: in which work that would go on trying says how far it has come
 _UNDOING: Final = 2.0  # seconds that cancelled work gets to undo what it began, when the process ends
+
+
+_try_until: ContextVar[float | None] = ContextVar("try_until", default=None)
+
+
+def try_until() -> float | None:
+    """Until when, by the loop's clock, the work that runs here may try again; None where it has no deadline."""
+    return _try_until.get()
 
 
 class Calls:
@@ -51,7 +61,9 @@ class Calls:
         if self._drained:
             call.ended()
             return call.answer
-        task = loop.create_task(call.run())
+        context = copy_context()
+        context.run(_try_until.set, loop.time() + self.deadline * (1 - _TO_TELL))
+        task = loop.create_task(call.run(), context=context)
         alarm = loop.call_later(self.deadline, call.cut_short, task)
         self._running.add(task)
 

@@ -33,7 +33,6 @@ class Children:
     Args:
         directory: for output and orders; shared by the processes of a rolling update, and names the programs.
         locks: say which process owns a program.
-        ended: asked to look at effects again: a program has ended by itself.
         environment: variables for every program, beside its own.
         calm: seconds that a program must have run to be started again at once; else it waits for the next look.
     """
@@ -45,17 +44,20 @@ class Children:
         directory: Path,
         locks: Locks,
         *,
-        ended: Callable[[], None],
         environment: Mapping[str, str] | None = None,
         calm: float = 10.0,
     ) -> None:
         self._directory = directory
         self._locks = locks
-        self._ended = ended
+        self._ended: Callable[[], None] | None = None
         self._environment = dict(environment or {})
         self._calm = calm
         self._programs: dict[str, Program] = {}
         self._sessions: set[int] = set()  # of all programs ever owned here, as long as PID 1 may have to reap in them
+
+    def listen(self, ended: Callable[[], None]) -> None:
+        """Call ``ended`` when a program has ended by itself, to look at effects again."""
+        self._ended = ended
 
     # -- for effects
 
@@ -204,7 +206,7 @@ class Children:
             "program has ended",
             extra={"program": program.title, "pid": program.process.pid, "how": program.exit_text()},
         )
-        if program.ready and time.monotonic() - program.since >= self._calm:
+        if self._ended is not None and program.ready and time.monotonic() - program.since >= self._calm:
             self._ended()
 
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 
 from dra_kit.errors import DraKitError
@@ -24,13 +25,31 @@ class DurableClaims:
         self.store = store
         self.files = files
 
-    async def put(self, record: ClaimRecord, *, epoch: int) -> None:
-        """Store a record; its files may be written then, and :meth:`make_files` sees to that.
+    async def begin(self, record: ClaimRecord, *, epoch: int) -> None:
+        """Store that a claim is being prepared, before anything is done for it that a release has to undo.
 
         Raises:
             TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
         """
-        await self.store.put_claim(record, epoch=epoch, then=self._write_early)
+        await self.store.put_claim(record, epoch=epoch, then=lambda _: reached(Step.CLAIM_BEGUN))
+
+    async def put(
+        self, record: ClaimRecord, *, epoch: int, outcomes: Mapping[int, str | None] | None = None
+    ) -> ClaimRecord:
+        """Store a record; its files may be written then, and :meth:`make_files` sees to that.
+
+        Args:
+            record: of the claim.
+            epoch: read before its preparation began.
+            outcomes: of the effects that it was prepared with, by their numbers.
+
+        Returns:
+            The record as it is stored: outdated where an effect has another outcome by now.
+
+        Raises:
+            TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
+        """
+        return await self.store.put_claim(record, epoch=epoch, then=self._write_early, outcomes=outcomes)
 
     def _write_early(self, record: ClaimRecord) -> None:
         """Spares a hop to another thread; when it fails, the record is written all the same and it is tried again."""

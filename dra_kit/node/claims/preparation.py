@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic import JsonValue
 
 from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Effects
+from dra_kit.author.claim import AllocatedDevice, Effects, PreparedDevice
 from dra_kit.author.config import ConfigEntry, OpaqueConfig
 from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
@@ -19,9 +19,11 @@ from dra_kit.author.effect import Ensuring
 from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.cdi.spec import Spec
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,
+    NotYet,
     PermanentError,
     PrepareError,
     TransientError,
@@ -29,14 +31,19 @@ from dra_kit.errors import (
 from dra_kit.node.claims.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
-from dra_kit.node.effects.engine import ClaimEffects, EffectEngine
+from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.scope import ClaimEffects
+from dra_kit.node.files.device_nodes import check_device_nodes
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.process.tracebacks import raised
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
+from dra_kit.resource.reference import ClaimReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,9 @@ class Preparation:
         boot_id: written into the record.
         started: set once the preparer's ``startup`` has returned.
         metadata: knows where the metadata of a claim will be.
+        hardware: is made before the preparer's ``startup``.
+        holding: asks whether effects still hold.
+        looks_for_nodes: whether device files are looked for on the host.
     """
 
     driver: Driver[Any, Any]
@@ -60,15 +70,23 @@ class Preparation:
     boot_id: str
     started: asyncio.Event
     metadata: MetadataFiles
+    hardware: Hardware
+    holding: Holding
+    looks_for_nodes: bool = True
+    _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
     def is_imperative(self) -> bool:
         """Whether the author has something of his own to undo when a claim is released."""
         return type(self.driver.preparer).unprepare is not Preparer.unprepare
 
-    def lacking(self) -> str:
-        """Why nothing can be prepared at all now, empty when that is not so."""
+    def lacking(self, claim: ClaimReference) -> str:
+        """Why a claim, or any at all, cannot be prepared now; empty when nothing is known of that."""
+        if (effects := self._under_way.get(claim.uid)) is not None and effects.coming_up:
+            return effects.coming_up
         provider, preparer = type(self.driver.provider).__name__, type(self.driver.preparer).__name__
+        if self.hardware.lacking:
+            return f"what Driver({self.driver.name!r}, hardware=…) calls has not returned yet"
         if not self.started.is_set():
             return f"{provider}.startup and {preparer}.startup have not both returned yet"
         if self.inventory.latest is None:
@@ -99,14 +117,53 @@ class Preparation:
             devices.append(item.model_copy(update={"identity": {**now, **known}}) if lacks else item)
         return record.model_copy(update={"devices": tuple(devices)}) if tuple(devices) != record.devices else record
 
-    async def prepare(self, claim: AllocatedClaim, before: ClaimRecord | None) -> ClaimRecord:
-        """The record of a prepared claim, not stored yet.
+    def begun(self, claim: AllocatedClaim) -> ClaimRecord:
+        """The record of a claim whose author's code is about to run: what is to be undone if it does not end well."""
+        return ClaimRecord(
+            namespace=claim.reference.namespace,
+            name=claim.reference.name,
+            uid=claim.reference.uid,
+            allocation=claim.allocation,
+            boot_id=self.boot_id,
+            phase="releasing",
+            preparing=True,
+            devices=tuple(
+                DeviceRecord(
+                    request=base_request(result.request),
+                    pool=result.pool,
+                    device=result.device,
+                    share_id=result.share_id,
+                    admin_access=bool(result.admin_access),
+                )
+                for result in claim.results
+            ),
+        )
+
+    def check_device_nodes(self, spec: Spec | None) -> None:
+        """Look for the device files that a claim's spec names, where the driver is to.
+
+        Raises:
+            NotYet: one is not there (code ``device-node-missing``).
+        """
+        if self.looks_for_nodes:
+            check_device_nodes(spec)
+
+    async def effects_hold(self, record: ClaimRecord) -> bool:
+        """Whether all effects of a prepared claim are in force, as far as is known; asks the author's code."""
+        return not self.driver.effects or await self.holding.hold(record.reference)
+
+    async def prepare(
+        self, claim: AllocatedClaim, before: ClaimRecord | None, returned: list[Prepared]
+    ) -> tuple[ClaimRecord, Mapping[int, str | None]]:
+        """The record of a prepared claim, not stored yet, and the outcomes of effects that it was prepared with.
 
         Args:
             claim: to prepare.
             before: what was recorded of the same allocation.
+            returned: gets what the author's code has returned for the first devices, also when it fails for the next.
 
         Raises:
+            NotYet: an effect is still coming up; what was ensured is to stay as it is until the next call.
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
         configs = decoded_configs(claim, self.configs)
@@ -115,14 +172,30 @@ class Preparation:
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
+        ordinary, admin = Effects(ordinary_scope), Effects(admin_scope)
+        self._under_way[claim.reference.uid] = ordinary_scope
         try:
-            prepared = await self._ask(claim, configs, advertised, Effects(ordinary_scope), Effects(admin_scope))
+            devices = [
+                await self._device(
+                    result, configs[index], advertised[index], admin if result.admin_access else ordinary
+                )
+                for index, result in enumerate(claim.results)
+            ]
+            prepared = await self._ask_author(claim, devices, (ordinary, admin), returned)
+            self._check_all_awaited(ordinary, admin)
+        except (PrepareError, asyncio.CancelledError) as error:
+            if not ordinary_scope.coming_up or (isinstance(error, PrepareError) and error.permanent):
+                raise
+            text = str(error) if isinstance(error, PrepareError) else ordinary_scope.coming_up
+            raise NotYet(text, code=getattr(error, "code", None)) from error
         finally:
+            del self._under_way[claim.reference.uid]
             await ordinary_scope.close()
             await admin_scope.close()
         items = list(zip(claim.results, prepared, strict=True))
         mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
         spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
+        self.check_device_nodes(spec)
         statuses = device_statuses(self.driver.name, items)
         records = tuple(
             DeviceRecord(
@@ -142,8 +215,8 @@ class Preparation:
         )
         if self.driver.effects:
             # what an earlier preparation needed, cut off or of another device, and this one does not
-            await self.effects.release(claim.reference, keep=ordinary_scope.ensured)
-        return ClaimRecord(
+            await self.effects.undoing.release(claim.reference, keep=ordinary_scope.outcomes)
+        record = ClaimRecord(
             namespace=claim.reference.namespace,
             name=claim.reference.name,
             uid=claim.reference.uid,
@@ -154,22 +227,7 @@ class Preparation:
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
         )
-
-    async def _ask(
-        self,
-        claim: AllocatedClaim,
-        configs: Sequence[tuple[ConfigEntry[Any], ...]],
-        advertised: Sequence[Device],
-        ordinary: Effects,
-        admin: Effects,
-    ) -> list[Prepared]:
-        devices = [
-            await self._device(result, configs[index], advertised[index], admin if result.admin_access else ordinary)
-            for index, result in enumerate(claim.results)
-        ]
-        prepared = await self._ask_author(claim, devices, ordinary, admin)
-        self._check_all_awaited(ordinary, admin)
-        return prepared
+        return record, ordinary_scope.outcomes
 
     async def _device(
         self,
@@ -203,13 +261,17 @@ class Preparation:
         return config
 
     async def _ask_author(
-        self, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]], ordinary: Effects, admin: Effects
+        self,
+        claim: AllocatedClaim,
+        devices: Sequence[AllocatedDevice[Any, Any]],
+        effects: tuple[Effects, Effects],
+        returned: list[Prepared],
     ) -> list[Prepared]:
-        preparer = self.driver.preparer
+        preparer, (ordinary, admin) = self.driver.preparer, effects
         try:
             # admin access changes nothing, by whatever it is asked
             whole = admin if all(device.admin_access for device in devices) else ordinary
-            prepared = await prepare_all(preparer, claim.for_author(whole), devices)
+            prepared = await prepare_all(preparer, claim.for_author(whole), devices, returned)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -227,7 +289,8 @@ class Preparation:
                 "dra_kit.Prepared for each",
                 code="invalid-prepared",
             )
-        return list(prepared)
+        returned[:] = prepared
+        return returned
 
     def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
         forgotten = ordinary.never_awaited() + admin.never_awaited()
@@ -242,6 +305,8 @@ class Preparation:
         """The author's exception as a per-claim error; errors meant for the user pass as they are."""
         if isinstance(error, PrepareError | ConfigurationError):
             return error
+        if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
+            return still
         preparer = type(self.driver.preparer)
         if isinstance(error, DraKitError):
             return PrepareError(f"{preparer.__name__}.{method}: {error}", code=error.code)
@@ -257,8 +322,14 @@ class Preparation:
             PrepareError: it failed; the claim is not released.
         """
         preparer = self.driver.preparer
+        devices = [
+            PreparedDevice(
+                pool=item.pool, device=item.device, share_id=item.share_id, request=item.request, state=item.state
+            )
+            for item in record.devices
+        ]
         try:
-            await call(preparer.unprepare, record.reference, [device.state for device in record.devices])
+            await call(preparer.unprepare, record.reference, devices)
         except PrepareError:
             raise
         except Exception as error:
@@ -292,3 +363,11 @@ def _described(returned: object) -> str:
         return kind_of(returned)
     kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
     return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
+
+
+def _not_yet(error: BaseException) -> NotYet | None:
+    """Of effects that were ensured at once in a TaskGroup: which is still coming up, if nothing worse happened."""
+    if isinstance(error, ExceptionGroup):
+        found = [_not_yet(item) for item in error.exceptions]
+        return found[0] if None not in found else None
+    return error if isinstance(error, NotYet) else None

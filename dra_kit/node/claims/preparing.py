@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
 
-from dra_kit.errors import DraKitError
+from dra_kit.author.prepared import Prepared
+from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
@@ -39,6 +41,7 @@ class Preparing:
         turns: of the author's calls.
         releases: releases what was prepared for another allocation.
         news: is told what became of claims.
+        coming_up: UIDs of claims whose effects are still coming up: they are asked again, and not released first.
     """
 
     reader: ClaimReader
@@ -50,6 +53,7 @@ class Preparing:
     turns: Turns
     releases: Releases
     news: ClaimNews
+    coming_up: set[str] = field(default_factory=set)
 
     async def prepare(self, reference: ClaimReference, *, again: bool = False) -> ClaimRecord | None:
         """Prepare a claim, or find that it is prepared as it should be.
@@ -83,9 +87,12 @@ class Preparing:
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
         record = self.durable.store.claim(claim.reference.uid)
         if record is not None and (record.phase == "releasing" or record.allocation != claim.allocation):
-            await self.releases.of_record(record)
+            if not (record.preparing and record.uid in self.coming_up and record.allocation == claim.allocation):
+                await self.releases.of_record(record)
             record = None
-        if record is not None and self.preparation.is_current(record):
+        self.coming_up.discard(claim.reference.uid)
+        if record is not None and await self._is_true(record):
+            self.preparation.check_device_nodes(record.spec)
             await self.durable.make_files(record)
             if not has_statuses(claim.raw, self.preparation.driver.name, record):
                 self.news.resumed.tell(record)  # it may have been written since the claim was fetched
@@ -94,27 +101,10 @@ class Preparing:
             self.exclusive.kept_for(claim),
             self.turns.taken((result.pool, result.device) for result in claim.results),
         ):
-            return await self._prepare_anew(claim, epoch, before=record)
-
-    async def _prepare_anew(self, claim: AllocatedClaim, epoch: int, *, before: ClaimRecord | None) -> ClaimRecord:
-        if (
-            before is not None
-            and self.preparation.is_of_this_boot(before)
-            and self.durable.store.effects_of(before.uid)
-        ):
-            # from now on these may make way for others, and then the record must not be answered from any more
-            await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
-        in_force = self.durable.store.needs(claim.reference.uid)
-        try:
-            record = await self.preparation.prepare(claim, before)
-            reached(Step.AUTHOR_RETURNED)
-            await self.durable.put(record, epoch=epoch)
-        except BaseException:
-            # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
-            stored = self.durable.store.claim(claim.reference.uid)
-            if stored is None or not self.preparation.is_of_this_boot(stored):
-                await self._roll_back(claim.reference, in_force if stored is None else ())
-            raise
+            if record is None:
+                record = await self._prepare_first(claim, epoch)
+            else:
+                record = await self._prepare_again(claim, record, epoch)
         if not self.durable.files.wrote(record):
             await self.durable.make_files(record)
         logger.info(
@@ -124,13 +114,69 @@ class Preparing:
         self.news.prepared.tell(record)
         return record
 
-    async def _roll_back(self, reference: ClaimReference, in_force: Collection[int]) -> None:
-        """Undo what a failed preparation began; ``in_force`` are numbers of what the claim needed before it."""
+    async def _is_true(self, record: ClaimRecord) -> bool:
+        """Whether a record may be answered from as it is."""
+        return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
+
+    async def _prepare_first(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
+        store, uid = self.durable.store, claim.reference.uid
+        needed, begun, returned = store.needs(uid), None, list[Prepared]()
+        if self.preparation.is_imperative and not self._may_run(uid):
+            begun = self.preparation.begun(claim)
+            await self.durable.begin(begun, epoch=epoch)
         try:
-            # of a claim whose record was lost or is damaged containers may run
-            lost = self.durable.store.has_claim(reference.uid) or self.durable.store.may_lack_claims(
-                self.durable.files.uids()
-            )
-            await self.preparation.effects.release(reference, keep=in_force if lost else ())
+            record, outcomes = await self.preparation.prepare(claim, None, returned)
+            reached(Step.AUTHOR_RETURNED)
+            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
+        except NotYet:  # coming up: nothing is undone, and the kubelet's next call finds it further on
+            self.coming_up.add(uid)
+            raise
+        except BaseException:
+            # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
+            stored = store.claim(uid)
+            if begun is not None and stored is not None and stored.phase == "releasing":
+                await self._roll_back(self.releases.in_turn(_with_states(begun, returned)))
+            elif stored is None:
+                keep = needed if self._may_run(uid) else ()
+                await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=keep))
+            raise
+        return record
+
+    async def _prepare_again(self, claim: AllocatedClaim, before: ClaimRecord, epoch: int) -> ClaimRecord:
+        store, uid = self.durable.store, claim.reference.uid
+        if self.preparation.is_of_this_boot(before) and store.effects_of(uid):
+            # from now on these may make way for others, and then the record must not be answered from any more
+            await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
+        try:
+            record, outcomes = await self.preparation.prepare(claim, before, [])
+            reached(Step.AUTHOR_RETURNED)
+            record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
+        except NotYet:
+            raise
+        except BaseException:
+            stored = store.claim(uid)
+            if stored is None or not self.preparation.is_of_this_boot(stored):
+                await self._roll_back(self.preparation.effects.undoing.release(claim.reference))
+            raise
+        return record
+
+    def _may_run(self, uid: str) -> bool:
+        """Whether containers of a claim may run although there is no record of it: it was lost, or is damaged."""
+        store = self.durable.store
+        return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
+
+    async def _roll_back(self, undoing: Awaitable[None]) -> None:
+        try:
+            await undoing
         except DraKitError as error:
             logger.warning("roll-back incomplete", extra={"error": str(error), "code": error.code})
+
+
+def _with_states(begun: ClaimRecord, returned: Sequence[Prepared]) -> ClaimRecord:
+    """What is to be undone, with the states of the devices that the author's code has prepared."""
+    states = [item.state if isinstance(item, Prepared) else None for item in returned]
+    devices = [
+        device.model_copy(update={"state": state})
+        for device, state in zip_longest(begun.devices, states[: len(begun.devices)])
+    ]
+    return begun.model_copy(update={"devices": tuple(devices)})

@@ -140,6 +140,16 @@ class ClaimReader:
             self._read.popitem(last=False)
         return claim
 
+    async def is_over(self, reference: ClaimReference) -> bool:
+        """Whether the API server knows that the claim is gone, or has no device of ours any more."""
+        try:
+            raw = await self._api.get(RESOURCE_CLAIMS, reference.name, reference.namespace)
+        except NotFound:
+            return True
+        except KubeError:
+            return False
+        return is_over(raw, reference, self._driver)
+
     def forget(self, reference: ClaimReference) -> None:
         """The claim is released."""
         self._read.pop(reference, None)

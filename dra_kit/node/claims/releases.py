@@ -31,7 +31,7 @@ class Releases:
 
     def __init__(self, preparation: Preparation, durable: DurableClaims, turns: Turns, news: ClaimNews) -> None:
         self._preparation = preparation
-        self._effects = preparation.effects
+        self._effects = preparation.effects.undoing
         self._store = durable.store
         self._files = durable.files
         self._turns = turns
@@ -56,17 +56,23 @@ class Releases:
 
     async def of_record(self, record: ClaimRecord) -> None:
         """Undo everything that a record stands for; the record goes last, so that a crash leaves it to be finished."""
-        if self._preparation.is_imperative or self._store.needs(record.uid):
-            async with self._turns.taken((item.pool, item.device) for item in record.devices):
-                await self._store.begin_release(record.uid)
-                reached(Step.RELEASE_BEGUN)
-                await in_thread(self._files.remove, record.uid)
-                await self._effects.release(record.reference)
-                if self._preparation.is_imperative:
-                    await self._preparation.started.wait()
-                    await to_its_end(self._unprepare_and_forget(record))
-                    return
-        await self._forget(record)
+        if not self._preparation.is_imperative and not self._store.needs(record.uid):
+            await self._forget(record)
+            return
+        async with self._turns.taken((item.pool, item.device) for item in record.devices):
+            await self.in_turn(record)
+
+    async def in_turn(self, record: ClaimRecord) -> None:
+        """The same, where no other call of the author's can be in the way any more."""
+        await self._store.begin_release(record)
+        reached(Step.RELEASE_BEGUN)
+        await in_thread(self._files.remove, record.uid)
+        await self._effects.release(record.reference)
+        if self._preparation.is_imperative:
+            await self._preparation.started.wait()
+            await to_its_end(self._unprepare_and_forget(record))
+        else:
+            await self._forget(record)
 
     async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
         await self._preparation.unprepare(record)

@@ -95,7 +95,9 @@ class ClaimService:
             releases=self._releases,
             news=news,
         )
-        self.unasked = Unasked(preparation, self._releases, durable, claims=locks.claims, calls=self._calls, news=news)
+        self.unasked = Unasked(
+            preparation, reader, self._releases, durable, claims=locks.claims, calls=self._calls, news=news
+        )
         self.facts = LateFacts(durable, locks.claims, self.epochs, news)
         news.released.listen(reader.forget)
 
@@ -119,7 +121,7 @@ class ClaimService:
             return problem
 
         def late() -> str:
-            why = self._preparation.lacking() or "what is still running is rolled back when it ends"
+            why = self._preparation.lacking(reference) or "what is still running is rolled back when it ends"
             return f"not prepared within {self._calls.deadline:g} s: {why}; the kubelet tries again"
 
         with log_context(claim=str(reference), claim_uid=reference.uid):

@@ -10,11 +10,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus, Prepared
+from dra_kit.author.prepared import DeviceStatus, Prepared
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, PermanentError, StoreError, Unavailable
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.node.files.metadata import metadata_json, network_json
+from dra_kit.node.files.metadata import network_json
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
@@ -227,7 +227,7 @@ def device_statuses(
         PermanentError: when it breaks a rule of the API, naming field, value and rule (code ``invalid-status``).
     """
     statuses = [status_json(prepared.status) for _, prepared in items]
-    _check(driver, [(result.pool, result.device, result.share_id) for result, _ in items], statuses)
+    _check("prepare returned", driver, [(result.pool, result.device, result.share_id) for result, _ in items], statuses)
     return statuses
 
 
@@ -241,30 +241,18 @@ def has_statuses(raw: Mapping[str, Any], driver: str, record: ClaimRecord) -> bo
     return all((item.pool, item.device, item.share_id) in entries for item in record.devices if item.status is not None)
 
 
-def updated(
-    record: ClaimRecord, pool: str, device: str, status: DeviceStatus | None, metadata: DeviceMetadata | None
-) -> ClaimRecord:
-    """A record with newer facts about one of its devices.
+def checked_status(device: DeviceRecord, status: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The same status, which became known later.
 
     Raises:
-        PermanentError: when the status breaks a rule of the API.
+        PermanentError: when it breaks a rule of the API.
     """
-    devices = []
-    for item in record.devices:
-        changes: dict[str, Any] = {}
-        if (item.pool, item.device) == (pool, device):
-            if status is not None:
-                changes["status"] = status_json(status, item.status)
-                _check("driver", [(pool, device, item.share_id)], [changes["status"]])
-            if metadata is not None:
-                changes["metadata"] = metadata_json(metadata)
-        devices.append(item.model_copy(update=changes))
-    generation = record.metadata_generation + (metadata is not None)
-    return record.model_copy(update={"devices": tuple(devices), "metadata_generation": generation})
+    _check("context.update was given", "driver", [(device.pool, device.device, device.share_id)], [status])
+    return status
 
 
 def _check(
-    driver: str, devices: Sequence[tuple[str, str, str | None]], statuses: Sequence[dict[str, Any] | None]
+    who: str, driver: str, devices: Sequence[tuple[str, str, str | None]], statuses: Sequence[dict[str, Any] | None]
 ) -> None:
     entries, results = [], []
     for (pool, device, share_id), status in zip(devices, statuses, strict=True):
@@ -275,6 +263,6 @@ def _check(
     problems = validate_device_statuses(entries, results)
     if problems:
         raise PermanentError(
-            f"prepare returned a status that the API refuses: {'; '.join(str(problem) for problem in problems)}",
+            f"{who} a status that the API refuses: {'; '.join(str(problem) for problem in problems)}",
             code="invalid-status",
         )

@@ -11,6 +11,7 @@ from dra_kit.node.calls.failures import told
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.claims.releases import Releases
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
@@ -25,6 +26,7 @@ class Unasked:
 
     Args:
         preparation: knows the boot, and whose code it is.
+        reader: knows whether a claim is over.
         releases: releases claims.
         durable: records and files of claims.
         claims: the locks of all claims.
@@ -35,6 +37,7 @@ class Unasked:
     def __init__(
         self,
         preparation: Preparation,
+        reader: ClaimReader,
         releases: Releases,
         durable: DurableClaims,
         *,
@@ -43,6 +46,7 @@ class Unasked:
         news: ClaimNews,
     ) -> None:
         self._preparation = preparation
+        self._reader = reader
         self._releases = releases
         self._durable = durable
         self._store = durable.store
@@ -61,7 +65,7 @@ class Unasked:
             if kept:
                 logger.warning("effects without a record of their claim are kept", extra={"kept": ",".join(kept)})
             return
-        await self._in_time(self._preparation.effects.undo_unneeded(), "effects not undone")
+        await self._in_time(self._preparation.effects.undoing.undo_unneeded(), "effects not undone")
         for reference in self._store.needing():
             await self._see_to(reference, self._undo_unrecorded, "effects not undone")
 
@@ -75,8 +79,12 @@ class Unasked:
 
     async def _undo_unrecorded(self, reference: ClaimReference) -> None:
         # a claim whose files are kept has lost its record: its containers may run
-        if not self._store.has_claim(reference.uid) and reference.uid not in self._files.uids():
-            await self._preparation.effects.release(reference)
+        if self._store.has_claim(reference.uid) or reference.uid in self._files.uids():
+            return
+        # the kubelet asks again for one that is allocated, and finds what was begun further on
+        begun = {item.number for item in self._store.effects_of(reference.uid) if item.phase != "reverting"}
+        keep = () if await self._reader.is_over(reference) else begun
+        await self._preparation.effects.undoing.release(reference, keep=keep)
 
     async def release_orphan(self, record: ClaimRecord, still: Callable[[ClaimRecord], Awaitable[bool]]) -> None:
         """Release a claim that the kubelet will not release, if it still is so; what fails is told."""

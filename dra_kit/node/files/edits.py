@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
 from dra_kit.cdi import spec as cdi
@@ -10,6 +11,7 @@ from dra_kit.cdi.names import QualifiedName, claim_device_name, claim_kind
 from dra_kit.cdi.validation import validate
 from dra_kit.errors import PermanentError
 from dra_kit.resource import v1
+from dra_kit.resource.config import base_request
 
 Result = v1.DeviceRequestAllocationResult
 
@@ -61,16 +63,17 @@ def _edits(edits: ContainerEdits) -> cdi.ContainerEdits:
         device_nodes=tuple(cdi.DeviceNode(**node.model_dump(exclude_none=True)) for node in edits.device_nodes),
         net_devices=tuple(cdi.NetDevice(**item.model_dump()) for item in edits.net_devices),
         hooks=tuple(_hook(hook) for hook in edits.hooks),
-        mounts=tuple(
-            cdi.Mount(
-                host_path=mount.host_path,
-                container_path=mount.container_path,
-                options=tuple(mount.options),
-                type=mount.type or "",
-            )
-            for mount in edits.mounts
-        ),
+        mounts=tuple(_mount(mount) for mount in edits.mounts),
         additional_gids=tuple(edits.additional_gids),
+    )
+
+
+def _mount(mount: Mount) -> cdi.Mount:
+    return cdi.Mount(
+        host_path=mount.host_path,
+        container_path=mount.container_path,
+        options=tuple(mount.effective_options),
+        type=mount.type or "",
     )
 
 
@@ -93,23 +96,54 @@ def _merged(parts: Sequence[ContainerEdits]) -> cdi.ContainerEdits:
 
 
 def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
-    """Refuse two devices that set one thing differently: a container that sees the claim sees both.
+    """Refuse edits that one container would get and that set one thing differently.
+
+    A container sees all devices of a request that it names, and the claim's edits always. Of different requests it
+    may name one: these may differ.
 
     Raises:
         PermanentError: naming both devices and what they disagree about (code ``edits-conflict``).
     """
-    seen: dict[str, tuple[str, object]] = {}
+    of_claim: dict[str, _Set] = {}
     for result, prepared in items:
-        device = f"{result.pool}/{result.device}"
-        for what, value in (*_settings(prepared), *_settings(prepared.claim_edits)):
-            other, before = seen.setdefault(what, (device, value))
-            if before != value:
-                who = f"devices {other} and {device}" if other != device else f"device {device} and its claim_edits"
-                raise PermanentError(
-                    f"{who} set {what} differently; name it after the device "
-                    "(device.env_name), or put it into claim_edits once",
-                    code="edits-conflict",
-                )
+        for what, value in _settings(prepared.claim_edits):
+            own = _Set(result, value, of_claim=True)
+            _agree(of_claim.setdefault(what, own), own, what)
+    of_request: dict[str, dict[str, _Set]] = {}
+    for result, prepared in items:
+        seen = of_request.setdefault(base_request(result.request), {})
+        for what, value in _settings(prepared):
+            own = _Set(result, value, of_claim=False)
+            _agree(of_claim.get(what, own), own, what)
+            _agree(seen.setdefault(what, own), own, what)
+
+
+class _Set(NamedTuple):
+    """What a device, or the claim's edits that came with it, sets something to."""
+
+    result: Result
+    value: object
+    of_claim: bool
+
+    @property
+    def device(self) -> str:
+        return f"{self.result.pool}/{self.result.device}"
+
+
+def _agree(one: _Set, other: _Set, what: str) -> None:
+    if one.value == other.value:
+        return
+    if one.of_claim and not other.of_claim:
+        owner = "its claim_edits" if one.device == other.device else f"the claim_edits of device {one.device}"
+        who = f"device {other.device} and {owner}"
+    elif one.of_claim:
+        who = f"the claim_edits of devices {one.device} and {other.device}"
+    else:
+        who = f"devices {one.device} and {other.device} of request {base_request(one.result.request)}"
+    raise PermanentError(
+        f"{who} set {what} differently; name it after the device (device.env_name), or put it into claim_edits once",
+        code="edits-conflict",
+    )
 
 
 def _settings(edits: ContainerEdits | None) -> Iterator[tuple[str, object]]:
@@ -119,7 +153,7 @@ def _settings(edits: ContainerEdits | None) -> Iterator[tuple[str, object]]:
     for name, value in env.items():
         yield f"variable {name}", value
     for mount in edits.mounts:
-        yield f"mount {mount.container_path}", mount
+        yield f"mount {mount.container_path}", _mount(mount)
     for node in edits.device_nodes:
         yield f"device node {node.path}", node
     for net in edits.net_devices:

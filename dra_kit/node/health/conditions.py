@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -10,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from dra_kit.author.health import HealthRule
 
 Status: TypeAlias = Literal["Healthy", "Unhealthy", "Unknown"]
+
 
 _TOLD_ALONE: Final = HealthRule()
 """For a reason without a rule."""
@@ -25,6 +28,11 @@ class Moment(NamedTuple):
 
     seconds: float
     date: dt.datetime
+
+
+def present() -> Moment:
+    """Now."""
+    return Moment(time.monotonic(), dt.datetime.now(dt.UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,7 @@ class Conditions:
     # -- what is reported
 
     def unhealthy(self, reason: str, message: str, value: str | None, now: Moment, *, injected: bool = False) -> None:
-        """A report that something is wrong; an injected one stands until it is taken back."""
+        """A report that something is wrong; an injected one counts at once and stands until it is taken back."""
         if not injected:
             self._listen(now)
         condition = self._of(reason)
@@ -85,6 +93,8 @@ class Conditions:
         if condition.problem is not None:
             condition.problem = Problem(reason, message, value, condition.problem.since)
             condition.turned = None
+        elif injected:
+            condition.turned = -math.inf
         elif condition.turned is None:
             condition.turned = now.seconds
         self.settle(now)
@@ -112,7 +122,7 @@ class Conditions:
         condition = self._of(reason)
         condition.injected = False
         if not condition.rule.sticky:
-            _well(condition, now)
+            condition.turned = None if condition.problem is None else -math.inf
         self.settle(now)
 
     def asked(self, reason: str, now: Moment, *, recovered: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -39,6 +41,25 @@ class Locks:
         """``async with`` holds the lock of that name if nobody else does, here or in another process."""
         return Holding(name, self._here, self._between, wait=False)
 
+    @asynccontextmanager
+    async def hold_all(self, names: Iterable[str]) -> AsyncIterator[None]:
+        """``async with`` holds the locks of all these names."""
+        async with AsyncExitStack() as stack:
+            for name in sorted(set(names)):  # one order for everybody, so that nobody waits in a circle
+                await stack.enter_async_context(self.hold(name))
+            yield
+
+    @asynccontextmanager
+    async def try_hold_all(self, names: Iterable[str]) -> AsyncIterator[bool]:
+        """``async with`` holds the locks of all these names, or gives False and holds none of them."""
+        async with AsyncExitStack() as stack:
+            for name in sorted(set(names)):
+                if not await stack.enter_async_context(self.try_hold(name)):
+                    await stack.aclose()
+                    yield False
+                    return
+            yield True
+
     def held_elsewhere(self, name: str) -> bool:
         """Whether another process holds that lock now.
 
@@ -58,17 +79,20 @@ class NodeLocks:
         devices: by pool and name, while they are being prepared.
         calls: by what of the author's code does not overlap.
         effects: by the keys of effects.
+        children: by the names of programs, held by the process that owns them.
     """
 
     claims: Locks
     devices: Locks
     calls: Locks
     effects: Locks
+    children: Locks
 
     @classmethod
     def below(cls, directory: Path) -> NodeLocks:
         """The locks whose files are in a directory."""
-        return cls(*(Locks(directory / f"{name}.lock") for name in ("claims", "devices", "calls", "effects")))
+        names = ("claims", "devices", "calls", "effects", "children")
+        return cls(*(Locks(directory / f"{name}.lock") for name in names))
 
 
 class Holding:

@@ -1,4 +1,4 @@
-"""The processes of one driver on one node: which of them are there, and whether one has ended without a word."""
+"""The processes of one driver on one node: which are there, which began last, and whether one ended without a word."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from typing import Final
 from dra_kit.errors import StoreError
 
 _SUFFIX: Final = ".lock"
+_STARTING: Final = b"starting"
+"""In the file of a process that has nothing to publish yet; other releases leave theirs empty."""
 
 
 class Processes:
     """Each process has a file for its own and holds flock(2) on it for as long as it lives.
 
     The kernel gives that lock up however a process ends. One that ends in order removes its file too, so that a file
-    that nobody holds tells of a process that was killed.
+    that nobody holds tells of a process that was killed. Whose file is found when a process begins is its elder, and
+    whose comes later is younger, whatever its release: no clock is needed for that.
 
     Args:
         directory: of the files, on a local file system; made when missing.
@@ -28,6 +31,8 @@ class Processes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._own: tuple[Path, int] | None = None  # with the descriptor that holds the lock
+        self._elders: set[Path] = set()
+        self._publishes = False
 
     @contextmanager
     def present(self) -> Iterator[None]:
@@ -37,12 +42,62 @@ class Processes:
             StoreError: when its file cannot be made.
         """
         path = self._directory / f"{secrets.token_hex(8)}{_SUFFIX}"
-        self._own = path, _made(path)
+        with self._alone():  # of two that begin at once each knows which of them is the elder
+            self._own = path, self._made(path)
+            self._elders = self._others()
         try:
             yield
         finally:
             _remove(*self._own)
             self._own = None
+
+    def publishes(self) -> None:
+        """This process knows its devices now: from here on those that began earlier leave slices to it.
+
+        Raises:
+            StoreError: when that cannot be written.
+        """
+        if self._own is None or self._publishes:
+            return
+        path, file = self._own
+        try:
+            os.ftruncate(file, 0)
+        except OSError as error:
+            raise _store_error(path, error) from error
+        self._publishes = True
+
+    def is_succeeded(self) -> bool:
+        """Whether a process that began later is there and publishes: this one leaves slices to it.
+
+        Raises:
+            StoreError: when a file cannot be opened.
+        """
+        return any(_lives(path) and not _is_starting(path) for path in self._others() - self._elders)
+
+    def _others(self) -> set[Path]:
+        """The files of other processes, dead ones too."""
+        return set(self._directory.glob(f"*{_SUFFIX}")) - {self._own[0] if self._own is not None else None}
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """No other process begins in this moment."""
+        try:
+            self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+            file = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _store_error(self._directory / _SUFFIX, error) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
+
+    def _made(self, path: Path) -> int:
+        """The descriptor of this process's file, which is made and locked."""
+        file = _made(path)
+        if not self._publishes:
+            os.write(file, _STARTING)
+        return file
 
     def sweep(self) -> tuple[int, int]:
         """Remove the files of processes that were killed; the one of this process is made again if somebody removed it.
@@ -53,15 +108,14 @@ class Processes:
         Raises:
             StoreError: when a file cannot be opened, or that of this process not be made.
         """
-        own = None
         if self._own is not None:
             own, held = self._own
             if not os.path.lexists(own):  # the directory was removed
-                self._own = own, _made(own)
+                self._own = own, self._made(own)
                 os.close(held)
         dead: list[tuple[Path, int]] = []
         others = 0
-        for path in set(self._directory.glob(f"*{_SUFFIX}")) - {own}:
+        for path in self._others():
             try:
                 file = _locked(path, 0)
             except FileNotFoundError:
@@ -104,6 +158,27 @@ def _locked(path: Path, flags: int) -> int | None:
         raise
     os.close(file)
     return None
+
+
+def _lives(path: Path) -> bool:
+    try:
+        file = _locked(path, 0)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _store_error(path, error) from error
+    if file is not None:
+        os.close(file)  # swept by and by
+    return file is None
+
+
+def _is_starting(path: Path) -> bool:
+    try:
+        return path.read_bytes() == _STARTING
+    except FileNotFoundError:
+        return True  # it has ended
+    except OSError as error:
+        raise _store_error(path, error) from error
 
 
 def _remove(path: Path, file: int) -> None:

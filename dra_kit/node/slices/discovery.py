@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from dra_kit.author.calling import as_error
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
-from dra_kit.node.slices.inventory import CurrentInventory, Identities, as_inventory, identities
+from dra_kit.node.slices.acceptance import Acceptance
+from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+LOOK_AGAIN_AFTER: Final = 1.0
 
 
 class Discovery:
@@ -29,14 +30,23 @@ class Discovery:
         driver: whose provider is run.
         node_name: what a pool without a name is called.
         current: where inventories go.
+        look_again_after: seconds from a pool that is suddenly empty to another look.
     """
 
     name = "discovery"
 
-    def __init__(self, driver: Driver[Any, Any], node_name: str, current: CurrentInventory) -> None:
+    def __init__(
+        self,
+        driver: Driver[Any, Any],
+        node_name: str,
+        current: CurrentInventory,
+        *,
+        look_again_after: float = LOOK_AGAIN_AFTER,
+    ) -> None:
         self._driver = driver
-        self._node_name = node_name
+        self._acceptance = Acceptance(driver, node_name, self._device_dropped)
         self._current = current
+        self._look_again_after = look_again_after
         self._wake = threading.Condition()
         self._rescan = False
         self._stopping = False
@@ -44,7 +54,6 @@ class Discovery:
         self._async_wake: asyncio.Event | None = None
         self._failure = ""  # why it failed the last time, empty when it did not
         self._dropped: set[str] = set()
-        self._delivered: tuple[Inventory[Any] | None, Identities] = None, {}  # the last one
         self._asked: float | None = None  # when it was asked for an inventory that has not come
         self._produced: object = None  # the generator
 
@@ -188,12 +197,17 @@ class Discovery:
 
     def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
         self._asked = None
-        inventory = as_inventory(self._driver, yielded, self._node_name, self._device_dropped)
-        before, known = self._delivered
-        if inventory != before:
-            known = identities(inventory)
-            self._delivered = inventory, known
-        _threadsafe(loop, lambda: self._current.replace(inventory, known))
+        accepted = self._acceptance.accept(yielded)
+        if accepted is None:
+            _threadsafe(loop, self._current.confirm)
+            return
+        _threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
+        if accepted.emptied:
+            logger.warning(
+                "pools without devices are kept until they are found so again",
+                extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
+            )
+            _threadsafe(loop, lambda: loop.call_later(self._look_again_after, self.rescan))
 
     def _device_dropped(self, name: str, rule: str) -> None:
         if rule not in self._dropped:

@@ -9,15 +9,15 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dra_kit.author.device import Device
+from dra_kit.author.device import Device, valid_v1
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import shown
 from dra_kit.author.rules import author_path, invalid
+from dra_kit.author.unserved import unserved
 from dra_kit.errors import InvalidDevice, TransientError
-from dra_kit.node.slices.identity import Identity, differs, identity
+from dra_kit.node.slices.identity import Identity, differs
 from dra_kit.resource.fielderror import duplicate
-from dra_kit.resource.validation import validate_device
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,8 @@ def as_inventory(
 ) -> Inventory[Device]:
     """What ``discover`` yielded as an inventory whose pools all have names and hold valid devices of this node.
 
-    Everything is validated anew: pydantic's ``model_copy`` and ``model_construct`` pass by every constructor.
+    What a constructor has not found valid is validated here: pydantic's ``model_copy`` and ``model_construct`` pass by
+    every constructor.
 
     Args:
         driver: its ``invalid_devices`` says what becomes of an invalid device.
@@ -51,12 +52,8 @@ def as_inventory(
 
 
 def _valid_pool(pool: Pool[Device], node_name: str, drop: Callable[[str, str], None] | None) -> Pool[Device]:
-    for field in ("node_selector", "all_nodes", "per_device_node_selection"):
-        if getattr(pool, field):
-            raise InvalidDevice(
-                f"Pool {shown(pool.name or node_name)}: {field}: the node role publishes the pools of its own node "
-                f"only; leave {field} out, or the whole pool"
-            )
+    if problem := unserved(pool):
+        raise InvalidDevice(f"Pool {shown(pool.name or node_name)}: {problem}, or the whole pool")
     fields = {field: getattr(pool, field) for field in type(pool).model_fields}
     devices = _valid_devices(pool.devices, drop)
     return type(pool)(**{**fields, "name": pool.name or node_name, "devices": devices})
@@ -85,12 +82,15 @@ def _valid_device(item: object) -> Device:
     if not isinstance(item, Device):
         raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
     try:
-        errors = validate_device(item.to_v1(), "")
+        valid_v1(item)
+        problem = unserved(item)
+    except InvalidDevice:
+        raise
     except Exception as error:  # what passed by the constructor may hold anything
         text = _problem(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
         raise InvalidDevice(f"{_title(item)}: {text}; make it with its constructor") from error
-    if errors:
-        raise invalid(_title(item), errors)
+    if problem:
+        raise InvalidDevice(f"{_title(item)}: {problem}")
     return item
 
 
@@ -101,19 +101,6 @@ def _title(device: Device) -> str:
 def _problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     return f"{author_path('.'.join(map(str, problem['loc'])))}: {problem['msg']}"
-
-
-Identities = Mapping[tuple[str, str], Identity]
-"""By pool and name of a device."""
-
-
-def identities(inventory: Inventory[Device]) -> Identities:
-    """Those of all devices; takes a while, so that it is done where the devices are found, not with each claim.
-
-    Raises:
-        InvalidDevice: an author's ``identity`` fails.
-    """
-    return {(pool.name or "", device.name): identity(device) for pool in inventory.pools for device in pool.devices}
 
 
 _UNKNOWN: Final = Identity({}, "")
@@ -131,7 +118,7 @@ class CurrentInventory:
         self.latest: Inventory[Device] | None = None
         self._first = asyncio.Event()
         self._index: dict[tuple[str, str], Device] = {}
-        self._identities: Identities = {}
+        self._identities: Mapping[tuple[str, str], Identity] = {}
         self._listeners: list[Callable[[Inventory[Device]], None]] = []
         self.problem = ""
 
@@ -139,18 +126,20 @@ class CurrentInventory:
         """Call ``listener`` with each new inventory."""
         self._listeners.append(listener)
 
-    def replace(self, inventory: Inventory[Device], known: Identities) -> None:
-        """A newer inventory is known, and what makes its devices the same; one equal to the latest changes nothing."""
+    def replace(self, inventory: Inventory[Device], identities: Mapping[tuple[str, str], Identity]) -> None:
+        """Another inventory is known, with what makes its devices the same, by pool and name."""
         self.problem = ""
-        if inventory == self.latest:
-            return
         self.latest = inventory
-        self._identities = known
+        self._identities = identities
         self._index = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
         self._first.set()
         logger.info("inventory", extra={"devices": len(self._index), "pools": len(inventory.pools)})
         for listener in self._listeners:
             listener(inventory)
+
+    def confirm(self) -> None:
+        """The latest inventory was found again."""
+        self.problem = ""
 
     def identity(self, pool: str, name: str) -> Identity:
         """What makes a device the same one; of one that is gone, nothing is known."""

@@ -12,10 +12,11 @@ from pydantic import ValidationError
 
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory, Pool
-from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
+from dra_kit.author.inventory import Inventory, Pool, publish_the_same
+from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.node.locks.processes import Processes
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.pace import Brake, happens, pause
 from dra_kit.node.steps import Step, reached
@@ -50,6 +51,8 @@ class Publisher:
         node_name: the node that the slices belong to.
         client: reads and writes slices.
         facts: what the API server can do, and the Node as the slices' owner.
+        processes: those of the driver on this node: what began earlier leaves slices to what began later, so that two
+            releases with different inventories do not undo each other's writes. None when there is only this one.
         check_after_write: seconds after a write until the slices are looked at again.
     """
 
@@ -62,16 +65,20 @@ class Publisher:
         client: Client,
         facts: ServerFacts,
         *,
+        processes: Processes | None = None,
         check_after_write: float = CHECK_AFTER_WRITE,
     ) -> None:
         self._driver = driver
         self._node_name = node_name
         self._client = client
         self._facts = facts
+        self._processes = processes
+        self._succeeded = False
         self._check_after_write = check_after_write
         self._wanted: Inventory[Device] | None = None
         self._changed = asyncio.Event()  # whatever it is
         self._renewed = asyncio.Event()  # what is wanted
+        self._up_to_date = asyncio.Event()  # what is wanted is published
         self._accepted: dict[str, Accepted] = {}
         self._told: set[str] = set()
         self._held: set[str] = set()  # UIDs of our slices as far as known
@@ -80,10 +87,17 @@ class Publisher:
         self.last_error = ""
 
     def publish(self, inventory: Inventory[Device]) -> None:
-        """Publish this inventory from now on."""
-        self._wanted = inventory
+        """Publish this inventory from now on; one that looks the same in slices is no reason to ask for them."""
+        before, self._wanted = self._wanted, inventory
+        if before is not None and _looks_like(inventory, before):
+            return
+        self._up_to_date.clear()
         self._renewed.set()
         self._changed.set()
+
+    async def published(self) -> None:
+        """Wait until what is wanted is published."""
+        await self._up_to_date.wait()
 
     def look_again(self) -> None:
         """Something may have changed on the server."""
@@ -113,6 +127,8 @@ class Publisher:
             attempt, at_least, self.last_error = 0, 0.0, ""
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
+            if not self._renewed.is_set():
+                self._up_to_date.set()
 
     async def _wait(self, at_least: float, at_most: float | None) -> None:
         """Until there is something to do.
@@ -140,7 +156,7 @@ class Publisher:
             KubeError: the API server refused or did not answer.
             ConfigurationError: the inventory cannot be published on this server.
         """
-        if self._wanted is None:
+        if self._wanted is None or self._leaves_it_to_a_younger():
             return False
         listed = await self._client.list(
             RESOURCE_SLICES, field_selector=field_selector(self._driver.name, self._node_name)
@@ -171,6 +187,24 @@ class Publisher:
             extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
         )
         return True
+
+    def _leaves_it_to_a_younger(self) -> bool:
+        """Whether a process that began later publishes; when it ends, this one does so again."""
+        if self._processes is None:
+            return False
+        try:
+            self._processes.publishes()
+            succeeded = self._processes.is_succeeded()
+        except StoreError as error:  # a disk that does not work now is no reason to publish nothing
+            logger.warning("other processes not looked for", extra={"error": str(error), "code": error.code})
+            succeeded = False
+        if succeeded != self._succeeded:
+            text = "slices are left to a process that began later" if succeeded else "slices are taken over again"
+            logger.info(text)
+        if succeeded:  # what it makes of them is nobody's edit
+            self._accepted, self._held = {}, set()
+        self._succeeded = succeeded
+        return succeeded
 
     def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
         """Slices that somebody else deleted, if any: the Node that owned them may be another one by now.
@@ -249,6 +283,11 @@ class Publisher:
                     "the API server dropped a field, probably because its feature gate is off",
                     extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},
                 )
+
+
+def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
+    """Whether only fields of the author's own differ."""
+    return len(inventory.pools) == len(before.pools) and all(map(publish_the_same, inventory.pools, before.pools))
 
 
 def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:

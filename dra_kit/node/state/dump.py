@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.salvage import is_damaged
 from dra_kit.node.state.store import Store
 
@@ -26,7 +27,7 @@ def dump_state(database: Path) -> dict[str, Any]:
     store = Store(database)
     try:
         return {
-            "claims": [record.model_dump(mode="json") for record in store.claims()],
+            "claims": [_claim(record) for record in store.claims()],
             "effects": [effect.model_dump(mode="json") for effect in store.effects()],
             "epochs": store.epochs(),
             "damaged": [str(item) for item in store.damage()],
@@ -34,3 +35,9 @@ def dump_state(database: Path) -> dict[str, Any]:
         }
     finally:
         store.close()
+
+
+def _claim(record: ClaimRecord) -> dict[str, Any]:
+    dumped = record.model_dump(mode="json")
+    preparing = dumped.pop("preparing")
+    return dumped | {"phase": "preparing"} if preparing else dumped

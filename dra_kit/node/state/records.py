@@ -42,6 +42,9 @@ class ClaimRecord(BaseModel):
         allocation: fingerprint of our results and configs; another one means another preparation.
         boot_id: the boot it was prepared in; after a reboot it is prepared again.
         phase: ``prepared``, or ``releasing`` from the moment an unprepare was accepted until it is done.
+        preparing: it is being prepared for the first time, and nobody was told that it is prepared. Its phase is
+            ``releasing``: if that is all that is left of it, whatever has been done is to be undone, and a release that
+            does not know this field does so, too.
         spec: the CDI spec, from which the file is made again whenever it is missing; None when nothing is edited.
         pod_claim_name: of a claim made from a template: part of the path of its metadata.
         metadata_generation: rises when the metadata changes.
@@ -56,6 +59,7 @@ class ClaimRecord(BaseModel):
     allocation: str
     boot_id: str
     phase: Literal["prepared", "releasing"] = "prepared"
+    preparing: bool = False
     devices: tuple[DeviceRecord, ...] = ()
     spec: Spec | None = None
     pod_claim_name: str | None = None
@@ -88,7 +92,7 @@ class EffectRecord(BaseModel):
         effect: the stable id of its class.
         spec: JSON of its fields as it was first stored; equal fields are the same effect, whatever their text.
         keys: what it touches.
-        outcome: JSON of what ``apply`` returned, None until then.
+        outcome: JSON of what ``apply`` returned last, None until then, or where nobody knows.
         claims: the claims that need it.
         error: why it could not be undone, empty when that did not fail.
     """

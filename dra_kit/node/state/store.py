@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from dra_kit.errors import InternalError, StoreError, TransientError
+from dra_kit.errors import StoreError, TransientError
 from dra_kit.node.state.damage import Damages
 from dra_kit.node.state.database import Database
-from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.effects import EffectStore
+from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.rows import (
     CLAIM,
-    EFFECT,
-    NEED,
     Damage,
     Row,
     claim_of,
     claim_row,
-    effect_of,
-    find_effect,
-    need_of,
-    need_row,
     put_devices,
-    put_effect,
 )
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
@@ -45,7 +38,7 @@ _PUT: Final = (
 )
 
 
-class Store:
+class Store(EffectStore):
     """Claims and effects in one sqlite database, shared by the processes of a rolling update.
 
     Args:
@@ -53,9 +46,9 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        self._db = Database(path)
+        database = Database(path)
+        super().__init__(database, Damages(database.read))
         self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # by their rows, the latest ones
-        self._damages = Damages(self._db.read)
         self._not_understood: set[str] = set()  # UIDs of claims whose records were told of
         try:
             self._damages.look()
@@ -134,9 +127,10 @@ class Store:
         return [item for item in self._damages.left() if item.table == "claims"]
 
     def lost(self) -> list[ClaimReference]:
-        """Claims that are known by name although their records are lost or damaged."""
-        if not self.incomplete() and not self.damaged_claims():
-            return []
+        """Claims that are known by name although their records are lost or damaged, or were never written.
+
+        A claim has none yet while it is prepared for the first time, also between two calls of the kubelet.
+        """
         unrecorded = [claim for claim in self.needing() if not self.has_claim(claim.uid)]
         return unrecorded + [item.claim for item in self.damaged_claims() if item.claim is not None and item.certain]
 
@@ -173,15 +167,36 @@ class Store:
             )
         )
 
-    async def put_claim(self, record: ClaimRecord, *, epoch: int, then: Callable[[ClaimRecord], None]) -> None:
+    async def put_claim(
+        self,
+        record: ClaimRecord,
+        *,
+        epoch: int,
+        then: Callable[[ClaimRecord], None],
+        outcomes: Mapping[int, str | None] | None = None,
+    ) -> ClaimRecord:
         """Store a record, and when that is durable do what follows from it, in the same thread.
+
+        Args:
+            record: of the claim.
+            epoch: read before its preparation began.
+            then: what follows.
+            outcomes: what the preparation was told of effects, by their numbers; where one has another outcome by
+                now, the record is stored as outdated.
+
+        Returns:
+            The record as it is stored.
 
         Raises:
             TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
         """
-        row, misspelt = claim_row(record), self.misspelt(record.uid)
+        misspelt = self.misspelt(record.uid)
 
-        def write(db: sqlite3.Connection) -> None:
+        def write(db: sqlite3.Connection) -> ClaimRecord:
+            stored = record
+            if outcomes and _are_replaced(db, outcomes):
+                stored = record.model_copy(update={"outdated": True})
+            row = claim_row(stored)
             if not db.execute(_PUT, (*row, epoch)).rowcount:
                 raise TransientError(
                     f"claim {record.reference} was released while it was being prepared; it is prepared anew when the "
@@ -190,9 +205,10 @@ class Store:
                 )
             _forget_claims(db, misspelt)
             put_devices(db, record)
+            return stored
 
-        await self._db.write(write, lambda: then(record))
-        self._remember(row, record)
+        stored = await self._db.write(write, lambda: then(record))
+        return self._remember(claim_row(stored), stored)
 
     def _claim(self, row: Row) -> ClaimRecord | None:
         """A claim that is asked for again has the same row, and records are immutable."""
@@ -211,16 +227,21 @@ class Store:
             self._known.popitem(last=False)
         return record
 
-    async def begin_release(self, uid: str) -> None:
-        """Mark the claim's record as being released."""
+    async def begin_release(self, known: ClaimRecord) -> None:
+        """Mark the claim's record as being released, if it still is there and sound.
+
+        Args:
+            known: what is to be undone.
+        """
+        record = known.model_copy(update={"phase": "releasing", "preparing": False})
 
         def write(db: sqlite3.Connection) -> None:
-            row = db.execute(f"SELECT {CLAIM} FROM claims WHERE uid = ?", (uid,)).fetchone()  # noqa: S608 - a constant
-            record = claim_of(row) if row is not None else None
-            if isinstance(record, ClaimRecord):
-                *_, phase, text, seal = claim_row(record.model_copy(update={"phase": "releasing"}))
+            row = db.execute(f"SELECT {CLAIM} FROM claims WHERE uid = ?", (record.uid,)).fetchone()  # noqa: S608 - a constant
+            if row is not None and isinstance(claim_of(row), ClaimRecord):
+                *_, phase, text, seal = claim_row(record)
                 db.execute(
-                    "UPDATE claims SET phase = ?, record = ?, checksum = ? WHERE uid = ?", (phase, text, seal, uid)
+                    "UPDATE claims SET phase = ?, record = ?, checksum = ? WHERE uid = ?",
+                    (phase, text, seal, record.uid),
                 )
 
         await self._db.write(write)
@@ -259,125 +280,12 @@ class Store:
         """Likewise for the claims whose epochs these are; later epochs of the same claims stay."""
         await self._db.write(lambda db: db.executemany("DELETE FROM epochs WHERE epoch = ?", [(n,) for n in epochs]))
 
-    # -- effects
 
-    def effects(self) -> list[EffectRecord]:
-        """All effects with the claims that need them, oldest first; of those that are damaged each is told once."""
-        found = []
-        needed = self._needs()
-        for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
-            effect = effect_of(row, [claim for number, claim in needed if number == row[0]])
-            if isinstance(effect, Damage):
-                self._damages.found(effect)
-            else:
-                found.append(effect)
-        return found
-
-    def _needs(self) -> list[tuple[int, ClaimReference]]:
-        """Numbers of effects and the claims that need them; also where the claim's name may be damaged."""
-        needs = []
-        for row in self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
-            claim = need_of(row)
-            if isinstance(claim, Damage):
-                self._damages.found(claim)
-                claim = claim.claim or ClaimReference("", "", "")
-            needs.append((row[0], claim))
-        return needs
-
-    def needing(self) -> list[ClaimReference]:
-        """The claims that need effects, but those whose names may be damaged."""
-        rows = self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid")  # noqa: S608 - a constant
-        return list(dict.fromkeys(claim for claim in map(need_of, rows) if isinstance(claim, ClaimReference)))
-
-    def needs(self, uid: str) -> set[int]:
-        """Numbers of the effects that a claim needs, also of those that are damaged or lost."""
-        return {row[0] for row in self._db.read("SELECT effect FROM effect_claims WHERE uid = ?", uid)}
-
-    def effects_of(self, uid: str) -> list[EffectRecord]:
-        """The effects that a claim needs, newest first: the order in which they are undone."""
-        if not self.needs(uid):
-            return []  # most drivers have none
-        return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
-
-    async def intend(
-        self, effect: str, spec: str, keys: Sequence[str], *, claim: ClaimReference, boot_id: str
-    ) -> EffectRecord:
-        """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again."""
-
-        def write(db: sqlite3.Connection) -> EffectRecord:
-            inserted = db.execute(
-                "INSERT INTO effects (effect, spec, keys, phase, boot_id) VALUES (?, ?, ?, 'intent', ?) "
-                "ON CONFLICT (effect, spec) DO NOTHING",
-                (effect, spec, json.dumps(list(keys)), boot_id),
-            )
-            row = db.execute("SELECT number FROM effects WHERE effect = ? AND spec = ?", (effect, spec)).fetchone()
-            number = int(row[0])
-            db.execute(
-                "INSERT OR IGNORE INTO effect_claims (effect, uid, namespace, name, checksum) VALUES (?, ?, ?, ?, ?)",
-                need_row(number, claim),
-            )
-            found = find_effect(db, number)
-            if found is None:
-                raise InternalError(f"effect {effect} {spec} is not stored although it was written")
-            if isinstance(found, Damage):
-                found = EffectRecord(
-                    number=number, effect=effect, spec=spec, keys=tuple(keys), phase="intent", boot_id=boot_id
-                )
-                put_effect(db, found)
-            elif inserted.rowcount:
-                put_effect(db, found)
-            return found
-
-        return await self._db.write(write)
-
-    async def applied(self, number: int, outcome: str, *, boot_id: str) -> None:
-        """Write down what an effect came to."""
-        await self._change(number, phase="applied", outcome=outcome, boot_id=boot_id, error="")
-
-    async def release_effect(self, number: int, uid: str) -> EffectRecord | None:
-        """A claim no longer needs an effect; the effect when no other claim does, so that it is to be undone now.
-
-        One that is damaged is not undone, and kept.
-        """
-
-        def write(db: sqlite3.Connection) -> EffectRecord | None:
-            others = db.execute(
-                "SELECT count(*) FROM effect_claims WHERE effect = ? AND uid <> ?", (number, uid)
-            ).fetchone()[0]
-            found = find_effect(db, number)
-            if others or not isinstance(found, EffectRecord):
-                db.execute("DELETE FROM effect_claims WHERE effect = ? AND uid = ?", (number, uid))
-                return None
-            found = found.model_copy(update={"phase": "reverting"})
-            put_effect(db, found)
-            return found
-
-        return await self._db.write(write)
-
-    async def begin_revert(self, number: int) -> None:
-        """An effect is being undone, whoever needs it: from now on it does not count as in force."""
-        await self._change(number, phase="reverting")
-
-    async def forget_effect(self, number: int) -> None:
-        """An effect is undone."""
-
-        def write(db: sqlite3.Connection) -> None:
-            db.execute("DELETE FROM effect_claims WHERE effect = ?", (number,))
-            db.execute("DELETE FROM effects WHERE number = ?", (number,))
-
-        await self._db.write(write)
-
-    async def revert_failed(self, number: int, error: str) -> None:
-        """An effect could not be undone; it is kept and tried again."""
-        await self._change(number, error=error)
-
-    async def _change(self, number: int, **changes: str) -> None:
-        def write(db: sqlite3.Connection) -> None:
-            found = find_effect(db, number)
-            if isinstance(found, EffectRecord):
-                put_effect(db, found.model_copy(update=changes))
-
-        await self._db.write(write)
+def _are_replaced(db: sqlite3.Connection, outcomes: Mapping[int, str | None]) -> bool:
+    known = (
+        (db.execute("SELECT outcome FROM effects WHERE number = ?", (n,)).fetchone(), o) for n, o in outcomes.items()
+    )
+    return any(outcome is not None and (row is None or row[0] != outcome) for row, outcome in known)
 
 
 def _forget_claims(db: sqlite3.Connection, uids: Sequence[str]) -> None:

@@ -86,7 +86,7 @@ class Orphans:
         for claim in lost:
             if self._is_due(claim, await self._is_gone(claim)):
                 with log_context(claim=str(claim), claim_uid=claim.uid):
-                    logger.warning("claim whose record was lost is gone and nobody has released it")
+                    logger.warning("claim without a record is gone and nobody has released it")
                     await self._unasked.release_lost(claim, self._is_still_gone)
 
     def _is_due(self, claim: ClaimReference, gone: bool | None) -> bool:

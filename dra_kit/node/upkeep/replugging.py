@@ -1,4 +1,4 @@
-"""Prepares again what has a device that is another one than when it was prepared: it was replugged."""
+"""Prepares again what was prepared with what is not so any more: a device was replugged, an effect replaced."""
 
 from __future__ import annotations
 
@@ -59,6 +59,10 @@ class Replugging:
         """Another process of the driver is gone, which may have prepared by an inventory that was not the latest."""
         self._changed.set()
 
+    def effect_replaced(self) -> None:
+        """Claims are marked as outdated, for an effect that they need came to another outcome."""
+        self._changed.set()
+
     def prepared(self, record: ClaimRecord) -> None:
         """A claim was prepared, and its device may have changed meanwhile."""
         if self._preparation.is_replugged(record):
@@ -81,7 +85,8 @@ class Replugging:
         for record in self._store.claims():
             changed = record.phase == "prepared" and self._preparation.is_replugged(record)
             if changed and record.uid not in self._under_way:
-                logger.info("device changed", extra={"claim": str(record.reference), "claim_uid": record.uid})
+                told = {"claim": str(record.reference), "claim_uid": record.uid}
+                logger.info("device or effect changed", extra=told)
                 self._under_way.add(record.uid)
                 self._prepare(record.reference).add_done_callback(partial(self._ended, record.uid))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from dra_kit.resource import v1
@@ -26,6 +27,7 @@ def validate_slice(
     separate_counter_slices: bool = True,
     old: v1.ResourceSlice | None = None,
     fractional_ranges: bool = False,
+    devices_valid: bool = False,
 ) -> list[FieldError]:
     """All rules of the API server (Kubernetes 1.37) for the spec of one slice, in its paths and texts.
 
@@ -37,6 +39,7 @@ def validate_slice(
         old: what the slice replaces: driver, pool and node stay, and what stays of the capacities and taints of a
             device is not looked at again.
         fractional_ranges: feature gate DRAFractionalCapacityRange, which no release up to 1.37 has on by default.
+        devices_valid: each device has been found valid by itself, for this slice's choice of nodes.
     """
     spec = resource_slice.spec
     errors = driver_name(spec.driver, "spec.driver")
@@ -46,7 +49,8 @@ def validate_slice(
     # an empty list that is written out counts as set
     if separate_counter_slices and {"devices", "shared_counters"} <= spec.model_fields_set:
         errors.append(invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed"))
-    errors += _validate_devices(spec, old.spec.devices if old else (), fractional_ranges=fractional_ranges)
+    replaced = None if devices_valid else {device.name: device for device in (old.spec.devices if old else ())}
+    errors += _validate_devices(spec, replaced, fractional_ranges=fractional_ranges)
     errors += validate_counter_sets(spec.shared_counters, "spec.sharedCounters")
     errors += _validate_partition_type(spec)
     return errors + validate_skipped_operations(spec.skip_node_operations, "spec.skipNodeOperations")
@@ -101,23 +105,24 @@ def _validate_scope(spec: v1.ResourceSliceSpec) -> list[FieldError]:
 
 
 def _validate_devices(
-    spec: v1.ResourceSliceSpec, before: tuple[v1.Device, ...], *, fractional_ranges: bool
+    spec: v1.ResourceSliceSpec, replaced: Mapping[str, v1.Device] | None, *, fractional_ranges: bool
 ) -> list[FieldError]:
+    """``replaced``: by name what the devices replace; None when each needs no look by itself."""
     limit = max_devices(spec.devices)
     if len(spec.devices) > limit:
         return [too_many("spec.devices", len(spec.devices), limit)]
     errors = []
     seen: set[str] = set()
-    replaced = {device.name: device for device in before}
     for i, device in enumerate(spec.devices):
         path = f"spec.devices[{i}]"
-        errors += validate_device(
-            device,
-            path,
-            per_device_node_selection=spec.per_device_node_selection is True,
-            old=replaced.get(device.name),
-            fractional_ranges=fractional_ranges,
-        )
+        if replaced is not None:
+            errors += validate_device(
+                device,
+                path,
+                per_device_node_selection=spec.per_device_node_selection is True,
+                old=replaced.get(device.name),
+                fractional_ranges=fractional_ranges,
+            )
         if device.name in seen:
             errors.append(duplicate(path, device.name))
         seen.add(device.name)

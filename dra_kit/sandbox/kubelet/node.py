@@ -92,8 +92,13 @@ class NodeKubelet:
             client, node_name, self._connected, delay=wiping_delay, time_scale=time_scale, observer=observer
         )
         self._plugins = Kubelet(
-            kubelet_dir, call_timeout=call_timeout, time_scale=time_scale, connection_changed=self._wiper.changed
+            kubelet_dir,
+            call_timeout=call_timeout,
+            time_scale=time_scale,
+            connection_changed=self._wiper.changed,
+            health_changed=self._health_changed,
         )
+        self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}
         self._life: asyncio.Task[None] | None = None
 
@@ -163,7 +168,7 @@ class NodeKubelet:
 
     async def _live(self, ready: asyncio.Event) -> None:
         (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)
-        manager = ClaimManager(
+        self._manager = manager = ClaimManager(
             self._client,
             self._plugins,
             self._kubelet_dir,
@@ -270,6 +275,11 @@ class NodeKubelet:
     def _wake(self, pod_uid: str) -> None:
         if worker := self._workers.get(pod_uid):
             worker.wake()
+
+    def _health_changed(self, driver: str) -> None:
+        if self._manager is not None:
+            for uid in self._manager.pods_with(driver):
+                self._wake(uid)
 
     def _connected(self, driver: str) -> bool:
         return self._plugins.connected(driver)

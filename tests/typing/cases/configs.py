@@ -58,8 +58,10 @@ class WholeClaimInAThread(dra.Preparer[GpuConfig]):
     ) -> Sequence[dra.Prepared]:
         return [dra.Prepared() for _ in devices]
 
-    async def unprepare(self, claim: dra.ClaimReference, state: Sequence[object]) -> None:
+    async def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
         assert_type(claim.uid, str)
+        assert_type([(item.pool, item.device, item.request) for item in devices], list[tuple[str, str, str]])
+        assert_type(devices[0].share_id, str | None)
 
 
 Claim: TypeAlias = dra.Claim

@@ -44,6 +44,11 @@ class Preparer(dra.Preparer):
         assert_type(context.state_dir, Path)
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        self.context.update(device.name, pool=device.pool, claim=claim, status=dra.DeviceStatus(data=1))
+        self.context.update(device.name, share=device.share_id, claim=claim.uid)
+        for prepared in self.context.prepared().values():
+            self.context.update(device.name, claim=prepared)
+        self.context.update(device.name, claim=1)  # error: arg-type reportArgumentType
         return dra.Prepared()
 
 

@@ -24,3 +24,9 @@ dra.DeviceStatus(data={"counts": counts, "names": names})
 dra.Prepared(state={1, 2})  # error: arg-type reportArgumentType
 dra.Prepared(env={"A": 1})  # error: dict-item reportArgumentType
 dra.Prepared(environment={})  # error: call-arg reportCallIssue
+
+edits = dra.edits_from_cdi({"kind": "v.example/c"}, device="0")
+assert_type(edits, dra.ContainerEdits)
+dra.Prepared(claim_edits=edits)
+dra.Prepared(**dict(edits))
+dra.edits_from_cdi(3, device="0")  # error: arg-type reportArgumentType

@@ -47,6 +47,16 @@ async def test_an_eviction_deletes_the_pod(client: Client, http: Http) -> None:
         await client.get(PODS, "pod-1", "default")
 
 
+async def test_a_pod_in_the_network_of_its_node_has_its_ports_there(client: Client) -> None:
+    asked = pod()
+    asked["spec"] |= {"hostNetwork": True}
+    asked["spec"]["containers"][0]["ports"] = [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}]
+
+    made = await client.create(PODS, asked)
+
+    assert [port["hostPort"] for port in made["spec"]["containers"][0]["ports"]] == [80, 81]
+
+
 @pytest.mark.parametrize("name", ["attach", "exec", "portforward"])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_no_stream_leads_into_a_container(client: Client, http: Http, method: str, name: str) -> None:

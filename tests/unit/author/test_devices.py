@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import enum
+import warnings
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +34,7 @@ def refusal(**fields: Any) -> str:
     return text
 
 
+@pytest.mark.filterwarnings("ignore:.*without request_policy")
 def test_a_device_is_published_in_the_words_of_the_api() -> None:
     device = dra.Device(
         name="gpu-0",
@@ -296,6 +299,29 @@ def test_a_request_policy_needs_a_shareable_device() -> None:
     assert refusal(capacity={"c": capacity}) == expected
 
 
+def test_a_shareable_device_whose_capacity_the_first_share_takes_is_warned_of_once_at_the_line_that_makes_it() -> None:
+    def card(index: int) -> Gpu:
+        return Gpu(name=f"gpu-{index}", uuid="", allow_multiple_allocations=True, capacity={"memory": "10Gi"})
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        cards = [card(index) for index in range(3)]
+    [told] = caught
+    assert len(cards) == 3
+    assert (told.category, told.filename) == (dra.WholeCapacityWarning, __file__)
+    assert told.lineno == card.__code__.co_firstlineno + 1
+    assert str(told.message) == (
+        "Gpu: allow_multiple_allocations with capacity memory without request_policy: the first share takes all of it; "
+        "give it a CapacityRequestPolicy(default=…)"
+    )
+
+
+def test_a_device_that_says_how_it_is_shared_or_has_nothing_to_share_is_not_warned_of() -> None:
+    published(**shareable(dra.CapacityRequestPolicy(default="1Gi")))
+    published(allow_multiple_allocations=True)
+    published(allow_multiple_allocations=False, capacity={"memory": "10Gi"})
+
+
 def test_taints_are_at_most_16() -> None:
     taints = [dra.DeviceTaint(key=f"t{index}", effect="None") for index in range(17)]
     assert len(published(taints=taints[:16])["taints"]) == 16
@@ -351,3 +377,11 @@ def test_own_fields_take_any_sequence_and_mapping_and_are_strict_inside() -> Non
     assert (board.uuids, board.lanes, board.labels) == (["a"], (1,), {"a": "b"})
     with pytest.raises(dra.InvalidDevice, match="uuids"):
         Board(name="b", uuids=(1,))  # type: ignore[arg-type]
+
+
+def test_the_time_of_a_taint_is_published_as_the_api_has_it() -> None:
+    since = datetime(2026, 1, 2, 4, 4, 5, 678, tzinfo=timezone(timedelta(hours=1)))
+    device = dra.Device(name="gpu", taints=[dra.DeviceTaint(key="a/b", effect="NoSchedule", time_added=since)])
+    assert device.to_v1().to_json()["taints"] == [
+        {"key": "a/b", "effect": "NoSchedule", "timeAdded": "2026-01-02T03:04:05Z"}
+    ]

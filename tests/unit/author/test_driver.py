@@ -51,6 +51,30 @@ def test_a_driver_holds_what_it_was_given() -> None:
     assert driver.configs.kinds == (GpuConfig,)
 
 
+def test_a_device_class_that_asks_for_what_no_role_serves_is_refused() -> None:
+    class Fabric(dra.Device):
+        all_nodes: bool | None = True
+
+    class Waiting(dra.Device):
+        binding_conditions: Sequence[str] = ("example.com/attached",)
+
+    class Fabrics(dra.DeviceProvider[Fabric]):
+        def discover(self) -> Iterator[Sequence[Fabric]]:
+            yield []
+
+    class Waitings(dra.DeviceProvider[Waiting]):
+        def discover(self) -> Iterator[Sequence[Waiting]]:
+            yield []
+
+    assert refusal(provider=Fabrics()) == (
+        "driver gpu.example: Fabric: all_nodes: the node role publishes what belongs to its own node only; leave it out"
+    )
+    assert refusal(provider=Waitings()) == (
+        "driver gpu.example: Waiting: binding_conditions: no role sets conditions of claims yet, and the scheduler "
+        "would wait; leave it out"
+    )
+
+
 @pytest.mark.parametrize("name", ["a", "a" * 63, "gpu.example.com"])
 def test_the_name_is_a_dns_subdomain(name: str) -> None:
     assert dra.Driver(name, provider=Provider(), preparer=Preparer()).name == name

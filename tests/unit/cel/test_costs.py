@@ -93,6 +93,8 @@ def doubled(template: str, first: str, times: int, last: str) -> str:
         "[1, 2, 3].exists(x, lists.range(9000000000000000000).size() > 0)",
         '$a.name.matches("(a*)*(b*)*c$") || lists.range(100).all(x, "aaaaaaaaaaaaaaaaaaaaaaaaaaaa".matches("(a|a)*$"))',
         '"%.9999f".format([1.0 / 3.0]).size() > 0',
+        f'"{"a" * 9000}".matches("{"(a?){1000}" * 90}")',
+        f'"{"a" * 9000}".find("{"(a?){1000}" * 90}") == ""',
         "lists.range(40000).map(x, x).distinct().size() > 0",
     ],
 )

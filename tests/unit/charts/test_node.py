@@ -177,3 +177,9 @@ def test_in_the_network_of_the_host_no_two_pods_want_one_port(helm: Helm) -> Non
 
     assert not {"ports", "livenessProbe", "readinessProbe"} & manifests.container("node").keys()
     assert "DRA_PROBE_ADDRESS" not in manifests.environment("node")
+
+
+def test_device_files_are_looked_for_only_where_the_pod_has_the_nodes_dev(helm: Helm) -> None:
+    assert helm.render(DEPLOYED).environment("node")["DRA_CHECK_DEVICE_NODES"] == "false"
+    mounted = helm.render({**DEPLOYED, "node": {"checkDeviceNodes": True}})
+    assert mounted.environment("node")["DRA_CHECK_DEVICE_NODES"] == "true"

@@ -240,4 +240,4 @@ def test_what_would_help_a_claim_is_told_only_if_it_helps_the_pod(tmp_path: Path
     _, in_pod = explained(tmp_path, eater, wanted, what=("pod", "guest"))
 
     assert '→ without `cheese == "gouda"` 5 devices fit\n' in alone
-    assert '→ without `cheese == "gouda"` 5 devices fit, which alone is not enough\n' in in_pod
+    assert '→ without `cheese == "gouda"` and with count: 2 it fits\n' in in_pod

@@ -38,6 +38,8 @@ def asking(**spec: Any) -> Document:
         ({"schedulerName": "volcano"}, "the rules of scheduler volcano"),
         ({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}, "volumes (data)"),
         ({"volumes": [{"name": "scratch", "ephemeral": {}}]}, "volumes (scratch)"),
+        ({"volumes": [{"name": "disk", "iscsi": {"targetPortal": "a", "iqn": "b", "lun": 0}}]}, "volumes (disk)"),
+        ({"initContainers": [{"name": "a", "restartPolicy": "Always", "ports": [{"hostPort": 80}]}]}, "host ports"),
         ({"topologySpreadConstraints": [SPREAD]}, "topology spread constraints"),
         ({"affinity": {"podAffinity": {REQUIRED: [NEAR]}}}, "pod affinity"),
         ({"affinity": {"podAntiAffinity": {REQUIRED: [NEAR]}}}, "pod anti-affinity"),
@@ -93,6 +95,51 @@ def test_nodes_that_are_not_known_were_not_looked_at(tmp_path: Path) -> None:
     assert "not looked at: labels, taints, cpu and memory of nodes" in words(result.output)
 
 
+def saved_without(tmp_path: Path, kind: str, *objects: Document) -> Path:
+    """A snapshot by somebody who may not list a kind."""
+    folder = tmp_path / "snapshot"
+    folder.mkdir()
+    save(folder / "saved.yaml", *objects)
+    gap = {"kind": kind, "group": "", "plural": f"{kind.lower()}s", "consequence": "not known"}
+    (folder / "snapshot.json").write_text(json.dumps({"version": "1.37", "alpha": False, "gaps": [gap]}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "missed"),
+    [
+        ("ResourceClaim", "devices that claims of other namespaces hold"),
+        ("DeviceTaintRule", "taints of DeviceTaintRules"),
+    ],
+)
+def test_a_claim_does_not_fit_for_sure_where_not_everything_could_be_read(
+    tmp_path: Path, kind: str, missed: str
+) -> None:
+    saved = saved_without(tmp_path, kind, *KITCHEN, claim("lunch"))
+
+    result = run("explain", "claim", "lunch", "--from", saved)
+    (found,) = json.loads(run("explain", "claim", "lunch", "--from", saved, "-o", "json").output)["explanations"]
+
+    assert result.exit_code == 4
+    assert f"? default/lunch finds devices on 2 of 2 nodes; not looked at: {missed}" in words(result.output)
+    assert "✓ default/lunch" not in result.output
+    assert (found["outcome"], found["notLookedAt"]) == ("devices-fit", [missed])
+
+
+@pytest.mark.parametrize("what", ["claim", "pod"])
+def test_devices_that_any_node_may_reach_are_not_refused_where_no_node_is_known(tmp_path: Path, what: str) -> None:
+    of_all = slice_of("node-1", margherita="mozzarella")
+    del of_all["spec"]["nodeName"]
+    of_all["spec"]["allNodes"] = True
+    saved = saved_without(tmp_path, "Node", CLASS, of_all, claim("lunch"), asking())
+
+    result = run("explain", what, "lunch" if what == "claim" else "guest", "--from", saved)
+
+    assert result.exit_code == 4
+    assert "may find" in result.output
+    assert "cannot be" not in result.output
+
+
 def test_programs_get_an_outcome_of_its_own(tmp_path: Path) -> None:
     saved = save(tmp_path / "saved.yaml", *KITCHEN, claim("lunch"), asking(schedulerName="volcano"))
 
@@ -132,12 +179,14 @@ def test_a_snapshot_keeps_what_the_answer_depends_on() -> None:
         {"name": "data", "persistentVolumeClaim": {"claimName": "data", "readOnly": True}},
         {"name": "secret", "secret": {"secretName": "s"}},
         {"name": "inline", "csi": {"driver": "disk.example.com", "volumeAttributes": {"password": "p"}}},
+        {"name": "disk", "iscsi": {"targetPortal": "10.0.0.1", "iqn": "secret"}},
     ]
     ports = [{"containerPort": 1, "hostPort": 80}, {"containerPort": 2}]
     kept = reduced("Pod", asking(volumes=volumes, containers=[{"name": "a", "ports": ports}]))["spec"]
     assert kept["volumes"] == [
         {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
         {"name": "inline", "csi": {"driver": "disk.example.com"}},
+        {"name": "disk", "iscsi": {}},
     ]
     assert kept["containers"] == [{"name": "a", "ports": ports[:1]}]
 

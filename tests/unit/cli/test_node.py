@@ -177,7 +177,8 @@ def test_help_shows_the_authors_settings(target: Path) -> None:
 
 
 def test_an_unknown_command() -> None:
-    assert "No such command 'nodes'" in dra_kit("nodes", code=2).stderr
+    assert "No such command 'nodes'; did you mean \"node\"?" in dra_kit("nodes", code=2).stderr
+    assert "No such command 'pizza'." in dra_kit("pizza", code=2).stderr
 
 
 def test_what_its_objects_need_of_the_api_is_printed_for_the_chart(target: Path) -> None:

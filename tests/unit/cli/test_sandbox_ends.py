@@ -36,7 +36,12 @@ def test_a_sandbox_in_the_background(kitchen: Kitchen) -> None:
 
     assert "dra.pizza runs in a cluster in the background" in text
     assert json.loads(kubeconfig.read_text())["kind"] == "Config"
+    listed = kitchen.run("list")
+    assert listed.startswith("dra.pizza, process ")
+    for command in ("kubectl --kubeconfig", "dra-kit sandbox down --kubeconfig"):
+        assert f"  {command} {kubeconfig}" in listed
     assert "the sandbox of dra.pizza has ended" in kitchen.run("down")
+    assert kitchen.run("list").startswith("no sandbox runs in the background")
     assert not kubeconfig.exists()
     assert kitchen.left_behind() == []
     assert not sleeping(kitchen.nap)
@@ -71,6 +76,12 @@ def test_down_has_help_of_its_own(kitchen: Kitchen) -> None:
     assert "Usage: dra-kit sandbox down [OPTIONS]" in text
     assert "--all" in text
     assert "--nodes" not in text
+
+
+def test_a_misspelt_word_is_told_with_the_command_that_is_meant(kitchen: Kitchen) -> None:
+    assert 'did you mean "down"? [invalid-target]' in kitchen.run("dwon", code=2)
+    assert 'did you mean "list"? [invalid-target]' in kitchen.run("lst", code=2)
+    assert "did you mean" not in kitchen.run("pizza_oven", code=2)
 
 
 def test_nobody_reads_the_output_any_more(kitchen: Kitchen) -> None:

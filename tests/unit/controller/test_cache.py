@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 from collections import Counter, deque
 from typing import Any
 
@@ -32,6 +33,22 @@ def test_the_first_list_is_remembered_in_silence() -> None:
 def test_the_initial_list_of_the_watch_repeats_nothing() -> None:
     known = claim(devices=["pizza-0"], version=5)
     assert primed(known).observe(known) == ()
+
+
+def test_what_users_write_into_claims_is_not_kept() -> None:
+    cache = primed()
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            seen = claim(f"claim-{number}", devices=["pizza-0"], version=11 + number)
+            seen["metadata"]["annotations"] = {"note": f"{number}" * 100_000}
+            config = {"opaque": {"driver": DRIVER, "parameters": {"note": f"{number}" * 100_000}}}
+            seen["spec"]["devices"]["config"] = seen["status"]["allocation"]["devices"]["config"] = [config]
+            assert changes(cache.observe(seen)) == [Change.ALLOCATED]
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(cache) == 20
 
 
 def test_what_happens_after_the_first_list_is_told() -> None:

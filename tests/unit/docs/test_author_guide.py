@@ -20,6 +20,7 @@ from tests.unit.node.role import Node
 
 ROOT = Path(__file__).resolve().parents[3]
 GUIDE = (ROOT / "docs" / "author-guide.md").read_text(encoding="utf-8")
+HEALTH = (ROOT / "docs" / "health.md").read_text(encoding="utf-8")
 LED = "input3-capslock"
 
 
@@ -105,6 +106,36 @@ def test_a_hidden_led_is_not_offered(module: Path, leds: Path) -> None:
     find: Any = sys.modules[type(driver.provider).__module__].find
     [led] = find(driver.settings(root=leds, hidden=["tpacpi::power"]))
     assert (led.name, led.folder) == (LED, leds / "input3::capslock")
+
+
+def with_health(module: Path) -> Path:
+    """The driver with what docs/health.md adds to it."""
+    [block] = re.findall(r"```python\n(.*?)```", HEALTH, re.DOTALL)
+    path = module.with_name("leds_with_health.py")
+    head, _, rest = module.read_text(encoding="utf-8").partition("import dra_kit as dra\n")
+    imports, _, source = block.partition("\n\n\n")
+    path.write_text(f"{head}{imports}\nimport dra_kit as dra\n{rest}\n\n{source}", encoding="utf-8")
+    return path
+
+
+@pytest.mark.timeout(300)
+def test_the_health_source_type_checks(module: Path, tmp_path: Path) -> None:
+    test_it_type_checks(with_health(module), tmp_path)
+
+
+async def test_an_led_that_burns_out_is_tainted_until_it_is_mended(module: Path, leds: Path, node: Node) -> None:
+    driver = driver_of(with_health(module))
+    assert driver.settings is not None
+    assert driver.health is not None
+
+    def tainted() -> list[str]:
+        return [item["name"] for spec in node.slices() for item in spec.get("devices", []) if item.get("taints")]
+
+    (leds / "input3::capslock" / "burnt").touch()
+    async with node.running(driver, author=driver.settings(root=leds)):
+        await eventually(lambda: tainted() == [LED])
+        (leds / "input3::capslock" / "burnt").unlink()
+        await eventually(lambda: tainted() == [])
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in (ROOT / "docs").glob("*.md")))

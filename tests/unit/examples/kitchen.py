@@ -46,6 +46,8 @@ class KitchenContext(dra.Context[Any]):
         device: str,
         *,
         pool: str | None = None,
+        claim: dra.ClaimReference | dra.PreparedClaim | str | None = None,
+        share: str | None = None,
         status: dra.DeviceStatus | None = None,
         metadata: dra.DeviceMetadata | None = None,
     ) -> None: ...

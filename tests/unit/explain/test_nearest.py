@@ -92,10 +92,21 @@ def test_a_change_that_gives_too_few_devices_is_not_told_where_another_suffices(
 
 def test_where_no_change_suffices_the_one_that_comes_closest_is_told() -> None:
     where = cluster(slice_of(pizza("a"), pizza("b"), pizza("c", "edam", taints=[TAINT])))
+    wanted = claim(request("r", 4, BRIE), request("other", 1, 'device.driver == "nobody.example"'))
+
+    [miss] = explain(where, wanted).nearest
+
+    assert (miss.change, miss.devices, miss.enough) == ('without `cheese == "brie"`', 2, False)
+
+
+def test_another_condition_and_a_lower_count_are_told_where_neither_suffices() -> None:
+    where = cluster(slice_of(pizza("a"), pizza("b"), pizza("c", "edam", taints=[TAINT])))
 
     [miss] = explain(where, claim(request("r", 4, BRIE))).nearest
 
-    assert (miss.change, miss.devices, miss.enough) == ('without `cheese == "brie"`', 2, False)
+    assert (miss.change, miss.devices, miss.enough) == ('without `cheese == "brie"` and with count: 2', None, True)
+    assert explain(where, claim(request("r", 2))).good
+    assert not explain(where, claim(request("r", 3))).good
 
 
 def test_two_changes_are_told_where_one_does_not_suffice() -> None:

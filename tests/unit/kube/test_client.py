@@ -148,6 +148,13 @@ async def test_list_follows_pages_and_fills_in_the_kind() -> None:
     assert wire.queries == [selectors, {**selectors, "continue": "a&b"}]
 
 
+async def test_list_keeps_of_each_object_what_is_wanted() -> None:
+    page = {"metadata": {"resourceVersion": "9"}, "items": [{"metadata": {"name": "a"}, "spec": {"driver": "x"}}]}
+    async with served(answer(page)) as wire, wire.client() as client:
+        found = await client.list(RESOURCE_SLICES, keep=lambda item: item["metadata"])
+    assert found.items == [{"name": "a"}]
+
+
 async def test_list_starts_over_without_pages_when_the_server_forgot_the_first() -> None:
     first = {"metadata": {"resourceVersion": "1", "continue": "x"}, "items": [{"metadata": {"name": "old"}}]}
     whole = {"metadata": {"resourceVersion": "2"}, "items": [{"metadata": {"name": "new"}}]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import dra_kit as dra
 from tests.unit.node.drivers import driver
@@ -87,5 +87,6 @@ def kitchen(baker: Baker | None = None, **options: Any) -> dra.Driver[Any, Any]:
     return driver(baker or Baker(), effects=[Heat], **options)
 
 
-async def hang() -> None:
+async def hang() -> NoReturn:
     await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")

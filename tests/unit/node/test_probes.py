@@ -131,7 +131,7 @@ async def test_an_unprepare_that_hangs_is_told_with_its_claim(node: Node) -> Non
     entered, go_on = threading.Event(), threading.Event()
 
     class Imperative(Waiter):
-        def unprepare(self, claim: dra.ClaimReference, state: Sequence[object]) -> None:
+        def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
             entered.set()
             go_on.wait()
 

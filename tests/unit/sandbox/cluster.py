@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
+from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection import Connection
 from dra_kit.kube.credentials import Credentials
@@ -55,6 +56,7 @@ class Cluster:
         self.containers: dict[tuple[str, str], tuple[dict[str, str], str]] = {}
         self.files: dict[str, str] = {}
         self.replaced: list[tuple[str, str]] = []
+        self.injected: list[tuple[str, str, str | None]] = []
         self._client: Client | None = None
 
     # --- what dra_kit.sandbox.facts.Cluster asks for
@@ -82,6 +84,11 @@ class Cluster:
         self.files[setting] = text
         self.replaced.append((setting, text))
         return former
+
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        if not reason.startswith("burnt"):
+            raise ConfigurationError(f"{reason} is not in the policy")
+        self.injected.append((device, reason, message))
 
     # --- for tests
 

@@ -24,6 +24,23 @@ with sandbox_directory() as directory:
 """
 
 
+LOCK_UP = """
+import os, sys, tempfile
+from dra_kit.sandbox.directory import sandbox_directory
+tempfile.tempdir = sys.argv[1]
+if os.geteuid() == 0:  # to whom nothing is forbidden
+    os.chown(tempfile.tempdir, 65534, 65534)
+    os.setgid(65534)
+    os.setuid(65534)
+with sandbox_directory() as directory:
+    inner = directory / "node-1" / "locked"
+    inner.mkdir(parents=True)
+    (inner / "file").touch()
+    inner.chmod(0o500)
+    inner.parent.chmod(0o100)
+"""
+
+
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:  # a short one is used as it is
@@ -51,6 +68,12 @@ def test_it_is_removed_in_the_end(temporary: Path) -> None:
     with sandbox_directory() as directory:
         (directory / "node-1").mkdir()
         assert directory.parent == temporary
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_folders_in_which_nobody_may_write_are_removed_too(temporary: Path) -> None:
+    subprocess.run([sys.executable, "-c", LOCK_UP, str(temporary)], check=True, timeout=60)
 
     assert list(temporary.iterdir()) == []
 

@@ -43,6 +43,7 @@ def test_the_first_step_takes_what_no_step_names(tmp_path: Path) -> None:
 steps:
   - pods: {guest: {phase: Pending}}
   - edit: {menu: new-menu.yaml}
+    health: {pizza-0: {burnt: black, cold: null}}
   - apply: [late.yaml]
     delete: [Pod/guest]
 """
@@ -53,6 +54,7 @@ steps:
 
     assert names(story) == [["order.yaml"], [], ["late.yaml"]]
     assert story.steps[1].edits == {"menu": "pizzas: []"}
+    assert story.steps[1].health == {"pizza-0": {"burnt": "black", "cold": None}}
     assert story.steps[2].deletes == ("Pod/guest",)
 
 
@@ -110,6 +112,11 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
             'did you mean "output"? it may be exit_code, environment, output',
         ),
         ("step: []", "step: there is no key 'step' here; did you mean \"steps\"? it may be pods, claims, namespace"),
+        ("steps: [{health: {pizza-0: burnt}}]", "steps[0].health.pizza-0: Input should be an object"),
+        (
+            "pods: {guest: {phase: Running, containers: {eater: {health: {lunch: ill}}}}}",
+            "Input should be 'Healthy', 'Unhealthy' or 'Unknown'",
+        ),
         ("steps: [{delete: [guest]}]", "steps[0].delete[0]: 'guest' must be <kind>/<name>"),
         ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
         ("namespace: {}", "there is nothing to expect"),

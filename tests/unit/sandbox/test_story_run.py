@@ -271,6 +271,30 @@ steps:
     assert cluster.replaced == [("menu", "new"), ("menu", "old")]
 
 
+async def test_devices_that_a_story_makes_ill_are_well_when_it_ends(cluster: Cluster, tmp_path: Path) -> None:
+    expect = """
+steps:
+  - health: {pizza-0: {burnt: black, burnt-edge: brown}}
+  - health: {pizza-0: {burnt: null}}
+"""
+    result = await run_story(story(tmp_path, expect), cluster)
+
+    assert result.passed, result.report()
+    assert cluster.injected == [
+        ("pizza-0", "burnt", "black"),
+        ("pizza-0", "burnt-edge", "brown"),
+        ("pizza-0", "burnt", None),
+        ("pizza-0", "burnt-edge", None),
+    ]
+
+
+async def test_a_device_that_cannot_be_made_ill_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    result = await run_story(story(tmp_path, "steps: [{health: {pizza-0: {cold: ''}}}]"), cluster)
+
+    (mismatch,) = result.failures[0].mismatches
+    assert (mismatch.subject, mismatch.got) == ("health of device pizza-0", "cold is not in the policy")
+
+
 async def test_an_object_that_the_api_server_refuses_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
     cluster.refusals.append((422, "spec.devices: bad dough"))
 

@@ -129,3 +129,18 @@ def test_references_name_every_pod_spoken_of() -> None:
     pod = {"phase": "Running", "containers": {"eater": {"environment": environment}}}
 
     assert references(expect(pods={"guest": pod})) == {"guest", "cook"}
+
+
+@pytest.mark.parametrize(
+    ("health", "got"),
+    [
+        ({"lunch": ("Healthy", "Healthy")}, []),
+        ({"lunch": ("Healthy", "Unhealthy")}, ["Healthy, Unhealthy"]),
+        ({"dinner": ("Healthy",)}, ["it is not told"]),
+    ],
+)
+def test_the_devices_of_a_claim_must_all_be_as_expected(health: dict[str, tuple[str, ...]], got: list[str]) -> None:
+    pod = {"phase": "Running", "containers": {"eater": {"health": {"lunch": "Healthy"}}}}
+    facts = Facts({"guest": PodFacts("Running", {"eater": ContainerFacts(health=health)})})
+
+    assert [mismatch.got for mismatch in compare(expect(pods={"guest": pod}), facts, "ns")] == got

@@ -141,6 +141,12 @@ def test_a_failure_tells_what_happened(dra):
     dra.wait("guest", phase="Failed", message="stale", timeout=70)
 
 
+def test_a_failure_tells_what_stands_against_the_devices(dra):
+    dra.apply(ORDER)
+    dra.wait("guest", message="cannot allocate all claims")
+    dra.wait("guest", timeout=1)
+
+
 def test_an_object_that_the_server_refuses(dra):
     dra.apply(ORDER.replace("deviceClassName: bread", "deviceClassName: A B"))
 
@@ -178,6 +184,8 @@ def test_a_setting_that_is_no_file(dra):
 FAILURES = {
     "test_a_failure_tells_what_happened": "AssertionError: pod guest is Succeeded; it should be Failed and told "
     "'stale'",
+    "test_a_failure_tells_what_stands_against_the_devices": "AssertionError: pod guest is Pending; it should be "
+    "Running",
     "test_an_object_that_the_server_refuses": "dra_kit.errors.Invalid: CREATE resourceclaims.resource.k8s.io",
     "test_a_manifest_that_is_not_there": "dra_kit.errors.ConfigurationError: {project}/tests/orders.yaml cannot be "
     "read: No",
@@ -225,6 +233,8 @@ def test_a_project_with_a_driver_is_tested(tmp_path: Path) -> None:
 
     assert f"{len(FAILURES)} failed, 7 passed" in output
     assert "container eater ended with 0: mine" in output
+    assert "claim bread: request bread: no device matches" in output
+    assert re.search(r"claim bread: request bread: \d+ devices? on 1 node: \d+ not `false`", output), output
     assert "kopf." not in output
     assert (tmp_path / "recipe").read_text() == "salt\n"
     for test, told in FAILURES.items():

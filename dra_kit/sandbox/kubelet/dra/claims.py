@@ -40,6 +40,10 @@ class Plugins(Protocol):
         """Returns when the claims are released, else a KubeletError."""
         ...
 
+    def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
+        """Health and message of a device; ``Unknown`` where nobody tells it."""
+        ...
+
 
 class ClaimManager:
     """Prepares and releases the claims of the node's pods.
@@ -76,6 +80,12 @@ class ClaimManager:
     def pods(self) -> frozenset[str]:
         """UIDs of the pods that use a claim of this node."""
         return frozenset(uid for info in self._claims.values() for uid in info.pods)
+
+    def pods_with(self, driver: str) -> frozenset[str]:
+        """UIDs of the pods that have prepared devices of a driver."""
+        return frozenset(
+            uid for info in self._claims.values() if info.prepared and driver in info.drivers for uid in info.pods
+        )
 
     async def prepare(self, pod: Object) -> None:
         """Has the drivers prepare all claims of a pod; what is prepared already is not prepared again.
@@ -159,7 +169,7 @@ class ClaimManager:
         return tuple(dict.fromkeys(names))
 
     def allocated_resources(self, pod: Object, container: Object) -> list[dict[str, Any]]:
-        """``allocatedResourcesStatus`` of a container's status (KEP-4680): its devices, of unknown health.
+        """``allocatedResourcesStatus`` of a container's status (KEP-4680): its devices, each with its health.
 
         A claim that is not known here, because it is released, has none.
         """
@@ -168,16 +178,17 @@ class ClaimManager:
             info = self._claims.get((reference(pod).namespace, use.claim))
             if info is None or not use.name:
                 continue
-            identities = [
-                device.cdi_device_ids[0]
-                if device.cdi_device_ids
-                else f"{driver}/{device.pool_name}/{device.device_name}"
-                for driver, device in _devices(info, use.request)
-            ]
+            resources: dict[str, dict[str, str]] = {}  # devices of one CDI name are told once
+            for driver, device in _devices(info, use.request):
+                ids, place = device.cdi_device_ids, (device.pool_name, device.device_name)
+                identity = ids[0] if ids else "/".join((driver, *place))
+                health, message = self._plugins.health(driver, *place)
+                told = {"resourceID": identity, "health": health, **({"message": message} if message else {})}
+                resources.setdefault(identity, told)
             found.append(
                 {
                     "name": f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}",
-                    "resources": [{"resourceID": item, "health": "Unknown"} for item in dict.fromkeys(identities)],
+                    "resources": list(resources.values()),
                 }
             )
         return found

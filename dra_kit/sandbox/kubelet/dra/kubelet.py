@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Self
 
 from dra_kit.errors import KubeletError
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.kubelet.dra.health import RECONNECT_SECONDS, HealthCache, select_health_service
 from dra_kit.sandbox.kubelet.dra.plugin import (
     CALL_TIMEOUT,
     Device,
@@ -27,6 +29,8 @@ from dra_kit.sandbox.kubelet.dra.registration import (
 )
 from dra_kit.sandbox.kubelet.dra.registry import POLL_INTERVAL, watch_sockets
 
+log = logging.getLogger(__name__)
+
 # a registration that failed is repeated after half a second, then after twice as long each time (kubelet 1.37)
 _FIRST_DELAY = 0.5
 _LAST_DELAY = 122.0
@@ -42,6 +46,7 @@ class Kubelet:
         call_timeout: seconds for a prepare or unprepare.
         time_scale: the waits between two attempts to register a plugin are divided by this.
         connection_changed: called with a driver's name whenever :meth:`connected` may say something new of it.
+        health_changed: called with a driver's name whenever :meth:`health` may say something new of its devices.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Kubelet:
         call_timeout: float = CALL_TIMEOUT,
         time_scale: float = 1.0,
         connection_changed: Callable[[str], None] = lambda _: None,
+        health_changed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._registry = kubelet_dir / "plugins_registry"
         self._supported_services = tuple(supported_services)
@@ -60,6 +66,7 @@ class Kubelet:
         self._call_timeout = call_timeout
         self._time_scale = time_scale
         self._connection_changed = connection_changed
+        self._health = HealthCache(health_changed)
         self._plugins: dict[Path, tuple[str, PluginClient]] = {}  # by registration socket, oldest first
         self._refusals: dict[Path, str] = {}
         self._watcher: asyncio.Task[None] | None = None
@@ -140,6 +147,10 @@ class Kubelet:
         """
         check_unprepared(claims, await self.plugin(driver).unprepare(claims))
 
+    def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
+        """Health and message of a device, as its driver tells; ``Unknown`` where it does not."""
+        return self._health.health(driver, pool, device)
+
     async def _watch(self) -> None:
         keepers: dict[Path, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group, aclosing(watch_sockets(self._registry)) as changes:
@@ -159,12 +170,26 @@ class Kubelet:
                 await asyncio.sleep(delay / self._time_scale)
                 delay = min(delay * 2, _LAST_DELAY)
             driver, client = self._plugins[socket]
-            async with aclosing(client.connection()) as changes:
+            async with asyncio.TaskGroup() as group, aclosing(client.connection()) as changes:
+                if client.health_service is not None:
+                    group.create_task(self._keep_watching(driver, client), name=f"health of {driver}")
                 async for _ in changes:
                     self._connection_changed(driver)
         finally:
             self._refusals.pop(socket, None)
             await self._forget(socket)
+
+    async def _keep_watching(self, driver: str, client: PluginClient) -> None:
+        """Takes what a plugin tells of its devices' health, and opens the stream again when it ends."""
+        while True:
+            try:
+                async for report in client.health():
+                    self._health.take(driver, report)
+            except KubeletError as error:
+                log.info("health of driver %s is not known: %s", driver, error)
+            finally:
+                self._health.clear(driver)
+            await asyncio.sleep(RECONNECT_SECONDS / self._time_scale)
 
     async def _register(self, socket: Path) -> bool:
         def accept(info: PluginInfo) -> None:
@@ -174,7 +199,8 @@ class Kubelet:
                     "RegisterPlugin error -- plugin registration failed with err: "
                     f"endpoint {info.endpoint} already registered for DRA driver plugin {info.name}"
                 )
-            client = PluginClient(info.endpoint, service, timeout=self._call_timeout)
+            health_service = select_health_service(info.supported_versions)
+            client = PluginClient(info.endpoint, service, timeout=self._call_timeout, health_service=health_service)
             self._plugins[socket] = (info.name, client)
 
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from dra_kit.proto import dra_v1beta1_pb2 as v1beta1
 from dra_kit.proto import dra_v1beta1_pb2_grpc as v1beta1_grpc
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.sandbox.kubelet.dra.connection import open_channel, rpc_error_text
+from dra_kit.sandbox.kubelet.dra.health import DeviceHealth, watch_health
 
 CALL_TIMEOUT = 45.0
 """Seconds the kubelet waits for NodePrepareResources and NodeUnprepareResources."""
@@ -47,11 +48,15 @@ class PluginClient:
         endpoint: path of the service socket.
         service: ``v1.DRAPlugin`` or ``v1beta1.DRAPlugin``, as chosen by ``registration.select_service``.
         timeout: seconds for one call.
+        health_service: as chosen by ``health.select_health_service``; None for a plugin that serves none.
     """
 
-    def __init__(self, endpoint: str, service: str, *, timeout: float = CALL_TIMEOUT) -> None:
+    def __init__(
+        self, endpoint: str, service: str, *, timeout: float = CALL_TIMEOUT, health_service: str | None = None
+    ) -> None:
         self.endpoint = endpoint
         self.service = service
+        self.health_service = health_service
         self._timeout = timeout
         self._channel = open_channel(endpoint)
         self._v1 = v1_grpc.DRAPluginStub(self._channel)
@@ -104,6 +109,18 @@ class PluginClient:
                 older = v1beta1.NodeUnprepareResourcesRequest.FromString(request.SerializeToString())
                 answer = await self._v1beta1.NodeUnprepareResources(older, timeout=self._timeout)
         return {uid: entry.error for uid, entry in answer.claims.items()}
+
+    async def health(self) -> AsyncIterator[list[DeviceHealth]]:
+        """The reports of the plugin's health service, until the stream ends; none without such a service.
+
+        Raises:
+            KubeletError: the stream is broken.
+        """
+        if self.health_service is None:
+            return
+        with _failures("NodeWatchResources"):
+            async for report in watch_health(self._channel, self.health_service):
+                yield report
 
     async def close(self) -> None:
         """Ends the connection; calls in progress fail."""

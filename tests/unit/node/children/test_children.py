@@ -57,7 +57,8 @@ def nothing_left(tmp_path: Path) -> object:
 @asynccontextmanager
 async def driver(directory: Path, ended: Callable[[], None] = lambda: None) -> AsyncIterator[Children]:
     """What a driver's process does for programs; two at once are the two processes of a rolling update."""
-    children = Children(directory / "children", Locks(directory / "locks"), ended=ended, calm=0)
+    children = Children(directory / "children", Locks(directory / "locks"), calm=0)
+    children.listen(ended)
     part = asyncio.ensure_future(children.run(asyncio.Event()))
     try:
         yield children
@@ -203,7 +204,7 @@ from tests.unit.node.children.test_children import SLEEPS, Shell
 
 async def main():
     directory = Path(sys.argv[1])
-    children = Children(directory / "children", Locks(directory / "locks"), ended=lambda: None)
+    children = Children(directory / "children", Locks(directory / "locks"))
     process = await Shell(script=SLEEPS).with_runner(children).apply(None)
     print(process.pid, process.started, flush=True)
     os.kill(os.getpid(), 9)

@@ -177,11 +177,6 @@ def conflict(name: str, one: dict[str, Any], other: dict[str, Any]) -> Any:
             {"mounts": [dra.Mount(host_path="/b", container_path="/oven")]},
         ),
         conflict(
-            "variable OVEN",
-            {"env": {"OVEN": "1"}},
-            {"claim_edits": dra.ContainerEdits(env={"OVEN": "2"})},
-        ),
-        conflict(
             "network interface eth1",
             {"net_devices": [dra.NetDevice(host_interface_name="vf0", name="eth1")]},
             {"net_devices": [dra.NetDevice(host_interface_name="vf1", name="eth1")]},
@@ -192,8 +187,68 @@ async def test_two_devices_that_contradict_each_other(node: Node, what: str, out
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(Whole(outcome))):
         error = await node.error(lunch)
-        assert error.startswith(f"devices node-1/pizza-0 and node-1/pizza-1 set {what} differently")
+        assert error.startswith(f"devices node-1/pizza-0 and node-1/pizza-1 of request pizza set {what} differently")
         assert node.is_clean()
+
+
+async def test_devices_of_one_request_agree_also_where_different_ways_were_taken(node: Node) -> None:
+    lunch = node.claim(
+        devices=[{"device": "pizza-0", "request": "pizza/big"}, {"device": "pizza-1", "request": "pizza/small"}]
+    )
+    async with node.running(driver(Whole([dra.Prepared(env={"OVEN": "1"}), dra.Prepared(env={"OVEN": "2"})]))):
+        assert "of request pizza set variable OVEN differently" in await node.error(lunch)
+
+
+async def test_devices_of_different_requests_may_differ(node: Node) -> None:
+    lunch = node.claim(devices=[{"device": "pizza-0", "request": "one"}, {"device": "pizza-1", "request": "two"}])
+    async with node.running(driver(Whole([dra.Prepared(env={"OVEN": "1"}), dra.Prepared(env={"OVEN": "2"})]))):
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["OVEN=1", "OVEN=2"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "who"),
+    [
+        (
+            [dra.Prepared(claim_edits=dra.ContainerEdits(env={"OVEN": value})) for value in "12"],
+            "the claim_edits of devices node-1/pizza-0 and node-1/pizza-1",
+        ),
+        (
+            [dra.Prepared(env={"OVEN": "1"}), dra.Prepared(claim_edits=dra.ContainerEdits(env={"OVEN": "2"}))],
+            "device node-1/pizza-0 and the claim_edits of device node-1/pizza-1",
+        ),
+    ],
+    ids=["one another", "a device"],
+)
+async def test_edits_of_the_claim_reach_every_container_and_contradict_devices_of_any_request(
+    node: Node, outcome: list[dra.Prepared], who: str
+) -> None:
+    lunch = node.claim(devices=[{"device": "pizza-0", "request": "one"}, {"device": "pizza-1", "request": "two"}])
+    async with node.running(driver(Whole(outcome))):
+        assert (await node.error(lunch)).startswith(f"{who} set variable OVEN differently")
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({}, {"options": ["rbind"]}),
+        ({"options": ["ro"]}, {"options": ["rbind", "ro"]}),
+        ({"options": ["ro", "bind"]}, {"options": ["ro", "bind"]}),
+        ({"options": ["rbind", "ro"]}, {"options": ["rbind", "ro"]}),
+        ({"type": "none"}, {"options": ["rbind"], "type": "none"}),
+        ({"type": "tmpfs", "options": ["size=1m"]}, {"options": ["size=1m"], "type": "tmpfs"}),
+        ({"type": "tmpfs"}, {"type": "tmpfs"}),
+    ],
+)
+async def test_a_mount_binds_unless_it_says_something_else(
+    node: Node, given: dict[str, Any], written: dict[str, Any]
+) -> None:
+    mount = dra.Mount(host_path="/a", container_path="/oven", **given)
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: dra.Prepared(mounts=[mount])))):
+        await node.prepare(lunch)
+    [device] = node.spec(lunch)["devices"]
+    assert device["containerEdits"]["mounts"] == [{"hostPath": "/a", "containerPath": "/oven", **written}]
 
 
 async def test_a_device_that_contradicts_itself(node: Node) -> None:

@@ -14,10 +14,12 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimReader
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.rows import claim_row
 from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver
-from tests.unit.node.hardware import Baker, Heat, kitchen
+from tests.unit.node.hardware import Baker, Heat, hang, kitchen
 from tests.unit.node.role import AGENT, DRIVER, PLENTY, Node, not_understood, set_deadline
 
 
@@ -101,24 +103,163 @@ class Imperative(Waiter):
         await super().prepare(claim, device)
         return dra.Prepared(env={"A": "1"}, state={"device": device.name})
 
-    def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+    def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
         if self.error is not None:
             raise self.error
-        self.released.append((claim, list(state)))
+        self.released.append((claim, list(devices)))
 
 
 LINE = Imperative.unprepare.__code__.co_firstlineno + 2
 
 
-async def test_an_imperative_preparer_gets_its_states_back(node: Node) -> None:
+async def test_an_imperative_preparer_gets_its_devices_back(node: Node) -> None:
     preparer = Imperative()
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(preparer)):
         await node.prepare(lunch)
         node.api.delete("resourceclaims", "lunch", "default")
         await node.unprepare(lunch)
-        assert preparer.released == [(lunch, [{"device": "pizza-0"}, {"device": "pizza-1"}])]
+        [(claim, devices)] = preparer.released
+        assert claim == lunch
+        assert devices == [
+            dra.PreparedDevice(pool="node-1", device=name, request="pizza", state={"device": name})
+            for name in ("pizza-0", "pizza-1")
+        ]
         assert node.is_clean()
+
+
+class Hob(Imperative):
+    """Fails for a device, after others were prepared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = "pizza-1"
+        self.on: set[str] = set()
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        self.on.add(device.name)
+        if device.name == self.fails:
+            raise dra.TransientError("no gas")
+        return await super().prepare(claim, device)
+
+    def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
+        super().unprepare(claim, devices)
+        self.on -= {item.device for item in devices}
+
+
+async def test_a_prepare_that_fails_for_one_device_is_unprepared_for_all(node: Node) -> None:
+    hob = Hob()
+    lunch = node.claim(devices=["pizza-0", "pizza-1", "pizza-2"])
+    async with node.running(driver(hob)):
+        assert await node.error(lunch) == "no gas"
+        assert hob.on == set()
+        [(claim, devices)] = hob.released
+        assert claim == lunch
+        assert [(item.device, item.state) for item in devices] == [
+            ("pizza-0", {"device": "pizza-0"}),
+            ("pizza-1", None),
+            ("pizza-2", None),
+        ]
+        assert node.is_clean()
+        hob.fails = ""
+        await node.prepare(lunch)
+        assert node.records() == ["lunch"]
+
+
+async def test_a_prepare_that_is_cut_off_at_its_deadline_is_unprepared(node: Node) -> None:
+    class Hanging(Hob):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            prepared = await super().prepare(claim, device)
+            return await hang() if device.name == "pizza-1" else prepared
+
+    hob = Hanging()
+    hob.fails = ""
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver(hob), deadline=0.5):
+        assert "not prepared within 0.5 s" in await node.late(lunch, lambda: "pizza-1" in hob.on)
+        await eventually(node.is_clean)
+        assert hob.on == set()
+
+
+async def test_a_prepare_of_a_whole_claim_that_fails_is_unprepared(node: Node) -> None:
+    class Whole(Hob):
+        async def prepare_claim(self, claim: dra.Claim, devices: Sequence[dra.AllocatedDevice]) -> list[dra.Prepared]:
+            return [await self.prepare(claim, device) for device in devices]
+
+    hob = Whole()
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver(hob)):
+        assert await node.error(lunch) == "no gas"
+        assert hob.on == set()
+        assert [item.state for item in hob.released[0][1]] == [None, None], "nobody knows what it has returned"
+
+
+@pytest.mark.parametrize("concurrency", ["claim", "device", "driver"])
+async def test_an_unprepare_of_what_failed_that_fails_itself_is_repeated(node: Node, concurrency: Any) -> None:
+    hob = Hob()
+    lunch, dinner = node.claim(devices=["pizza-0", "pizza-1"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(hob, concurrency=concurrency)):
+        hob.error = dra.TransientError("in use")
+        assert await node.error(lunch) == "no gas"
+        assert [(item["name"], item["phase"]) for item in node.state()["claims"]] == [("lunch", "releasing")]
+        assert await node.error(dinner) == "in use"
+        hob.error, hob.fails = None, ""
+        await node.prepare(lunch)
+        assert [item.state for item in hob.released[0][1]] == [{"device": "pizza-0"}, None], "kept until then"
+        assert node.records() == ["lunch"]
+
+
+async def test_a_prepare_is_written_down_before_the_code_that_must_be_undone(node: Node) -> None:
+    seen = list[tuple[str, str, str]]()
+
+    class Looking(Imperative):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            seen.extend((item["name"], item["phase"], item["devices"][0]["device"]) for item in node.state()["claims"])
+            assert self.context.prepared() == {}, "it is not prepared yet"
+            return await super().prepare(claim, device)
+
+    lunch = node.claim()
+    async with node.running(driver(Looking())):
+        await node.prepare(lunch)
+        assert seen == [("lunch", "preparing", "pizza-0")]
+        assert [item["phase"] for item in node.state()["claims"]] == ["prepared"]
+
+
+async def test_nobody_pays_for_that_who_has_nothing_of_his_own_to_undo(node: Node) -> None:
+    seen = []
+
+    async def look(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        seen.append(node.records())
+        return dra.Prepared()
+
+    async with node.running(driver(Doing(look), effects=[Heat])):
+        await node.prepare(node.claim())
+    assert seen == [[]]
+
+
+@pytest.mark.parametrize("asked", ["nobody", "prepare", "unprepare"])
+async def test_what_a_killed_process_was_preparing_is_unprepared(node: Node, asked: str) -> None:
+    hob = Hob()
+    hob.fails = ""
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver(hob)):
+        await node.prepare(lunch)
+    with closing(sqlite3.connect(node.settings().database(DRIVER))) as db, db:  # as it was before the code returned
+        [text] = db.execute("SELECT record FROM claims").fetchone()
+        record = ClaimRecord.model_validate_json(text)
+        devices = tuple(item.model_copy(update={"state": None}) for item in record.devices)
+        begun = record.model_copy(update={"phase": "releasing", "preparing": True, "devices": devices})
+        db.execute("UPDATE claims SET phase = ?4, record = ?5, checksum = ?6 WHERE uid = ?1", claim_row(begun))
+    async with node.running(driver(hob)):
+        if asked == "prepare":
+            await node.prepare(lunch)
+        elif asked == "unprepare":
+            await node.unprepare(lunch)
+        await eventually(lambda: node.records() == (["lunch"] if asked == "prepare" else []))
+        assert [[(item.device, item.state) for item in devices] for _, devices in hob.released] == [
+            [("pizza-0", None), ("pizza-1", None)]
+        ]
+        assert hob.on == ({"pizza-0", "pizza-1"} if asked == "prepare" else set())
 
 
 @pytest.mark.parametrize(
@@ -217,12 +358,12 @@ async def test_an_unprepare_that_takes_longer_than_the_deadline_is_not_begun_aga
     begun = []
 
     class Slow(Imperative):
-        def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+        def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
             begun.append(claim.name)
             time.sleep(1.5)
 
     class Patient(Imperative):
-        async def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:  # type: ignore[override]
+        async def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:  # type: ignore[override]
             begun.append(claim.name)
             await asyncio.sleep(1.5)
 
@@ -241,7 +382,7 @@ async def test_an_unprepare_that_fails_after_the_deadline_is_told(node: Node, ca
     begun = []
 
     class Slow(Imperative):
-        def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+        def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
             begun.append(claim.name)
             time.sleep(1.5)
             raise ValueError("the oven is stuck")
@@ -261,10 +402,10 @@ async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(nod
     entered = threading.Event()
 
     class Slow(Imperative):
-        def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+        def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
             entered.set()
             go_on.wait()
-            super().unprepare(claim, state)
+            super().unprepare(claim, devices)
 
     preparer = Slow()
     a, b = node.claim("a", ["pizza-0"]), node.claim("b", ["pizza-1"])
@@ -445,10 +586,10 @@ class SlowToRelease(Imperative):
         self.begun = threading.Event()
         self.go_on = threading.Event()
 
-    def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+    def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
         self.begun.set()
         self.go_on.wait()
-        super().unprepare(claim, state)
+        super().unprepare(claim, devices)
 
 
 async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(

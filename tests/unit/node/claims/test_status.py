@@ -321,6 +321,119 @@ async def test_facts_do_not_wait_for_claims_that_hang(node: Node) -> None:
         await hanging
 
 
+def addresses(node: Node) -> dict[str, list[str]]:
+    """What the claims say of their shares, by claim."""
+    return {
+        claim["metadata"]["name"]: [
+            f"{entry.get('shareID')} {ip}"
+            for entry in claim["status"].get("devices", [])
+            for ip in entry.get("networkData", {}).get("ips", [])
+        ]
+        for claim in node.api.objects("resourceclaims")
+    }
+
+
+def address(ip: str) -> dra.DeviceStatus:
+    return dra.DeviceStatus(network_data=dra.NetworkDeviceData(ips=[ip]))
+
+
+NIC = ["5f1c6f2e-0000-4000-8000-000000000001", "5f1c6f2e-0000-4000-8000-000000000002"]
+
+
+@pytest.mark.parametrize("by", ["claim", "uid", "prepared claim", "share"])
+async def test_facts_of_one_share_are_not_those_of_another(node: Node, by: str) -> None:
+    oven = Oven()
+    claims = [node.claim(f"lunch-{n}", [{"device": "pizza-0", "shareID": share}]) for n, share in enumerate(NIC)]
+    async with node.running(driver(provider=oven)):
+        await node.prepare(*claims)
+        for number, (claim, share) in enumerate(zip(claims, NIC, strict=True)):
+            told = address(f"10.0.0.{number}/24")
+            match by:
+                case "claim":
+                    oven.context.update("pizza-0", claim=claim, status=told)
+                case "uid":
+                    oven.context.update("pizza-0", claim=claim.uid, status=told)
+                case "prepared claim":
+                    oven.context.update("pizza-0", claim=oven.context.prepared()[claim.uid], status=told)
+                case "share":
+                    oven.context.update("pizza-0", share=share, status=told)
+        expected = {f"lunch-{n}": [f"{share} 10.0.0.{n}/24"] for n, share in enumerate(NIC)}
+        await eventually(lambda: addresses(node) == expected)
+
+
+async def test_facts_of_one_share_of_a_claim_that_has_several(node: Node) -> None:
+    oven = Oven()
+    lunch = node.claim(devices=[{"device": "pizza-0", "shareID": share} for share in NIC])
+    async with node.running(driver(provider=oven)):
+        await node.prepare(lunch)
+        oven.context.update("pizza-0", status=address("10.0.0.9/24"))
+        oven.context.update("pizza-0", claim=lunch, share=NIC[1], status=address("10.0.0.2/24"))
+        await eventually(lambda: addresses(node) == {"lunch": [f"{NIC[0]} 10.0.0.9/24", f"{NIC[1]} 10.0.0.2/24"]})
+        oven.context.update("pizza-0", status=address("10.0.0.7/24"))
+        await eventually(lambda: addresses(node) == {"lunch": [f"{share} 10.0.0.7/24" for share in NIC]})
+
+
+async def test_the_latest_facts_win_and_the_others_are_not_written_one_by_one(node: Node) -> None:
+    oven, entered, go_on = Oven(), asyncio.Event(), asyncio.Event()
+
+    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        entered.set()
+        await go_on.wait()
+        return dra.Prepared(metadata=dra.DeviceMetadata(attributes={"slices": 0}))
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(slowly), oven)):
+        preparing = asyncio.create_task(node.prepare(lunch))
+        await entered.wait()
+        oven.context.update("pizza-0", status=ready("True"))
+        for slices in range(1, 201):
+            oven.context.update("pizza-0", metadata=dra.DeviceMetadata(attributes={"slices": slices}))
+        go_on.set()
+        await preparing
+        await eventually(lambda: statuses(node))
+        document = metadata(node, lunch)
+        assert document["requests"][0]["devices"][0]["attributes"] == {"slices": {"int": 200}}
+        assert document["metadata"]["generation"] == 2, "written once"
+
+
+async def test_facts_of_a_claim_that_does_not_have_the_device_are_told(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    oven = Oven()
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(provider=oven)):
+        await node.prepare(lunch, dinner)
+        oven.context.update("pizza-0", claim=dinner, status=ready())
+        await eventually(lambda: [item for item in caplog.records if "facts of a device dropped" in item.getMessage()])
+        [told] = [item for item in caplog.records if "facts of a device dropped" in item.getMessage()]
+        assert vars(told)["claim_uid"] == dinner.uid
+    assert not any(item["status"].get("devices") for item in node.api.objects("resourceclaims"))
+
+
+async def test_facts_are_not_dropped_because_another_claim_is_being_prepared(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    oven, entered, go_on = Oven(), asyncio.Event(), asyncio.Event()
+
+    async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        if claim.name == "dinner":
+            entered.set()
+            await go_on.wait()
+        return dra.Prepared()
+
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(driver(Doing(slowly), oven)):
+        await node.prepare(lunch)
+        preparing = asyncio.create_task(node.prepare(dinner))
+        await entered.wait()
+        oven.context.update("pizza-0", status=ready())
+        await eventually(lambda: any(item["status"].get("devices") for item in node.api.objects("resourceclaims")))
+        go_on.set()
+        await preparing
+        await node.unprepare(dinner)  # behind all that waited for it
+    assert not [item for item in caplog.records if "dropped" in item.getMessage()]
+
+
 async def test_facts_of_a_device_that_nobody_has_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     oven = Oven()
     async with node.running(driver(provider=oven)):

@@ -219,7 +219,7 @@ async def test_an_older_process_undoes_what_no_claim_needs_but_what_is_of_the_ne
     old.stop()
     assert await running == 0
     [told] = [vars(item) for item in caplog.records if item.getMessage() == "effect not undone"]
-    assert (told["effect"], told["code"]) == ("slice", "unknown-effect")
+    assert (told["effect"], told["code"]) == ('slice {"gpu":"gpu-0"}', "unknown-effect")
 
 
 async def test_an_older_process_does_not_understand_the_outcome_of_the_same_effect(node: Node) -> None:

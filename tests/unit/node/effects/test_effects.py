@@ -390,7 +390,7 @@ class Odd(dra.Effect[int], id="odd"):
     [
         (Odd(touches=[]), "effect Odd.keys() gave []; name what it touches"),
         (Odd(touches=[1]), "effect Odd.keys() gave [1]"),
-        (Odd(touches=["a"], outcome="many"), "effect Odd.apply returned 'many', which is not the type it declares"),
+        (Odd(touches=["a"], outcome="many"), "effect Odd.apply returned a value of type str, which is not what it"),
     ],
 )
 async def test_an_effect_that_breaks_its_promise(node: Node, effect: Odd, told: str) -> None:

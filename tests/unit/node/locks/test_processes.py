@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import shutil
 import signal
 import subprocess
@@ -108,3 +109,49 @@ def test_one_that_cannot_be_looked_at_takes_no_other_from_the_count(
     with pytest.raises(StoreError, match="input/output error"):
         Processes(tmp_path).sweep()
     assert Processes(tmp_path).sweep() == (2, 0)
+
+
+def test_what_began_earlier_leaves_it_to_what_began_later_as_long_as_that_lives(tmp_path: Path) -> None:
+    elder, younger = Processes(tmp_path), Processes(tmp_path)
+    with elder.present():
+        elder.publishes()
+        assert not elder.is_succeeded()
+        with younger.present():
+            assert not elder.is_succeeded(), "it has nothing to publish yet"
+            younger.publishes()
+            assert elder.is_succeeded()
+            assert not younger.is_succeeded()
+        assert not elder.is_succeeded()
+
+
+def test_one_of_a_release_that_tells_nothing_in_its_file_counts_as_well(tmp_path: Path) -> None:
+    elder = Processes(tmp_path)
+    with elder.present(), (tmp_path / "other.lock").open("x") as file:
+        assert not elder.is_succeeded(), "nobody holds it"
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert elder.is_succeeded()
+        younger = Processes(tmp_path)
+        with younger.present():
+            assert not younger.is_succeeded()
+
+
+def test_one_that_was_killed_is_no_successor(tmp_path: Path) -> None:
+    elder = Processes(tmp_path)
+    with elder.present(), (tmp_path / "other.lock").open("x") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert elder.is_succeeded()
+        file.close()
+        assert not elder.is_succeeded()
+        assert elder.sweep() == (1, 0)
+
+
+def test_who_began_later_is_known_also_after_the_directory_was_removed(tmp_path: Path) -> None:
+    directory = tmp_path / "processes"
+    elder, younger = Processes(directory), Processes(directory)
+    with elder.present(), younger.present():
+        younger.publishes()
+        shutil.rmtree(directory)
+        elder.sweep()
+        younger.sweep()
+        assert elder.is_succeeded()
+        assert not younger.is_succeeded()

@@ -238,7 +238,14 @@ SPOILT = {
     "attributes": (spoilt(attributes={"a b": 1}), "Device 'bad': attributes"),
     "type": (spoilt(taints=[7]), "Device 'bad': taints.0: Input should be"),
     "no fields": (dra.Device.model_construct(), "Device None: AttributeError: "),
-    "scope": (dra.Device(name="bad", all_nodes=True), "Device 'bad': Invalid value: null: `node_name`"),
+    "scope": (
+        dra.Device(name="bad", all_nodes=True),
+        "Device 'bad': all_nodes: the node role publishes what belongs to its own node only; leave it out",
+    ),
+    "conditions": (
+        dra.Device(name="bad", binding_conditions=["dra.pizza/hot"], binding_failure_conditions=["dra.pizza/cold"]),
+        "Device 'bad': binding_conditions: no role sets conditions of claims yet, and the scheduler would wait",
+    ),
     "no device": ("bad", "'bad' is no dra_kit.Device"),
     "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
 }
@@ -344,8 +351,8 @@ async def test_a_pool_that_is_not_of_this_node_refuses_the_inventory(
     async with node.running(driver(provider=Yielding(devices("a"), inventory, None), invalid_devices="drop")):
         await eventually(lambda: messages(caplog, "discover failed"))
         assert messages(caplog, "discover failed")[0] == (
-            f"Pool 'fabric': {field}: the node role publishes the pools of its own node only; leave {field} out, or "
-            "the whole pool"
+            f"Pool 'fabric': {field}: the node role publishes what belongs to its own node only; leave it out, or the "
+            "whole pool"
         )
         await eventually(lambda: node.published() == ["a"])
 

@@ -19,6 +19,7 @@ from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.errors import Conflict, KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.parts import Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.inventory import as_inventory
@@ -112,7 +113,8 @@ async def test_a_startup_that_is_cancelled_as_soon_as_the_node_is_known_ends(nod
 
     async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
         facts = ServerFacts(client, NODE, known)
-        startup = Startup(driver(provider=Oven()), nothing, nothing, facts, started := asyncio.Event())
+        made, started = driver(provider=Oven()), asyncio.Event()
+        startup = Startup(made, nothing, nothing, facts, started=started, hardware=Hardware(made))
         tasks.append(asyncio.create_task(startup.run(asyncio.Event())))
         await asyncio.wait(tasks, timeout=10)
         assert tasks[0].cancelled()

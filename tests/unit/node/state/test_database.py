@@ -365,6 +365,6 @@ async def test_a_sound_record_that_is_not_understood_is_another_release_s(store:
 async def test_fields_of_a_newer_release_are_kept(store: Store) -> None:
     newer = ClaimRecord.model_validate({**record().model_dump(), "colour": "red"})
     await store.put_claim(newer, epoch=store.epoch(), then=nothing)
-    await store.begin_release("uid-1")
+    await store.begin_release(newer)
     [found] = store.claims()
     assert (found.phase, found.model_extra) == ("releasing", {"colour": "red"})

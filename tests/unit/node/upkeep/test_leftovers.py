@@ -15,12 +15,13 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError
-from dra_kit.node.claims.status import updated
+from dra_kit.node.claims.facts import DeviceFacts, updated
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.state.store import Store
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.replugging import Replugging
+from dra_kit.resource.reference import ClaimReference
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Waiter, driver
 from tests.unit.node.hardware import Heat, kitchen
@@ -90,9 +91,9 @@ async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.Monke
         file = os.open(another(node), os.O_RDWR | os.O_CREAT)
         fcntl.flock(file, fcntl.LOCK_EX)
         store = Store(node.settings().database(DRIVER))
-        lunch, effect = node.claim(), Heat(oven="oven", temperature=200)
+        gone, effect = ClaimReference("default", "lunch", "uid-lunch"), Heat(oven="oven", temperature=200)
         spec = effect.model_dump_json()
-        record = await store.intend("heat", spec, ["oven"], claim=lunch, boot_id="boot-1")
+        record = await store.intend("heat", spec, ["oven"], claim=gone, boot_id="boot-1")
         await store.applied(record.number, '{"flame": 1}', boot_id="boot-1")
         store.close()
         Heat.hardware.on["oven"] = 200
@@ -177,7 +178,8 @@ async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monk
         await asyncio.sleep(0.3)  # what the prepare has changed in the directories is seen
         with closing(Store(node.settings().database(DRIVER))) as store:
             [record] = store.claims()
-            later = updated(record, NODE, "pizza-0", None, dra.DeviceMetadata(attributes={"dough": "thin"}))
+            thin = dra.DeviceMetadata(attributes={"dough": "thin"})
+            later = updated(record, DeviceFacts(NODE, "pizza-0", metadata=thin))
             await store.put_claim(later, epoch=store.epoch(), then=lambda _: None)
         looks += [(0, 1), (0, 0)]
         [file] = node.root.rglob("metadata.json")

@@ -31,7 +31,7 @@ class HangingRelease(dra.Preparer):
     def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
         return dra.Prepared(env={"A": "1"})
 
-    def unprepare(self, claim: dra.ClaimReference, state: Sequence[Any]) -> None:
+    def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
         if self.refuses:
             raise dra.TransientError("in use")
         if claim.name == "a-slow":

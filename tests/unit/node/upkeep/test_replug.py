@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from pydantic import JsonValue
 
 import dra_kit as dra
 from dra_kit.node.locks.named import Locks
@@ -58,7 +57,7 @@ async def test_replugged_while_it_is_being_released(node: Node) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 
     class Slow(Doing):
-        async def unprepare(self, claim: dra.ClaimReference, state: Sequence[JsonValue]) -> None:
+        async def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
             """Waits for the preparing of dinner: one call at a time in the whole driver."""
 
     async def slowly(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:

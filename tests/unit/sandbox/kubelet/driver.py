@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from dra_kit.errors import PermanentError
+from dra_kit.plugin.health import HealthStreams
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import DRA_VERSIONS, PluginServer
 from dra_kit.plugin.service import PreparedDevice
@@ -24,6 +25,9 @@ class Driver:
         pod_uid: UID of the instance's pod; also the pool of its devices.
         versions: served and advertised versions of the DRA service.
         advertised: what to advertise instead.
+
+    Attributes:
+        health: tells the kubelet of devices; nothing at first.
     """
 
     def __init__(
@@ -36,7 +40,8 @@ class Driver:
     ) -> None:
         self.pool = pod_uid or "pool"
         socket = plugin_socket(kubelet_dir, DRIVER, pod_uid)
-        self.plugin = PluginServer(self, socket, versions=versions)
+        self.health = HealthStreams()
+        self.plugin = PluginServer(self, socket, versions=versions, health=self.health)
         self.registration = RegistrationServer(
             DRIVER,
             endpoint=socket,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dra_kit.cli.pod_explanation import PodClaimExplanation, PodExplanation, explain_pod
+from dra_kit.allocator import Gates
 from dra_kit.errors import DraKitError
 from dra_kit.explain.claims import Explainer
-from dra_kit.explain.snapshot import Objects
+from dra_kit.explain.cluster import Cluster
 from dra_kit.explain.summary import summarize
+from dra_kit.kube.client import Client
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
     DEVICE_TAINT_RULES,
@@ -19,8 +20,9 @@ from dra_kit.kube.resources import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from dra_kit.sandbox.cluster import Sandbox
-from dra_kit.sandbox.control_plane import VERSION
+from dra_kit.resource.gates import FeatureGates
+from dra_kit.sandbox.explanation.pods import PodClaimExplanation, PodExplanation, explain_pod
+from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.pods import Object
 
 _FOLLOWED = (
@@ -35,18 +37,21 @@ _FOLLOWED = (
 _TOLD = "FailedScheduling"  # by the sandbox itself
 
 
-async def pod_causes(sandbox: Sandbox, pods: Sequence[Object], *, alpha: bool) -> Mapping[str, Sequence[str]]:
+async def pod_causes(
+    informers: Informers, client: Client, pods: Sequence[Object], gates: FeatureGates
+) -> Mapping[str, Sequence[str]]:
     """What stands in the way of pods, a sentence each, by UID; nothing where there is no explanation.
 
     Args:
-        sandbox: they are in.
+        informers: of the control plane that they are in.
+        client: that may read Events there.
         pods: without a node.
-        alpha: the alpha features of resource.k8s.io are on.
+        gates: of the control plane.
     """
-    documents = {resource.kind: list(sandbox.informers.objects(resource).values()) for resource in _FOLLOWED}
-    documents[EVENTS.kind] = list((await sandbox.client.list(EVENTS)).items)
+    documents = {resource.kind: list(informers.objects(resource).values()) for resource in _FOLLOWED}
+    documents[EVENTS.kind] = list((await client.list(EVENTS)).items)
     try:
-        explainer = Explainer(Objects(documents, VERSION, alpha).cluster())
+        explainer = Explainer(Cluster(documents, gates=Gates.matching(gates)))
         return {pod["metadata"]["uid"]: list(_causes(explain_pod(explainer, pod))) for pod in pods}
     except DraKitError:  # what stands in the way of an explanation is told by dra-kit explain
         return {}
@@ -61,7 +66,7 @@ def _causes(explanation: PodExplanation) -> Iterator[str]:
 
 def _of_claim(claim: PodClaimExplanation) -> Iterator[str]:
     explanation = claim.explanation
-    if explanation is None or explanation.good:
+    if explanation is None or explanation.finds_devices:
         return
     subject = f"claim {claim.entry}" if claim.entry else "its extended resources"
     for blocker in explanation.blockers:

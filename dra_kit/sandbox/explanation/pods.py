@@ -8,10 +8,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from dra_kit.allocator import Node
 from dra_kit.allocator.nodes import selects
-from dra_kit.cli.pod_binding import never_prepared
-from dra_kit.cli.pod_containers import devices_cannot_be_injected, failing_containers
-from dra_kit.cli.pod_resources import ExtendedResource, Provision, provided, provisions
-from dra_kit.cli.pod_unexamined import foreword, not_looked_at
 from dra_kit.explain.apart import told_apart
 from dra_kit.explain.budget import WorkSpent
 from dra_kit.explain.claims import Explainer
@@ -21,6 +17,10 @@ from dra_kit.explain.verdicts import ClaimExplanation
 from dra_kit.resource.pods import PodClaim, pod_claims
 from dra_kit.resource.v1 import ResourceClaim
 from dra_kit.sandbox.controllers.generation import claim_from_template
+from dra_kit.sandbox.explanation.binding import never_prepared
+from dra_kit.sandbox.explanation.containers import devices_cannot_be_injected, failing_containers
+from dra_kit.sandbox.explanation.resources import ExtendedResource, Provision, provided, provisions
+from dra_kit.sandbox.explanation.unexamined import foreword, not_looked_at
 from dra_kit.sandbox.scheduler.nodes import NodeLoad, is_tainted, node_loads, node_rejection
 from dra_kit.sandbox.scheduler.resources import pod_requests
 from dra_kit.values.quantity import Quantity
@@ -30,8 +30,8 @@ _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", "FailedPrepareDynam
 _INSUFFICIENT: Final = "Insufficient "
 
 Outcome: TypeAlias = Literal[
-    "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "waits",
-    "does-not-fit", "error", "stopped",
+    "ended", "runs", "scheduled", "bypassed", "not-prepared", "not-running", "fits", "devices-fit", "unknown",
+    "waits", "does-not-fit", "error", "stopped",
 ]  # fmt: skip
 
 
@@ -60,8 +60,8 @@ class PodExplanation:
         name: ``namespace/name``.
         outcome: ``waits``: for a claim; ``bypassed``: it has a node and no devices; ``not-prepared``: it has a node and
             devices, which the kubelet cannot prepare; ``not-running``: it has them prepared, and a container fails;
-            ``devices-fit``: it can run as far as its devices go, and not everything was looked at; ``stopped``: it is
-            too much work to tell.
+            ``devices-fit``: it can run as far as its devices go, and not everything was looked at; ``unknown``: that
+            depends on nodes that could not be read; ``stopped``: it is too much work to tell.
         node: where it is.
         claims: that it needs.
         problems: what stands in its way besides the devices of one claim, a sentence each.
@@ -93,7 +93,7 @@ class PodExplanation:
     @property
     def undecided(self) -> bool:
         """Whether it may run, or may not."""
-        return self.outcome in {"devices-fit", "stopped"}
+        return self.outcome in {"devices-fit", "unknown", "stopped"}
 
 
 def explain_pod(explainer: Explainer, pod: Document) -> PodExplanation:
@@ -207,7 +207,7 @@ class _PodExplainer:
             events,
             self._resources(loads),
             tuple(foreword(self._pod)),
-            missed if outcome in {"devices-fit", "stopped"} else (),
+            missed if outcome in {"devices-fit", "unknown", "stopped"} else (),
         )
 
     def _allocatable(self, loads: Mapping[str, NodeLoad]) -> dict[str, Mapping[str, int]]:
@@ -244,14 +244,16 @@ class _PodExplainer:
             return "waits"
         if any(each.outcome == "error" for each in known):
             return "error"
-        return "fits" if fitting else "does-not-fit"
+        if fitting:
+            return "fits"
+        return "unknown" if any(each.outcome == "unknown" for each in known) else "does-not-fit"
 
     def _why_not(self, claims: Sequence[PodClaimExplanation], open_nodes: Sequence[str]) -> Iterator[str]:
         """What is wrong beyond a single claim."""
         if not open_nodes:
             yield "no node would take it, whatever its devices"
             return
-        if any(not each.explanation.good for each in claims if each.explanation is not None):
+        if any(not each.explanation.finds_devices for each in claims if each.explanation is not None):
             return
         places = {
             f"claim {claim.entry or 'of extended resources'}": {

@@ -13,26 +13,11 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import Refusal
 from dra_kit.apiserver.selectors.labels import from_object
 from dra_kit.explain.cluster import Cluster, Document
+from dra_kit.explain.snapshot import TYING_VOLUMES
 
 _DEFAULT: Final = "default-scheduler"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
-
-_VOLUMES: Final = frozenset(
-    {
-        "awsElasticBlockStore", "azureDisk", "cinder", "csi", "ephemeral", "gcePersistentDisk", "iscsi",
-        "persistentVolumeClaim", "rbd",
-    }
-)  # fmt: skip
-"""Volumes that are not to be had on every node (VolumeBinding, VolumeZone, VolumeRestrictions, NodeVolumeLimits)."""
-
-_UNKNOWN: Final = {
-    "Node": "labels, taints, cpu and memory of nodes",
-    "Pod": "cpu and memory that other pods use",
-    "ResourceClaim": "devices that claims of other namespaces hold",
-    "DeviceTaintRule": "taints of DeviceTaintRules",
-}
-"""What is not looked at where objects of a kind could not be read."""
 
 
 def foreword(pod: Document) -> Iterator[str]:
@@ -60,7 +45,7 @@ def not_looked_at(pod: Document, cluster: Cluster) -> Iterator[str]:
     scheduler = _other_scheduler(pod)
     if scheduler:
         yield f"the rules of scheduler {scheduler}"
-    volumes = [volume["name"] for volume in spec.get("volumes") or () if _VOLUMES & volume.keys()]
+    volumes = [volume["name"] for volume in spec.get("volumes") or () if TYING_VOLUMES.keys() & volume.keys()]
     if volumes:
         yield f"volumes ({', '.join(volumes)})"
     constraints = spec.get("topologySpreadConstraints") or ()
@@ -75,12 +60,21 @@ def not_looked_at(pod: Document, cluster: Cluster) -> Iterator[str]:
     if others:
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         yield f"the anti-affinity of other pods ({others[0]}{more})"
-    if any(port.get("hostPort") for container in spec.get("containers") or () for port in container.get("ports") or ()):
+    if any(port.get("hostPort") for container in _lasting(spec) for port in container.get("ports") or ()):
         yield "host ports"
     if spec.get("schedulingGroup"):
         yield "its scheduling group"
-    missing = {gap.kind for gap in cluster.gaps} | (set() if cluster.knows_nodes else {"Node"})
-    yield from (text for kind, text in _UNKNOWN.items() if kind in missing)
+    if not cluster.knows_nodes or cluster.gap("Node") is not None:
+        yield "labels, taints, cpu and memory of nodes"
+    if cluster.gap("Pod") is not None:
+        yield "cpu and memory that other pods use"
+    yield from cluster.not_known
+
+
+def _lasting(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The containers that run for as long as the pod: also those before them that go on."""
+    yield from (each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always")
+    yield from spec.get("containers") or ()
 
 
 def _other_scheduler(pod: Document) -> str:

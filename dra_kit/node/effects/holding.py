@@ -1,0 +1,195 @@
+"""Whether effects still hold: asked about, and what does not hold is made true again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dra_kit.author.calling import call
+from dra_kit.author.effect import Effect
+from dra_kit.errors import DraKitError, NotYet
+from dra_kit.node.calls.deadlines import try_until
+from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.hardware import Hardware
+from dra_kit.node.locks.named import Locks
+from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.store import Store
+from dra_kit.node.steps import Step, reached
+from dra_kit.process.tracebacks import from_author, raised
+from dra_kit.resource.reference import ClaimReference
+
+logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 5.0
+"""Seconds in which ``holds`` has answered; else it is not known."""
+_AT_ONCE: Final = 4  # questions: each may need a thread
+
+
+class Holding:
+    """The one place that calls ``holds``.
+
+    Args:
+        store: what is said to be in force.
+        known: the driver's effect classes by their stable id; of those that do not override it nobody asks.
+        classes: make effects of what is stored.
+        hardware: what effects are called with.
+        engine: applies what does not hold.
+        boot_id: of this boot; what was applied before it is applied anew when it is needed.
+        locks: of what effects touch.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        known: Mapping[str, type[Effect[Any, Any]]],
+        classes: EffectClasses,
+        hardware: Hardware,
+        engine: EffectEngine,
+        *,
+        boot_id: str,
+        locks: Locks,
+    ) -> None:
+        self._asked = {name for name, cls in known.items() if cls.holds is not Effect.holds}
+        self._store = store
+        self._classes = classes
+        self._hardware = hardware
+        self._engine = engine
+        self._boot_id = boot_id
+        self._locks = locks
+        self._unanswered: dict[int, asyncio.Task[object]] = {}
+        self._mending: dict[int, asyncio.Task[None]] = {}
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._told: dict[int, str] = {}
+
+    # -- when a claim is prepared again
+
+    async def hold(self, claim: ClaimReference) -> bool:
+        """Whether all effects of a prepared claim are in force, as far as is known."""
+        needed = self._store.effects_of(claim.uid)
+        if not all(self._engine.is_in_force(record) for record in needed):
+            return False
+        return all(await asyncio.gather(*(self._ask_aside(record) for record in needed)))
+
+    async def _ask_aside(self, record: EffectRecord) -> bool:
+        """Where somebody is at work on what the effect touches, the answer is what is written down."""
+        if record.effect not in self._asked:
+            return True
+        async with self._locks.try_hold_all(self._classes.touched(record)) as alone:
+            current = self._current(record) if alone else None
+            return current is None or await self._holds(current)
+
+    # -- at the start, and now and then
+
+    def look(self) -> None:
+        """Begin to ask about all effects that prepared claims need, but those that are still being seen to.
+
+        Raises:
+            StoreError: the state cannot be read now.
+        """
+        prepared = {item.uid for item in self._store.claims() if self._is_prepared(item)}
+        for record in self._store.effects():
+            needed = any(claim.uid in prepared for claim in record.claims)
+            if needed and self._concerns(record) and record.number not in self._mending:
+                task = asyncio.create_task(self._mend(record))
+                self._mending[record.number] = task
+                task.add_done_callback(lambda _, number=record.number: self._mending.pop(number))  # type: ignore[misc]
+
+    async def stop(self, grace: float) -> None:
+        """End what is under way; apply goes on where it cannot be stopped, as when the process is killed."""
+        for _ in range(2):  # a thread is waited for, until that is cancelled too
+            for task in self._mending.values():
+                task.cancel()
+            if self._mending:
+                await asyncio.wait(set(self._mending.values()), timeout=grace)
+
+    def _is_prepared(self, record: ClaimRecord) -> bool:
+        return record.phase == "prepared" and record.boot_id == self._boot_id
+
+    def _concerns(self, record: EffectRecord) -> bool:
+        """Whether an effect was in force in this boot, and is to be; what was never applied is its prepare's affair."""
+        if record.boot_id != self._boot_id or record.outcome is None:
+            return False
+        return record.phase == "intent" or (record.phase == "applied" and record.effect in self._asked)
+
+    async def _mend(self, known: EffectRecord) -> None:
+        try:
+            async with self._locks.try_hold_all(self._classes.touched(known)) as alone:
+                record = self._current(known) if alone else None  # else who is at work there sees to it
+                if record is None or not self._concerns(record) or not record.claims:
+                    return
+                if record.phase == "applied":
+                    async with self._turns:
+                        holds = await self._holds(record)
+                    if holds:
+                        self._told.pop(record.number, None)
+                        return
+                await self._engine.apply_again(record)
+                self._told.pop(record.number, None)
+        except Exception as error:  # noqa: BLE001 - it is tried again at the next look
+            self._tell(known, error)
+
+    def _tell(self, record: EffectRecord, error: Exception) -> None:
+        text = str(error) if isinstance(error, DraKitError) else raised(error)
+        if self._told.get(record.number) == text:
+            return
+        self._told[record.number] = text
+        told = {"effect": self._classes.title(record), "error": text}
+        if isinstance(error, NotYet):
+            logger.info("effect that did not hold is still coming up", extra=told)
+        else:
+            trace = None if isinstance(error, DraKitError) else from_author(error)
+            logger.warning("effect that does not hold not applied", extra=told, exc_info=trace)
+
+    # -- one effect, whose keys and locks are held
+
+    def _current(self, record: EffectRecord) -> EffectRecord | None:
+        return next((item for item in self._store.effects() if item.number == record.number), None)
+
+    async def _holds(self, record: EffectRecord) -> bool:
+        """Whether it is not known that an effect does not hold; what is known is written down."""
+        if not self._engine.is_in_force(record) or record.number in self._unanswered:
+            return record.phase == "applied"
+        answer = await self._answer(record)
+        if answer is not False:
+            return True
+        await self._store.effect_lost(record.number)
+        reached(Step.EFFECT_LOST)
+        logger.warning("effect does not hold any more", extra={"effect": self._classes.title(record)})
+        return False
+
+    async def _answer(self, record: EffectRecord) -> bool | None:
+        effect, outcome = self._classes.understood(record)
+        effect = await self._hardware.bound(effect)
+        until, patience = try_until(), PATIENCE
+        if until is not None:
+            patience = max(0.0, min(patience, (until - asyncio.get_running_loop().time()) / 2))
+        question: asyncio.Task[object] = asyncio.ensure_future(call(effect.holds, outcome))
+        try:
+            await asyncio.wait({question}, timeout=patience)
+        finally:
+            if not question.done():
+                question.cancel()
+                self._unanswered[record.number] = question  # it is not asked again before it has answered
+                question.add_done_callback(lambda _: self._unanswered.pop(record.number, None))
+        if not question.done():
+            why = f"has not answered within {patience:g} s"
+        elif question.cancelled():
+            why = "was cancelled"
+        elif (error := question.exception()) is not None:
+            why = raised(error, type(effect).__module__)
+        elif isinstance(answer := question.result(), bool):
+            return answer
+        else:
+            why = f"returned {type(answer).__name__}; return True or False"
+        self._tell_unknown(effect, record, why)
+        return None
+
+    def _tell_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
+        text = f"{type(effect).__name__}.holds {why}"
+        if self._told.get(record.number) != text:
+            self._told[record.number] = text
+            told = {"effect": self._classes.title(record), "error": text}
+            logger.warning("whether an effect holds is not known", extra=told)

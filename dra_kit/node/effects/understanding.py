@@ -1,0 +1,267 @@
+"""Between what is stored of effects and effects that can be called: which class, which fields, which outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from dra_kit.author.effect import Effect
+from dra_kit.errors import ConfigurationError, DraKitError, TransientError
+from dra_kit.node.state.records import EffectRecord
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.values.cutting import cut
+
+ResultT = TypeVar("ResultT")
+
+_TITLE_BYTES: Final = 300
+
+
+class EffectClasses:
+    """The driver's effect classes by their stable id; they are asked nothing that changes hardware.
+
+    Args:
+        known: them.
+    """
+
+    def __init__(self, known: Mapping[str, type[Effect[Any, Any]]]) -> None:
+        self._known = known
+
+    def check(self, stored: Sequence[EffectRecord]) -> None:
+        """Refuse effects in force that the driver could not undo.
+
+        Raises:
+            ConfigurationError: naming them.
+        """
+        unknown = sorted({record.effect for record in stored} - set(self._known))
+        if unknown:
+            raise ConfigurationError(
+                f"effects {', '.join(unknown)} are in force and this driver does not know how to undo them; "
+                "add their classes to Driver(effects=[…]), or drain the node with the release that made them",
+                code="unknown-effect",
+            )
+        for record in stored:
+            cls = self._known[record.effect]
+            try:
+                _read(cls, record.spec)
+                if record.outcome is not None:
+                    read_outcome(cls, record.outcome)
+            except ValidationError as error:
+                raise ConfigurationError(
+                    f"effect {_stored_title(record)} is in force and {cls.__name__} no longer understands it: "
+                    f"{_problems(error)}; keep its fields readable, or drain the node with the release that made it",
+                    code="incompatible-effect",
+                ) from error
+
+    def written(self, effect: Effect[Any, Any]) -> str:
+        """The JSON of an effect's fields, from which it can be made again.
+
+        Raises:
+            ConfigurationError: it is none of the driver's, or what is read is not what was written.
+        """
+        cls = type(effect)
+        if self._known.get(cls.effect_id) is not cls:
+            raise ConfigurationError(
+                f"effect {cls.__name__} is not one of the driver's; add it to Driver(effects=[{cls.__name__}])",
+                code="unknown-effect",
+            )
+        try:
+            text = effect.model_dump_json(by_alias=True)
+            again: Effect[Any, Any] | None = _read(cls, text)
+            problem = "it comes back with other values"
+        except ValueError as error:  # pydantic's errors, of writing and of reading
+            again, problem = None, _problems(error) if isinstance(error, ValidationError) else str(error)
+        if again != effect:
+            raise ConfigurationError(
+                f"effect {cls.__name__} does not come back from its own JSON: {problem}; its fields are stored, so "
+                "give them types that pydantic writes and reads alike, without computed or excluded ones",
+                code="invalid-effect",
+            )
+        return text
+
+    def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
+        """An effect and its outcome, None where it has none.
+
+        Raises:
+            TransientError: when another release of the driver made it, whose process may run beside this one.
+        """
+        cls = self._known.get(record.effect)
+        if cls is None:
+            raise TransientError(
+                f"effect {_stored_title(record)} was made by another release of the driver, and this one "
+                "has no class for it; run that release, which has to undo it",
+                code="unknown-effect",
+            )
+        try:
+            effect = _read(cls, record.spec)
+        except ValidationError as error:
+            raise _incompatible(cls, record, error) from error
+        return effect, outcome_of(cls, record) if record.outcome is not None else None
+
+    def touched(self, record: EffectRecord) -> set[str]:
+        """Keys and locks of a stored effect; of one that is not understood, and so never called, the keys."""
+        try:
+            effect, _ = self.understood(record)
+        except DraKitError:
+            return set(record.keys)
+        return {*record.keys, *locks_of(effect)}
+
+    def title(self, record: EffectRecord) -> str:
+        """What people read of a stored effect."""
+        with suppress(DraKitError):
+            effect, _ = self.understood(record)
+            if type(effect).title is not Effect.title:
+                return title_of(effect)
+        return _stored_title(record)
+
+    def conflicts(
+        self,
+        claim: ClaimReference,
+        wanted: Effect[Any, Any],
+        keys: Sequence[str],
+        others: Sequence[EffectRecord],
+        ensured: Collection[int],
+    ) -> list[EffectRecord]:
+        """Other effects on these keys that nobody needs any more, so that they can be undone to make way.
+
+        Raises:
+            TransientError: when another effect is needed, naming who needs it.
+        """
+        in_the_way = []
+        for other in others:
+            shared = sorted(set(other.keys) & set(keys))
+            if not shared:
+                continue
+            holders = [str(item) for item in other.claims if item.uid != claim.uid]
+            if other.phase == "reverting" or (not holders and other.number not in ensured):
+                in_the_way.append(other)
+                continue
+            who = f"claim {', '.join(holders)}" if holders else "the same claim"
+            raise TransientError(
+                f"claim {claim} needs {title_of(wanted)}, but {who} holds {', '.join(shared)} with "
+                f"{self.title(other)}; ask for the same, or wait until that claim is released",
+                code="effect-conflict",
+            )
+        return in_the_way
+
+
+def same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
+    """What is stored of an effect, by whatever process and release; ``spec`` is its text here.
+
+    Equal fields may have another text: the order of a set differs between processes, and a field that a newer release
+    added is missing.
+    """
+    alike = [record for record in stored if record.effect == type(effect).effect_id]
+    for record in alike:
+        if record.spec == spec:
+            return record
+    for record in alike:
+        with suppress(ValidationError):  # another one, which a newer release made
+            if _read(type(effect), record.spec) == effect:
+                return record
+    return None
+
+
+def outcome_of(cls: type[Effect[ResultT, Any]], record: EffectRecord) -> ResultT:
+    """The outcome of an effect that has one.
+
+    Raises:
+        TransientError: another release of the driver stored it.
+    """
+    try:
+        return read_outcome(cls, record.outcome or "")
+    except ValidationError as error:
+        raise _incompatible(cls, record, error) from error
+
+
+def write_outcome(cls: type[Effect[ResultT, Any]], outcome: ResultT) -> str:
+    """The JSON of what ``apply`` returned, from which it can be read again.
+
+    Raises:
+        ConfigurationError: it is not what the class declares. Its value may be secret and is not told.
+    """
+    adapter = cls.outcome_adapter()
+    try:
+        text = adapter.dump_json(adapter.validate_python(outcome, by_alias=True, by_name=True), by_alias=True).decode()
+        read_outcome(cls, text)
+    except ValueError:  # pydantic's errors are of that class too
+        raise ConfigurationError(
+            f"effect {cls.__name__}.apply returned a value of type {type(outcome).__name__}, which is not what it "
+            "declares, or cannot be stored; return what dra_kit.Effect[<type>] says",
+            code="invalid-outcome",
+        ) from None
+    return text
+
+
+def read_outcome(cls: type[Effect[ResultT, Any]], text: str) -> ResultT:
+    """What was stored by :func:`write_outcome`, or by a release that wrote names instead of aliases."""
+    return cls.outcome_adapter().validate_json(text, by_alias=True, by_name=True)
+
+
+def keys_of(effect: Effect[Any, Any]) -> list[str]:
+    """What an effect touches.
+
+    Raises:
+        ConfigurationError: that is nothing, or no names.
+    """
+    keys = _names(effect, "keys", effect.keys())
+    if not keys:
+        raise _no_names(effect, "keys", keys)
+    return keys
+
+
+def locks_of(effect: Effect[Any, Any]) -> list[str]:
+    """What is locked beside its keys while an effect is called.
+
+    Raises:
+        ConfigurationError: those are no names.
+    """
+    return _names(effect, "locks", effect.locks())
+
+
+def title_of(effect: Effect[Any, Any]) -> str:
+    """What people read of an effect, in one line; where its author's text fails, its id and fields."""
+    title: object = None
+    with suppress(Exception):  # of the author's code; it must not stand in the way of what is told with it
+        title = effect.title()
+    text = " ".join(title.split()) if isinstance(title, str) else ""
+    return cut(text or Effect.title(effect), _TITLE_BYTES)
+
+
+def _names(effect: Effect[Any, Any], method: str, given: Iterable[str]) -> list[str]:
+    names = list(given)
+    if isinstance(given, str) or not all(isinstance(name, str) and name for name in names):
+        raise _no_names(effect, method, names)
+    return names
+
+
+def _no_names(effect: Effect[Any, Any], method: str, given: Sequence[Any]) -> ConfigurationError:
+    return ConfigurationError(
+        f"effect {type(effect).__name__}.{method}() gave {given!r}; name what it touches, for example ['gpu/0']",
+        code="invalid-effect-keys",
+    )
+
+
+def _read(cls: type[Effect[Any, Any]], spec: str) -> Effect[Any, Any]:
+    return cls.model_validate_json(spec, by_alias=True, by_name=True)  # releases before this one wrote names
+
+
+def _incompatible(cls: type[Effect[Any, Any]], record: EffectRecord, error: ValidationError) -> TransientError:
+    return TransientError(
+        f"effect {_stored_title(record)} was made by another release of the driver, and {cls.__name__} "
+        f"does not understand it: {_problems(error)}; run that release, which has to undo it",
+        code="incompatible-effect",
+    )
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(
+        ": ".join(filter(None, (".".join(map(str, item["loc"])), item["msg"])))
+        for item in error.errors(include_url=False)
+    )
+
+
+def _stored_title(record: EffectRecord) -> str:
+    return cut(f"{record.effect} {record.spec}", _TITLE_BYTES)

@@ -1,0 +1,103 @@
+"""What is wrong with devices, kept in a file: taints outlive the process that set them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.errors import StoreError
+from dra_kit.node.health.conditions import Problem
+from dra_kit.node.health.ledger import Remembered
+from dra_kit.node.state.checksums import checksum
+from dra_kit.node.state.place import sync
+from dra_kit.node.steps import Step, reached
+
+logger = logging.getLogger(__name__)
+
+_FORM: Final = 1
+"""A release that reads another one knows nothing: what it would misread is worse."""
+
+
+class HealthMemory:
+    """The file ``health.json``.
+
+    Args:
+        path: of the file; its directory is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> list[Remembered]:
+        """What was written last; nothing where there is no file, or it is damaged, which is told."""
+        for unfinished in self._path.parent.glob(f".{self._path.name}.*"):
+            unfinished.unlink(missing_ok=True)  # of a process that was killed; one that lives tries again
+        try:
+            return _known(json.loads(self._path.read_bytes()))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as cause:
+            aside = self._path.with_name(f"{self._path.name}.damaged")
+            error = StoreError(
+                f"health of devices in {self._path} cannot be read: {type(cause).__name__}: {cause}; it is set "
+                f"aside as {aside.name}, and the driver's health source finds out again what is wrong",
+                code="damaged-health",
+            )
+            logger.error("health of devices is lost", extra={"error": str(error), "code": error.code})
+            with suppress(OSError):  # then it is written over
+                self._path.replace(aside)
+            return []
+
+    def write(self, known: Sequence[Remembered]) -> None:
+        """Replace what is kept, durably.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        text = json.dumps([_json(item) for item in known])
+        document = json.dumps({"form": _FORM, "checksum": checksum([text]), "devices": text})
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            temporary.write_text(document)
+            temporary.chmod(0o600)
+            sync(temporary)
+            temporary.replace(self._path)
+            sync(self._path.parent)
+        except OSError as error:
+            raise StoreError(
+                f"health of devices cannot be written to {self._path}: {error}; check that the disk is writable and "
+                "not full (--state-dir)"
+            ) from error
+        reached(Step.HEALTH_STORED)
+
+
+def _known(document: dict[str, Any]) -> list[Remembered]:
+    text = document["devices"]
+    if document["form"] != _FORM or document["checksum"] != checksum([text]):
+        msg = "its checksum is not that of what was stored"
+        raise ValueError(msg)
+    return [_remembered(item) for item in json.loads(text)]
+
+
+def _json(item: Remembered) -> dict[str, Any]:
+    pool, device = item.key
+    problems = [
+        {"reason": one.reason, "message": one.message, "value": one.value, "since": one.since.isoformat()}
+        for one in item.problems
+    ]
+    return {"pool": pool, "device": device, "identity": dict(item.identity), "problems": problems}
+
+
+def _remembered(item: dict[str, Any]) -> Remembered:
+    problems = tuple(
+        Problem(one["reason"], one["message"], one["value"], dt.datetime.fromisoformat(one["since"]))
+        for one in item["problems"]
+    )
+    return Remembered((item["pool"], item["device"]), item["identity"], problems)

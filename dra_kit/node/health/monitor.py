@@ -1,0 +1,322 @@
+"""Health on a node: from the source's reports to slices, the kubelet and Events, off the way of the kubelet's calls."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from dra_kit.author.calling import call
+from dra_kit.author.device import Device
+from dra_kit.author.health import HealthSource, Healthy
+from dra_kit.author.inventory import Inventory
+from dra_kit.errors import ConfigurationError, DraKitError, StoreError
+from dra_kit.node.health.advertising import advertised
+from dra_kit.node.health.conditions import Moment, Problem, present
+from dra_kit.node.health.identity import Identity, Key, identity, identity_of
+from dra_kit.node.health.ledger import Ledger, Remembered, Verdict
+from dra_kit.node.health.memory import HealthMemory
+from dra_kit.node.health.watching import Watching
+from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.node.waiting import in_thread
+from dra_kit.plugin.health import DeviceHealth, HealthStreams
+from dra_kit.process.tracebacks import from_author, named
+
+logger = logging.getLogger(__name__)
+
+ASK_EVERY: Final = 10.0
+"""Seconds between two questions whether a device has recovered."""
+ASK_AT_MOST: Final = 1.0
+"""Seconds between two of them when the source says that a device is healthy."""
+STORE_AGAIN: Final = 5.0
+"""Seconds until what could not be stored is tried again."""
+_LINES_MAX: Final = 64
+"""Different mistakes of a source that are logged."""
+
+
+class DeviceChanged(Protocol):
+    """Told of each problem that begins to count, or ends."""
+
+    def __call__(self, pool: str, device: str, text: str, *, healthy: bool) -> None:
+        """A device with a text for people; ``healthy`` when it ends."""
+        ...
+
+
+def monitor_of(
+    driver: str,
+    source: HealthSource[Any, Any, Any],
+    *,
+    state_dir: Path,
+    current: CurrentInventory,
+    publish: Callable[[Inventory[Device]], None],
+    changed: DeviceChanged,
+) -> Monitor:
+    """The monitor of a node's driver, with what the process before has kept.
+
+    Args:
+        driver: its name.
+        source: the author's.
+        state_dir: where it is kept.
+        current: knows the devices.
+        publish: takes what is to be published from now on.
+        changed: told of each problem.
+    """
+    memory = HealthMemory(state_dir / "health.json")
+    ledger = Ledger(driver, source, identity_of)
+    ledger.remember(memory.read())
+    return Monitor(
+        source,
+        ledger,
+        memory,
+        identity=partial(identity, current),
+        publish=publish,
+        streams=HealthStreams(),
+        changed=changed,
+    )
+
+
+class Monitor:
+    """A part of the node process; belongs to the main loop.
+
+    Args:
+        source: the author's.
+        ledger: what is known, with what the process before has kept.
+        memory: where it is kept.
+        identity: of a device of the latest inventory.
+        publish: takes what is to be published from now on.
+        streams: see the attribute.
+        changed: told of each problem that begins to count, or ends.
+        now: the present.
+        ask_every: seconds between two questions whether a device has recovered.
+
+    Attributes:
+        streams: tells the kubelet.
+    """
+
+    name = "health"
+
+    def __init__(
+        self,
+        source: HealthSource[Any, Any, Any],
+        ledger: Ledger,
+        memory: HealthMemory,
+        *,
+        identity: Callable[[Key], Identity],
+        publish: Callable[[Inventory[Device]], None],
+        streams: HealthStreams,
+        changed: DeviceChanged,
+        now: Callable[[], Moment] = present,
+        ask_every: float = ASK_EVERY,
+    ) -> None:
+        self._source = source
+        self._ledger = ledger
+        self._memory = memory
+        self._identity = identity
+        self._publish = publish
+        self.streams = streams
+        self._changed = changed
+        self._now = now
+        self._ask_every = ask_every
+        self._watching = Watching(source, self._wake)
+        self._inventory: Inventory[Device] | None = None
+        self._known = asyncio.Event()  # the first inventory
+        self._news = asyncio.Event()
+        self._published: object = None  # what follows for slices of what was published last
+        self._shown: list[DeviceHealth] = []  # to the kubelet
+        self._problems = ledger.problems()
+        self._stored = _worth_storing(ledger.remembered())
+        self._store_at: float | None = None
+        self._questions: dict[tuple[Key, str], asyncio.Task[None]] = {}
+        self._ask_at: dict[tuple[Key, str], float] = {}  # none: at once, what holds since before this process
+        self._told: set[str] = set()
+        self._waiting: list[asyncio.Future[None]] = []  # who wants to know that what follows is handed on
+
+    def inventory_changed(self, inventory: Inventory[Device]) -> None:
+        """There is another inventory: it is published with what is known of its devices."""
+        self._inventory = inventory
+        found = {(pool.name or "", device.name): device for pool in inventory.pools for device in pool.devices}
+        self._ledger.inventory({key: (device, self._identity(key)) for key, device in found.items()})
+        self._source.devices = tuple(found.values())
+        self._known.set()
+        self._advertise(inventory, self._ledger.verdicts())
+        self._wake()
+
+    async def inject(self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None) -> None:
+        """Make something wrong with a device, with message and value, or take that back; for drills and tests.
+
+        When it returns, what follows has been handed on.
+
+        Raises:
+            ConfigurationError: there is no such device, or the policy has no such reason.
+        """
+        now = self._now()
+        self._ledger.inject(device, pool, reason, problem, now)
+        if problem is None:
+            self._ask_soon(reason, device, now)
+        self._wake()
+        followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(followed)
+        await followed
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
+        ready.set()
+        await self._known.wait()
+        self._watching.start()
+        try:
+            while True:
+                self._news.clear()
+                now = self._now()
+                self._take(now)
+                self._ledger.settle(now)
+                self._ask(now)
+                waiting, self._waiting = self._waiting, []
+                await self._follow(now)
+                for item in waiting:
+                    if not item.done():
+                        item.set_result(None)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause()):
+                        await self._news.wait()
+        finally:
+            self._watching.stop()
+            for question in self._questions.values():
+                question.cancel()
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    def _pause(self) -> float | None:
+        """Seconds until there is something to do by itself."""
+        times = [self._ledger.due(), self._store_at]
+        times += [self._ask_at.get((key, reason), 0.0) for key, _, reason in self._unasked()]
+        at = min((time for time in times if time is not None), default=None)
+        return None if at is None else max(0.0, at - self._now().seconds)
+
+    def _take(self, now: Moment) -> None:
+        for report in self._watching.take():
+            try:
+                self._ledger.take(report, now)
+            except ConfigurationError as error:
+                if self._is_new(text := str(error)):
+                    logger.error("health report not understood", extra={"error": text, "code": error.code})
+            if isinstance(report, Healthy):  # a good moment to ask what the source may not decide
+                self._ask_soon(report.reason, report.device.name, now)
+
+    def _is_new(self, line: str) -> bool:
+        """Whether a line is to be logged: each once, and only so many."""
+        if line in self._told or len(self._told) >= _LINES_MAX:
+            return False
+        self._told.add(line)
+        return True
+
+    # -- what follows
+
+    async def _follow(self, now: Moment) -> None:
+        """Store, publish and tell what is different from before; stored first, so that no taint is lost by a crash."""
+        problems, verdicts = self._ledger.problems(), self._ledger.verdicts()
+        before, self._problems = self._problems, problems
+        self._tell(before, problems, now)
+        await self._store(now)
+        if self._inventory is not None and self._published != _for_slices(verdicts):
+            self._advertise(self._inventory, verdicts)
+        shown = [
+            DeviceHealth(pool, device, *verdict.told)
+            for (pool, device), verdict in verdicts.items()
+            if verdict.told is not None
+        ]
+        if shown != self._shown:
+            self._shown = shown
+            self.streams.tell(shown, now.date)
+
+    def _advertise(self, inventory: Inventory[Device], verdicts: Mapping[Key, Verdict]) -> None:
+        self._published = _for_slices(verdicts)
+        self._publish(advertised(inventory, verdicts))
+
+    def _tell(
+        self, before: Mapping[Key, Mapping[str, Problem]], after: Mapping[Key, Mapping[str, Problem]], now: Moment
+    ) -> None:
+        for key in {**before, **after}:
+            old, new = before.get(key, {}), after.get(key, {})
+            for reason in {**old, **new}:
+                if (reason in old) is (reason in new):
+                    continue
+                problem, over = (old[reason], True) if reason in old else (new[reason], False)
+                logger.log(
+                    logging.INFO if over else logging.WARNING,
+                    "device is well again" if over else "device is unhealthy",
+                    extra={"pool": key[0], "device": key[1], "reason": reason, "error": problem.message},
+                )
+                if not over:
+                    self._ask_at[key, reason] = now.seconds + self._ask_every
+                text = f"{reason}: {problem.message}" if problem.message else reason
+                self._changed(*key, text, healthy=over)
+
+    async def _store(self, now: Moment) -> None:
+        known = self._ledger.remembered()
+        worth = _worth_storing(known)
+        if worth == self._stored or (self._store_at is not None and now.seconds < self._store_at):
+            return
+        try:
+            await in_thread(self._memory.write, known)
+        except StoreError as error:  # what follows of it is more urgent than that the next process knows it
+            if self._store_at is None:
+                logger.error("health of devices not stored", extra={"error": str(error), "code": error.code})
+            self._store_at = now.seconds + STORE_AGAIN
+        else:
+            self._stored, self._store_at = worth, None
+
+    # -- the author's recovered
+
+    def _ask(self, now: Moment) -> None:
+        for key, device, reason in self._unasked():
+            if now.seconds >= self._ask_at.get((key, reason), 0.0):
+                self._questions[key, reason] = asyncio.ensure_future(self._question((key, reason), device))
+
+    def _ask_soon(self, reason: str, device: str, now: Moment) -> None:
+        for key, _, one in self._unasked():
+            if key[1] == device and reason in {"", one}:
+                at = self._ask_at.get((key, one), 0.0)
+                self._ask_at[key, one] = min(at, now.seconds + ASK_AT_MOST)
+
+    def _unasked(self) -> list[tuple[Key, Device, str]]:
+        return [
+            (key, device, reason)
+            for key, device, reason in self._ledger.to_ask()
+            if (key, reason) not in self._questions
+        ]
+
+    async def _question(self, question: tuple[Key, str], device: Device) -> None:
+        key, reason = question
+        recovered = False
+        try:
+            recovered = bool(await call(self._source.recovered, device, reason))
+        except Exception as error:
+            title = f"{type(self._source).__name__}.recovered"
+            text = str(error) if isinstance(error, DraKitError) else named(error)
+            if self._is_new(line := f"{title}: {text}"):
+                logger.error(
+                    "not known whether a device has recovered",
+                    extra={"device": device.name, "reason": reason, "error": line},
+                    exc_info=from_author(error, type(self._source).__module__),
+                )
+        now = self._now()
+        self._ask_at[question] = now.seconds + self._ask_every
+        del self._questions[question]
+        self._ledger.asked(key, reason, now, recovered=recovered)
+        self._wake()
+
+
+def _for_slices(verdicts: Mapping[Key, Verdict]) -> object:
+    return {key: (item.taints, item.withdrawn) for key, item in verdicts.items() if item.taints or item.withdrawn}
+
+
+def _worth_storing(known: Sequence[Remembered]) -> object:
+    """A message that says it in other words is not."""
+    return [
+        (item.key, dict(item.identity), [(one.reason, one.value, one.since) for one in item.problems]) for item in known
+    ]

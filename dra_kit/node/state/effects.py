@@ -1,0 +1,209 @@
+"""Effects and who needs them, in the node's durable state."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from dra_kit.errors import InternalError
+from dra_kit.node.state.damage import Damages
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.records import ClaimRecord, EffectRecord
+from dra_kit.node.state.rows import (
+    CLAIM,
+    EFFECT,
+    NEED,
+    Damage,
+    claim_of,
+    claim_row,
+    effect_of,
+    find_effect,
+    need_of,
+    need_row,
+    put_effect,
+)
+from dra_kit.resource.reference import ClaimReference
+
+
+class EffectStore:
+    """The part of the store that knows of effects.
+
+    Args:
+        database: that of the store.
+        damages: told of rows that are damaged.
+    """
+
+    def __init__(self, database: Database, damages: Damages) -> None:
+        self._db = database
+        self._damages = damages
+
+    def effects(self) -> list[EffectRecord]:
+        """All effects with the claims that need them, oldest first; of those that are damaged each is told once."""
+        found = []
+        needed = self._needs()
+        for row in self._db.read(f"SELECT {EFFECT} FROM effects ORDER BY number"):  # noqa: S608 - a constant
+            effect = effect_of(row, [claim for number, claim in needed if number == row[0]])
+            if isinstance(effect, Damage):
+                self._damages.found(effect)
+            else:
+                found.append(effect)
+        return found
+
+    def _needs(self) -> list[tuple[int, ClaimReference]]:
+        """Numbers of effects and the claims that need them; also where the claim's name may be damaged."""
+        needs = []
+        for row in self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
+            claim = need_of(row)
+            if isinstance(claim, Damage):
+                self._damages.found(claim)
+                claim = claim.claim or ClaimReference("", "", "")
+            needs.append((row[0], claim))
+        return needs
+
+    def needing(self) -> list[ClaimReference]:
+        """The claims that need effects, but those whose names may be damaged."""
+        rows = self._db.read(f"SELECT {NEED} FROM effect_claims ORDER BY namespace, name, uid")  # noqa: S608 - a constant
+        return list(dict.fromkeys(claim for claim in map(need_of, rows) if isinstance(claim, ClaimReference)))
+
+    def needs(self, uid: str) -> set[int]:
+        """Numbers of the effects that a claim needs, also of those that are damaged or lost."""
+        return {row[0] for row in self._db.read("SELECT effect FROM effect_claims WHERE uid = ?", uid)}
+
+    def effects_of(self, uid: str) -> list[EffectRecord]:
+        """The effects that a claim needs, newest first: the order in which they are undone."""
+        if not self.needs(uid):
+            return []  # most drivers have none
+        return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
+
+    async def intend(
+        self, effect: str, spec: str, keys: Sequence[str], *, claim: ClaimReference, boot_id: str
+    ) -> EffectRecord:
+        """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again."""
+
+        def write(db: sqlite3.Connection) -> EffectRecord:
+            inserted = db.execute(
+                "INSERT INTO effects (effect, spec, keys, phase, boot_id) VALUES (?, ?, ?, 'intent', ?) "
+                "ON CONFLICT (effect, spec) DO NOTHING",
+                (effect, spec, json.dumps(list(keys)), boot_id),
+            )
+            row = db.execute("SELECT number FROM effects WHERE effect = ? AND spec = ?", (effect, spec)).fetchone()
+            number = int(row[0])
+            db.execute(
+                "INSERT OR IGNORE INTO effect_claims (effect, uid, namespace, name, checksum) VALUES (?, ?, ?, ?, ?)",
+                need_row(number, claim),
+            )
+            found = find_effect(db, number)
+            if found is None:
+                raise InternalError(f"effect {effect} {spec} is not stored although it was written")
+            in_force = isinstance(found, EffectRecord) and (found.phase, found.boot_id) == ("applied", boot_id)
+            if isinstance(found, Damage):
+                found = EffectRecord(
+                    number=number, effect=effect, spec=spec, keys=tuple(keys), phase="intent", boot_id=boot_id
+                )
+                put_effect(db, found)
+            elif inserted.rowcount or not in_force:
+                # from now on apply may be at work on it again
+                found = found.model_copy(update={"phase": "intent"})
+                put_effect(db, found)
+            return found
+
+        return await self._db.write(write)
+
+    async def applied(
+        self, number: int, outcome: str, *, boot_id: str, replaces: bool = False
+    ) -> tuple[ClaimReference, ...]:
+        """Write down what an effect came to.
+
+        Args:
+            number: of the effect.
+            outcome: JSON of it.
+            boot_id: of this boot.
+            replaces: it is another outcome than before; claims that were prepared with that are marked as outdated.
+
+        Returns:
+            The claims that were prepared with another outcome in this boot.
+        """
+
+        def write(db: sqlite3.Connection) -> tuple[ClaimReference, ...]:
+            found = find_effect(db, number)
+            if not isinstance(found, EffectRecord):
+                return ()
+            changes = {"phase": "applied", "outcome": outcome, "boot_id": boot_id, "error": ""}
+            put_effect(db, found.model_copy(update=changes))
+            return _outdate(db, found.claims, boot_id) if replaces else ()
+
+        return await self._db.write(write)
+
+    async def effect_lost(self, number: int) -> None:
+        """An effect does not hold any more: from now on it does not count as in force, and is to be applied again."""
+        await self._change(number, phase="intent")
+
+    async def release_effect(self, number: int, uid: str) -> EffectRecord | None:
+        """A claim no longer needs an effect; the effect when no other claim does, so that it is to be undone now.
+
+        One that is damaged is not undone, and kept.
+        """
+
+        def write(db: sqlite3.Connection) -> EffectRecord | None:
+            others = db.execute(
+                "SELECT count(*) FROM effect_claims WHERE effect = ? AND uid <> ?", (number, uid)
+            ).fetchone()[0]
+            found = find_effect(db, number)
+            if others or not isinstance(found, EffectRecord):
+                db.execute("DELETE FROM effect_claims WHERE effect = ? AND uid = ?", (number, uid))
+                return None
+            found = _reverting(found)
+            put_effect(db, found)
+            return found
+
+        return await self._db.write(write)
+
+    async def begin_revert(self, effect: EffectRecord) -> EffectRecord:
+        """An effect is being undone, whoever needs it: from now on it does not count as in force."""
+
+        def write(db: sqlite3.Connection) -> EffectRecord:
+            found = _reverting(effect)
+            put_effect(db, found)
+            return found
+
+        return await self._db.write(write)
+
+    async def forget_effect(self, number: int) -> None:
+        """An effect is undone."""
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM effect_claims WHERE effect = ?", (number,))
+            db.execute("DELETE FROM effects WHERE number = ?", (number,))
+
+        await self._db.write(write)
+
+    async def revert_failed(self, number: int, error: str) -> None:
+        """An effect could not be undone; it is kept and tried again."""
+        await self._change(number, error=error)
+
+    async def _change(self, number: int, **changes: str) -> None:
+        def write(db: sqlite3.Connection) -> None:
+            found = find_effect(db, number)
+            if isinstance(found, EffectRecord):
+                put_effect(db, found.model_copy(update=changes))
+
+        await self._db.write(write)
+
+
+def _outdate(db: sqlite3.Connection, claims: Sequence[ClaimReference], boot_id: str) -> tuple[ClaimReference, ...]:
+    marked = []
+    for claim in claims:
+        row = db.execute(f"SELECT {CLAIM} FROM claims WHERE uid = ?", (claim.uid,)).fetchone()  # noqa: S608 - a constant
+        record = claim_of(row) if row is not None else None
+        if isinstance(record, ClaimRecord) and (record.phase, record.boot_id) == ("prepared", boot_id):
+            *_, text, seal = claim_row(record.model_copy(update={"outdated": True}))
+            db.execute("UPDATE claims SET record = ?, checksum = ? WHERE uid = ?", (text, seal, claim.uid))
+            marked.append(claim)
+    return tuple(marked)
+
+
+def _reverting(effect: EffectRecord) -> EffectRecord:
+    """Of what was being applied, for the first time or again, nobody knows the outcome."""
+    outcome = effect.outcome if effect.phase != "intent" else None
+    return effect.model_copy(update={"phase": "reverting", "outcome": outcome})

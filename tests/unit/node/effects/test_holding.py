@@ -1,0 +1,250 @@
+"""Effects that do not hold any more: noticed, applied again, and told where what they give is another now."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.node.effects.holding import Holding
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.role import Node
+
+SOON = 0.05
+NEVER = 3600.0
+
+
+class Daemons:
+    """What runs, by name, and what is wrong with it.
+
+    Attributes:
+        running: serial numbers of daemons.
+        again: a daemon that is started again has its old serial.
+        booting: it takes a while to come up.
+        deaf: nobody answers whether it runs.
+        blind: it cannot be found out whether it runs.
+    """
+
+    def __init__(self) -> None:
+        self.running: dict[str, int] = {}
+        self.numbers = itertools.count(1)
+        self.again = self.booting = self.blind = False
+        self.deaf = threading.Event()
+        self.deaf.set()
+        self.log: list[tuple[Any, ...]] = []
+
+
+class Daemon(dra.Effect[int, Daemons], id="daemon"):
+    name: str = "mps"
+
+    def keys(self) -> Iterable[str]:
+        return [self.name]
+
+    def title(self) -> str:
+        return f"daemon {self.name}"
+
+    def holds(self, outcome: int) -> bool:
+        self.hardware.log.append(("holds", outcome))
+        self.hardware.deaf.wait()
+        if self.hardware.blind:
+            raise OSError("no such bus")
+        return self.hardware.running.get(self.name) == outcome
+
+    async def apply(self, previous: int | None) -> int:
+        self.hardware.log.append(("apply", previous))
+        if self.hardware.booting:
+            raise dra.NotYet("it boots")
+        serial = previous if previous and self.hardware.again else next(self.hardware.numbers)
+        return self.hardware.running.setdefault(self.name, serial)
+
+    async def revert(self, outcome: int | None) -> None:
+        self.hardware.log.append(("revert", outcome))
+        self.hardware.running.pop(self.name, None)
+
+
+async def started(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+    serial = await device.ensure(Daemon())
+    return dra.Prepared(env={"SERIAL": str(serial)}, metadata=dra.DeviceMetadata(attributes={"serial": serial}))
+
+
+def starting(daemons: Daemons) -> dra.Driver[Any, Any]:
+    return driver(Doing(started), effects=[Daemon], hardware=lambda _: daemons)
+
+
+def applied(daemons: Daemons) -> list[Any]:
+    return [given for what, given in daemons.log if what == "apply"]
+
+
+def metadata(node: Node, claim: dra.ClaimReference) -> str:
+    [file] = (node.settings().state("dra.pizza") / "device-metadata").glob(f"*{claim.uid}*/**/metadata.json")
+    return file.read_text()
+
+
+async def test_what_comes_back_as_it_was_is_told_nobody(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    daemons.again = True
+    async with node.running(starting(daemons), effects_interval=SOON):
+        await node.prepare(lunch)
+        daemons.running.clear()
+        await eventually(lambda: daemons.running == {"mps": 1})
+        await eventually(lambda: node.effects() == [("daemon", "applied", ["lunch"])])
+        assert applied(daemons) == [None, 1]
+        assert node.env(lunch) == ["SERIAL=1"]
+    assert node.events() == []
+
+
+async def test_another_outcome_is_written_for_all_claims_and_told_to_claims_and_pods(node: Node) -> None:
+    daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
+    raw = next(item for item in node.api.objects("resourceclaims") if item["metadata"]["name"] == "lunch")
+    raw["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
+    node.api.put("resourceclaims", raw)
+    async with node.running(starting(daemons), effects_interval=SOON):
+        await node.prepare(lunch, dinner)
+        assert (node.env(lunch), node.env(dinner)) == (["SERIAL=1"], ["SERIAL=1"])
+        daemons.running.clear()
+        await eventually(lambda: node.env(lunch) == node.env(dinner) == ["SERIAL=2"])
+        await eventually(lambda: '"int": 2' in metadata(node, lunch) or '"int":2' in metadata(node, lunch))
+        assert applied(daemons) == [None, 1]
+        await eventually(lambda: len(node.events()) == 3)
+    told = {(item["regarding"]["kind"], item["regarding"]["name"]) for item in node.events()}
+    assert told == {("ResourceClaim", "lunch"), ("ResourceClaim", "dinner"), ("Pod", "guest")}
+    assert {(item["reason"], item["type"]) for item in node.events()} == {("EffectReplaced", "Warning")}
+    assert all("on node node-1: daemon mps did not hold any more" in item["note"] for item in node.events())
+
+
+async def test_it_is_asked_at_the_start_and_not_again_at_once(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=NEVER):
+        await node.prepare(lunch)
+    daemons.running.clear()
+    async with node.running(starting(daemons), effects_interval=NEVER):
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
+        assert applied(daemons) == [None, 1]
+
+
+async def test_a_repeated_prepare_asks_and_answers_with_what_is_true_now(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=NEVER):
+        answer = await node.prepare(lunch)
+        daemons.running.clear()
+        assert await node.prepare(lunch) == answer
+        assert node.env(lunch) == ["SERIAL=2"]
+        assert daemons.running == {"mps": 2}
+        await node.unprepare(lunch)
+        assert daemons.log[-1] == ("revert", 2)
+        assert node.is_clean()
+
+
+@pytest.mark.parametrize("trouble", ["deaf", "blind"])
+async def test_what_is_not_known_changes_nothing(
+    node: Node, trouble: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.effects.holding.PATIENCE", 0.2)
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=SOON):
+        answer = await node.prepare(lunch)
+        if trouble == "deaf":
+            daemons.deaf.clear()
+        else:
+            daemons.blind = True
+        daemons.running.clear()
+        assert await node.prepare(lunch) == answer
+        await eventually(lambda: "whether an effect holds is not known" in caplog.messages)
+        assert applied(daemons) == [None]
+        assert node.effects() == [("daemon", "applied", ["lunch"])]
+        daemons.deaf.set()
+        daemons.blind = False
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
+    assert caplog.messages.count("whether an effect holds is not known") == 1
+
+
+async def test_an_unanswered_question_holds_up_no_release_and_is_not_asked_twice(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dra_kit.node.effects.holding.PATIENCE", 0.1)
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=SOON):
+        await node.prepare(lunch)
+        asked = len(daemons.log)
+        daemons.deaf.clear()
+        await eventually(lambda: len(daemons.log) > asked)
+        await node.prepare(lunch)
+        await node.unprepare(lunch)
+        assert [what for what, _ in daemons.log].count("revert") == 1
+        assert len(daemons.log) == asked + 2, "one question, and the revert"
+        daemons.deaf.set()
+        assert node.is_clean()
+
+
+async def test_while_it_comes_up_again_a_prepare_that_needs_it_says_so(node: Node) -> None:
+    daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
+    async with node.running(starting(daemons), effects_interval=SOON, deadline=2.0):
+        await node.prepare(lunch)
+        daemons.booting = True
+        daemons.running.clear()
+        await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
+        for claim in (lunch, dinner):
+            told = await node.error(claim)
+            assert "effect daemon mps is still coming up: it boots" in told
+        daemons.booting = False
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
+        await node.prepare(lunch, dinner)
+        assert node.env(dinner) == ["SERIAL=2"]
+        assert "revert" not in {what for what, _ in daemons.log}
+
+
+async def test_what_was_applied_before_a_reboot_is_not_asked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=NEVER):
+        await node.prepare(lunch)
+    node.boot_id.write_text("boot-2\n")
+    daemons.running.clear()
+    daemons.log.clear()
+    looks, look = list[None](), Holding.look
+    monkeypatch.setattr(Holding, "look", lambda self: looks.append(look(self)))
+    async with node.running(starting(daemons), effects_interval=SOON):
+        await eventually(lambda: len(looks) > 2)
+        assert daemons.log == []
+        await node.prepare(lunch)
+        assert daemons.log[0] == ("apply", 1)
+
+
+async def test_what_never_held_any_more_is_released(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=SOON):
+        await node.prepare(lunch)
+        daemons.booting = True
+        daemons.running.clear()
+        await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
+        await node.unprepare(lunch)
+        assert daemons.log[-1] == ("revert", None), "nobody knows what the last apply came to"
+        assert node.is_clean()
+
+
+async def test_an_outcome_that_changes_while_a_claim_is_being_prepared_is_noticed(node: Node) -> None:
+    daemons, lunch, dinner = Daemons(), node.claim(), node.claim("dinner", ["pizza-1"])
+    ensured, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        prepared = await started(claim, device)
+        if claim.name == "dinner" and not ensured.is_set():
+            ensured.set()
+            await go_on.wait()
+        return prepared
+
+    made = driver(Doing(slow), effects=[Daemon], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=SOON):
+        await node.prepare(lunch)
+        asked = asyncio.create_task(node.prepare(dinner))
+        await ensured.wait()
+        daemons.running.clear()
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
+        go_on.set()
+        await asked
+        await eventually(lambda: node.env(dinner) == ["SERIAL=2"])

@@ -1,0 +1,174 @@
+"""Effects that are still coming up: asked again within the call, then told, and never undone for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.role import PLENTY, Node, set_deadline
+
+
+class Firmware:
+    """Boots as long as a test wants."""
+
+    def __init__(self) -> None:
+        self.booted = threading.Event()
+        self.hold = threading.Event()
+        self.hold.set()
+        self.log: list[Any] = []
+
+
+class Boot(dra.Effect[str, Firmware], id="boot"):
+    name: str = "fpga"
+
+    def keys(self) -> Iterable[str]:
+        return [self.name]
+
+    def title(self) -> str:
+        return f"the firmware of {self.name}"
+
+    def apply(self, previous: str | None) -> str:
+        self.hardware.log.append("apply")
+        self.hardware.hold.wait()
+        if not self.hardware.booted.is_set():
+            raise dra.NotYet("it boots")
+        return "up"
+
+    def revert(self, outcome: str | None) -> None:
+        self.hardware.log.append(("revert", outcome))
+
+
+async def ensured(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+    return dra.Prepared(env={"STATE": await device.ensure(Boot())})
+
+
+class Blocking(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared(env={"STATE": device.ensure(Boot()).result()})
+
+
+async def grouped(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+    async with asyncio.TaskGroup() as group:
+        boot = group.create_task(_one(device))
+    return dra.Prepared(env={"STATE": boot.result()})
+
+
+async def _one(device: dra.AllocatedDevice) -> str:
+    return await device.ensure(Boot())
+
+
+async def reworded(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+    try:
+        return await ensured(claim, device)
+    except dra.NotYet:
+        raise dra.TransientError("patience") from None
+
+
+def fpga(firmware: Firmware, preparer: dra.Preparer[Any, Any] | None = None) -> dra.Driver[Any, Any]:
+    return driver(preparer or Doing(ensured), effects=[Boot], hardware=lambda _: firmware)
+
+
+async def test_it_is_asked_again_until_it_is_there(node: Node) -> None:
+    firmware, lunch = Firmware(), node.claim()
+    async with node.running(fpga(firmware)):
+        asked = asyncio.create_task(node.prepare(lunch))
+        await eventually(lambda: len(firmware.log) > 1)
+        firmware.booted.set()
+        await asked
+        assert set(firmware.log) == {"apply"}
+        assert node.env(lunch) == ["STATE=up"]
+
+
+LATE = "effect the firmware of fpga is still coming up: it boots; nothing is undone, and it is asked again"
+
+
+@pytest.mark.parametrize(
+    ("preparer", "told"),
+    [(Doing(ensured), LATE), (Blocking(), LATE), (Doing(grouped), LATE), (Doing(reworded), "patience")],
+    ids=["async", "def", "task group", "reworded"],
+)
+async def test_at_the_deadline_it_is_told_and_the_next_call_finds_it_further_on(
+    node: Node, preparer: dra.Preparer[Any, Any], told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    firmware, lunch = Firmware(), node.claim()
+    async with node.running(fpga(firmware, preparer)) as agent:
+        set_deadline(agent, 1.0)
+        assert await node.late(lunch, lambda: firmware.log) == told
+        assert node.effects() == [("boot", "intent", ["lunch"])]
+        set_deadline(agent, PLENTY)
+        firmware.booted.set()
+        await node.prepare(lunch)
+        assert set(firmware.log) == {"apply"}
+        assert node.env(lunch) == ["STATE=up"]
+    if told == LATE:
+        assert "not-yet" in {vars(item).get("code") for item in caplog.records}
+
+
+async def test_a_deadline_in_the_middle_of_another_try_undoes_nothing_either(node: Node) -> None:
+    firmware, lunch = Firmware(), node.claim()
+    async with node.running(fpga(firmware)) as agent:
+        set_deadline(agent, 3.0)
+        asked = asyncio.create_task(node.error(lunch))
+        await eventually(lambda: len(firmware.log) > 1)
+        firmware.hold.clear()
+        assert (await asked) == f"not prepared within 3 s: {LATE}; the kubelet tries again"
+        firmware.hold.set()
+        firmware.booted.set()
+        set_deadline(agent, PLENTY)
+        await node.prepare(lunch)
+        assert set(firmware.log) == {"apply"}
+
+
+async def test_a_restart_leaves_it_for_the_next_call_as_long_as_the_claim_is_allocated(node: Node) -> None:
+    firmware, lunch = Firmware(), node.claim()
+    async with node.running(fpga(firmware), deadline=1.0):
+        await node.late(lunch, lambda: firmware.log)
+    async with node.running(fpga(firmware)):
+        firmware.booted.set()
+        await node.prepare(lunch)
+        assert set(firmware.log) == {"apply"}
+        await node.unprepare(lunch)
+        assert node.is_clean()
+
+
+async def test_a_restart_undoes_it_when_the_claim_is_gone(node: Node) -> None:
+    firmware, lunch = Firmware(), node.claim()
+    async with node.running(fpga(firmware), deadline=1.0):
+        await node.late(lunch, lambda: firmware.log)
+    node.api.delete("resourceclaims", "lunch", "default")
+    async with node.running(fpga(firmware)):
+        await eventually(node.is_clean)
+        assert firmware.log[-1] == ("revert", None)
+
+
+async def test_the_kubelet_s_unprepare_undoes_it(node: Node) -> None:
+    firmware, lunch = Firmware(), node.claim()
+    async with node.running(fpga(firmware)) as agent:
+        set_deadline(agent, 1.0)
+        await node.late(lunch, lambda: firmware.log)
+        set_deadline(agent, PLENTY)
+        await node.unprepare(lunch)
+        assert firmware.log[-1] == ("revert", None)
+        assert node.is_clean()
+
+
+async def test_another_failure_beside_it_undoes_all(node: Node) -> None:
+    async def fail(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        try:
+            return await ensured(claim, device)
+        except dra.NotYet:
+            raise dra.PermanentError("it will never boot") from None
+
+    firmware, lunch = Firmware(), node.claim()
+    async with node.running(fpga(firmware, Doing(fail))) as agent:
+        set_deadline(agent, 1.0)
+        assert await node.late(lunch, lambda: firmware.log) == "it will never boot"
+        await eventually(node.is_clean)
+        assert firmware.log[-1] == ("revert", None)

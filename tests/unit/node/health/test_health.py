@@ -1,0 +1,348 @@
+"""From an author's reports to slices, records and Events, on a node with an API server and a kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from tests.support.api import eventually
+from tests.unit.node.drivers import Oven, Waiter, driver
+from tests.unit.node.health.doctor import Doctor
+from tests.unit.node.role import Node
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+STICKY = dra.HealthRule(taint="NoSchedule", sticky=True)
+
+
+def taints(node: Node) -> dict[str, list[tuple[str, str, str]]]:
+    """Key, value and effect of each taint, by device; devices without any are left out."""
+    return {
+        device["name"]: [(item["key"], item.get("value", ""), item["effect"]) for item in device["taints"]]
+        for spec in node.slices()
+        for device in spec.get("devices", [])
+        if device.get("taints")
+    }
+
+
+def kept(node: Node) -> list[tuple[str, str]]:
+    """Device and reason of what the next process will know."""
+    path = node.settings().state("") / "health.json"
+    devices = json.loads(json.loads(path.read_text())["devices"]) if path.exists() else []
+    return [(item["device"], problem["reason"]) for item in devices for problem in item["problems"]]
+
+
+async def test_a_taint_comes_and_goes_with_what_is_reported(node: Node) -> None:
+    doctor = Doctor(hot=dra.HealthRule(taint="NoExecute", key="example.com/hot", value="yes"))
+    async with node.running(driver(provider=Oven("pizza-0", "pizza-1"), health=doctor)):
+        await eventually(lambda: node.published() == ["pizza-0", "pizza-1"])
+        doctor.unhealthy("pizza-1", "hot")
+        await eventually(lambda: taints(node) == {"pizza-1": [("example.com/hot", "yes", "NoExecute")]})
+        doctor.healthy("pizza-1")
+        await eventually(lambda: not taints(node))
+
+
+async def test_the_key_is_made_of_driver_and_reason_and_the_value_may_be_that_of_the_report(node: Node) -> None:
+    doctor = Doctor(xid=dra.HealthRule(taint="None"))
+    async with node.running(driver(health=doctor)):
+        doctor.unhealthy("pizza-0", "xid", "XID 79", value="79")
+        await eventually(lambda: taints(node) == {"pizza-0": [("dra.pizza/xid", "79", "None")]})
+
+
+async def test_taints_stand_beside_those_of_the_author(node: Node) -> None:
+    own = dra.DeviceTaint(key="example.com/own", effect="NoSchedule")
+    doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
+    async with node.running(driver(provider=Oven(dra.Device(name="pizza-0", taints=[own])), health=doctor)):
+        doctor.unhealthy("pizza-0", "hot")
+        await eventually(
+            lambda: (
+                taints(node)
+                == {"pizza-0": [("example.com/own", "", "NoSchedule"), ("dra.pizza/hot", "", "NoSchedule")]}
+            )
+        )
+
+
+async def test_a_device_is_withdrawn_and_published_again_and_its_claim_keeps_it(node: Node) -> None:
+    doctor = Doctor(gone=dra.HealthRule(withdraw=True))
+    async with node.running(driver(provider=Oven("pizza-0", "pizza-1"), health=doctor)):
+        doctor.unhealthy("pizza-0", "gone")
+        await eventually(lambda: node.published() == ["pizza-1"])
+        await node.prepare(node.claim(devices=["pizza-0"]))
+        doctor.healthy("pizza-0")
+        await eventually(lambda: node.published() == ["pizza-0", "pizza-1"])
+
+
+async def test_what_sticks_stays_until_it_has_recovered(node: Node) -> None:
+    doctor = Doctor(xid=STICKY)
+    async with node.running(driver(health=doctor)):
+        doctor.unhealthy("pizza-0", "xid")
+        await eventually(lambda: taints(node))
+        doctor.healthy("pizza-0")
+        await eventually(lambda: doctor.asked == [("pizza-0", "xid")])
+        assert taints(node)
+        doctor.cured.add("xid")
+        doctor.healthy("pizza-0")
+        await eventually(lambda: not taints(node))
+
+
+async def test_a_recovered_that_fails_is_told_and_changes_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    class Absent(Doctor):
+        def recovered(self, device: dra.Device, reason: str, /) -> bool:
+            super().recovered(device, reason)
+            raise OSError("no answer")
+
+    doctor = Absent(xid=STICKY)
+    async with node.running(driver(health=doctor)):
+        doctor.unhealthy("pizza-0", "xid")
+        await eventually(lambda: taints(node))
+        doctor.healthy("pizza-0")
+        await eventually(lambda: "not known whether a device has recovered" in caplog.text)
+        assert taints(node)
+
+
+async def test_a_source_that_fails_changes_nothing_and_is_started_again(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    doctor = Doctor(silent=True, hot=dra.HealthRule(taint="NoSchedule"))
+    async with node.running(driver(health=doctor)):
+        doctor.unhealthy("pizza-0", "hot")
+        await eventually(lambda: taints(node))
+        doctor.say(OSError("no answer"))
+        await eventually(lambda: doctor.begun == 2)
+        assert taints(node)
+        doctor.healthy("pizza-0")
+        await eventually(lambda: not taints(node))
+    [line] = [item for item in caplog.records if item.levelno == logging.ERROR]
+    assert (line.message, vars(line)["error"]) == (
+        "health not watched, all stays as it was reported last",
+        "OSError: no answer",
+    )
+
+
+async def test_a_source_may_be_async(node: Node) -> None:
+    class Quick(dra.HealthSource):
+        policy = {"hot": dra.HealthRule(taint="NoSchedule")}
+
+        async def watch(self) -> AsyncIterator[dra.Unhealthy]:
+            await asyncio.sleep(0)
+            yield dra.Unhealthy(self.devices[0], "hot")
+
+    async with node.running(driver(health=Quick())):
+        await eventually(lambda: list(taints(node)) == ["pizza-0"])
+
+
+async def test_a_source_that_is_faster_than_the_node_loses_nothing(node: Node) -> None:
+    class Eager(dra.HealthSource):
+        policy = {"hot": dra.HealthRule(taint="NoSchedule")}
+
+        def watch(self) -> Iterator[dra.Healthy | dra.Unhealthy]:
+            for number in range(5000):
+                yield dra.Unhealthy(self.devices[0], "hot") if number % 2 else dra.Healthy(self.devices[0])
+            yield dra.Healthy(self.devices[0])
+            yield dra.Unhealthy(self.devices[1], "hot")
+
+    async with node.running(driver(health=Eager())):
+        await eventually(lambda: list(taints(node)) == ["pizza-1"])
+
+
+async def test_a_source_that_blocks_holds_up_no_claim(node: Node) -> None:
+    doctor = Doctor(silent=True)
+    async with node.running(driver(health=doctor)):
+        await eventually(lambda: doctor.begun == 1)
+        assert await node.prepare(node.claim())
+
+
+async def test_health_prepares_no_claim_again(node: Node) -> None:
+    doctor, waiter = Doctor(hot=dra.HealthRule(taint="NoSchedule")), Waiter()
+    async with node.running(driver(waiter, health=doctor)):
+        claim = node.claim()
+        await node.prepare(claim)
+        doctor.unhealthy("pizza-0", "hot")
+        await eventually(lambda: taints(node))
+        await node.prepare(claim)
+        doctor.healthy("pizza-0")
+        await eventually(lambda: not taints(node))
+        await node.prepare(claim)
+    assert waiter.calls == ["lunch pizza-0"]
+
+
+async def test_whoever_has_the_device_is_told(node: Node) -> None:
+    doctor = Doctor(hot=dra.HealthRule())
+    async with node.running(driver(health=doctor)):
+        await node.prepare(node.claim())
+        doctor.unhealthy("pizza-0", "hot", "93 °C")
+        doctor.unhealthy("pizza-1", "hot")
+        await eventually(lambda: len(node.events()) == 1)
+        doctor.healthy("pizza-0")
+        await eventually(lambda: len(node.events()) == 2)
+    found = {(item["type"], item["reason"], item["regarding"]["name"], item["note"]) for item in node.events()}
+    where = "on node node-1: device node-1/pizza-0"
+    assert found == {
+        ("Warning", "DeviceUnhealthy", "lunch", f"{where} is unhealthy: hot: 93 °C"),
+        ("Normal", "DeviceHealthy", "lunch", f"{where} is well again, it was: hot: 93 °C"),
+    }
+
+
+# -- the next process
+
+
+async def test_taints_outlive_the_process_and_are_there_from_the_first_publication_on(node: Node) -> None:
+    doctor = Doctor(xid=STICKY, hot=dra.HealthRule(taint="NoExecute"))
+    async with node.running(driver(health=doctor)):
+        doctor.unhealthy("pizza-0", "xid")
+        doctor.unhealthy("pizza-1", "hot")
+        await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-1"})
+    before = node.slices()[0]["devices"]
+    [name] = [item["metadata"]["name"] for item in node.api.objects("resourceslices")]
+    node.api.delete("resourceslices", name)  # as a kubelet that restarts does
+
+    silent = Doctor(silent=True, xid=STICKY, hot=dra.HealthRule(taint="NoExecute"))
+    async with node.running(driver(health=silent)):
+        await eventually(node.slices)
+        assert node.slices()[0]["devices"] == before
+        silent.healthy("pizza-1")
+        await eventually(lambda: set(taints(node)) == {"pizza-0"})
+        silent.cured.add("xid")
+        silent.healthy("pizza-0")
+        await eventually(lambda: not taints(node))
+        await eventually(lambda: not kept(node))
+
+
+class Card(dra.Device):
+    serial: str
+
+
+async def test_a_device_that_was_replaced_starts_anew_and_one_that_is_back_does_not(node: Node) -> None:
+    class Slots(dra.DeviceProvider[Card]):
+        cards: Sequence[Card] = (Card(name="slot-0", serial="A"), Card(name="slot-1", serial="B"))
+
+        def discover(self) -> Iterator[Sequence[Card]]:
+            yield self.cards
+
+    slots, doctor = Slots(), Doctor(silent=True, xid=STICKY)
+    async with node.running(driver(provider=slots, health=doctor)):
+        await eventually(lambda: node.published() == ["slot-0", "slot-1"])
+        former = list(doctor.devices)
+        for name in ("slot-0", "slot-1"):
+            doctor.unhealthy(name, "xid")
+        await eventually(lambda: set(taints(node)) == {"slot-0", "slot-1"})
+        slots.cards = (Card(name="slot-0", serial="C"),)
+        slots.context.rescan()
+        await eventually(lambda: node.published() == ["slot-0"] and not taints(node))
+        doctor.say(dra.Unhealthy(former[0], "xid"))  # of the card that is no longer there
+        slots.cards = (Card(name="slot-0", serial="C"), Card(name="slot-1", serial="B"))
+        slots.context.rescan()
+        await eventually(lambda: set(taints(node)) == {"slot-1"})
+
+
+async def test_a_damaged_file_is_set_aside_and_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    doctor = Doctor(xid=STICKY)
+    async with node.running(driver(health=doctor)):
+        doctor.unhealthy("pizza-0", "xid")
+        await eventually(lambda: kept(node) == [("pizza-0", "xid")])
+    path = node.settings().state("") / "health.json"
+    path.write_text(path.read_text().replace("xid", "yid"))
+    async with node.running(driver(health=Doctor(silent=True, xid=STICKY))):
+        await eventually(node.slices)
+        assert not taints(node)
+    assert path.with_name("health.json.damaged").exists()
+    assert [vars(item)["code"] for item in caplog.records if item.levelno == logging.ERROR] == ["damaged-health"]
+
+
+async def test_a_taint_is_published_though_it_cannot_be_stored(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    doctor = Doctor(xid=STICKY)
+    async with node.running(driver(health=doctor)):
+        await eventually(node.slices)
+        (node.settings().state("") / "health.json").mkdir()
+        doctor.unhealthy("pizza-0", "xid")
+        await eventually(lambda: taints(node))
+    assert "health of devices not stored" in caplog.text
+
+
+async def test_an_api_server_that_is_away_for_a_while_gets_the_taint_when_it_is_back(node: Node) -> None:
+    doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
+    async with node.running(driver(health=doctor)):
+        await eventually(node.slices)
+        asked = node.api.asked("GET", SLICES)
+        with node.api.failing(503, below=SLICES):
+            doctor.unhealthy("pizza-0", "hot")
+            await eventually(lambda: node.api.asked("GET", SLICES) >= asked + 2)
+        await eventually(lambda: taints(node))
+
+
+# -- what cannot be understood
+
+
+async def test_what_cannot_be_understood_is_told_once_and_stops_nothing(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
+    async with node.running(driver(health=doctor)):
+        await eventually(lambda: doctor.begun)
+        doctor.say("all is well", "all is well")
+        doctor.unhealthy("pizza-1", "hott")
+        doctor.unhealthy("pizza-0", "hot")
+        await eventually(lambda: taints(node))
+    told = [(vars(item)["code"], vars(item)["error"]) for item in caplog.records if item.levelno == logging.ERROR]
+    assert [code for code, _ in told] == ["invalid-health-report", "unknown-health-reason"]
+    assert told[0][1].startswith("Doctor.watch yielded 'all is well'; yield dra_kit.Healthy(device), ")
+    assert told[1][1] == (
+        "Doctor.watch: reason 'hott' is not in its policy; did you mean \"hot\"? the kubelet alone is told of it"
+    )
+
+
+async def test_a_watch_that_is_no_generator_is_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong(dra.HealthSource):
+        def watch(self) -> list[dra.Healthy]:
+            return []
+
+    async with node.running(driver(health=Wrong())):
+        await eventually(lambda: "Wrong.watch must be a generator" in str([vars(item) for item in caplog.records]))
+
+
+@pytest.mark.parametrize(
+    ("policy", "problem"),
+    [
+        ({"hot": "NoSchedule"}, "'hot': 'NoSchedule' is no rule; write 'reason': dra_kit.HealthRule("),
+        ({"too hot": dra.HealthRule(taint="NoSchedule")}, "policy['too hot']: taints[0].key: Invalid value"),
+        ({"xid": dra.HealthRule(sticky=True)}, "policy['xid'] is sticky and would never end; write 'def recovered("),
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused(policy: Any, problem: str) -> None:
+    class Wrong(dra.HealthSource):
+        def watch(self) -> Iterator[dra.Healthy]:
+            yield from ()
+
+    Wrong.policy = policy
+    with pytest.raises(dra.ConfigurationError, match=re.escape(problem)):
+        driver(health=Wrong())
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem"),
+    [
+        ({"taint": "Never"}, "HealthRule: taint: "),
+        ({"key": "a/b"}, "key and value are those of a taint; give taint= too"),
+        ({"taint": "NoSchedule", "value": "not a value"}, "value: Invalid value"),
+        ({"unhealthy_after": -1}, "unhealthy_after: must be at least 0, not -1"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused(rule: dict[str, Any], problem: str) -> None:
+    with pytest.raises(dra.ConfigurationError, match=re.escape(problem)):
+        dra.HealthRule(**rule)
+
+
+def test_a_value_that_no_taint_can_have_is_refused_at_the_authors_line() -> None:
+    with pytest.raises(dra.InvalidDevice, match="value: Invalid value"):
+        dra.Unhealthy(dra.Device(name="gpu-0"), "xid", value="XID 79")
+
+
+def test_a_source_that_is_a_class_is_refused() -> None:
+    with pytest.raises(dra.ConfigurationError, match=re.escape("health Doctor is a class; write Doctor()")):
+        driver(health=Doctor)

@@ -1,0 +1,158 @@
+"""A pool that is suddenly empty: a library that lost its devices for a moment, or devices that are gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.node.slices.discovery import Discovery
+from dra_kit.node.slices.inventory import CurrentInventory
+from tests.support.api import eventually
+from tests.unit.node.drivers import driver
+from tests.unit.node.role import NODE
+
+KEPT = "pools without devices are kept until they are found so again"
+NOW, NEVER = 0.0, 3600.0
+
+
+class Found(dra.DeviceProvider):
+    """Each call of ``discover`` yields what is found then; waits where that is None.
+
+    Attributes:
+        looks: how often ``discover`` was called.
+    """
+
+    def __init__(self, *found: Any) -> None:
+        self._found = found
+        self.looks = 0
+        self.go_on = threading.Event()
+
+    def discover(self) -> Iterator[Any]:
+        found = self._found[min(self.looks, len(self._found) - 1)]
+        self.looks += 1
+        if found is None:
+            self.go_on.wait()
+            found = []
+        yield found
+
+
+class Seen:
+    """The devices of all pools, in the order of inventories; a pool without devices is its name alone."""
+
+    def __init__(self, current: CurrentInventory) -> None:
+        self.all: list[list[str]] = []
+        current.listen(self._inventory)
+
+    def _inventory(self, inventory: dra.Inventory[Any]) -> None:
+        self.all.append(
+            [f"{pool.name}/{device.name}" for pool in inventory.pools for device in pool.devices]
+            + [str(pool.name) for pool in inventory.pools if not pool.devices]
+        )
+
+
+@asynccontextmanager
+async def looking(provider: dra.DeviceProvider, again_after: float = NOW) -> AsyncIterator[tuple[Seen, Discovery]]:
+    current = CurrentInventory()
+    seen = Seen(current)
+    discovery = Discovery(driver(provider=provider), NODE, current, look_again_after=again_after)
+    running = asyncio.create_task(discovery.run(asyncio.Event()))
+    try:
+        yield seen, discovery
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def pizzas() -> list[dra.Device]:
+    return [dra.Device(name="a"), dra.Device(name="b")]
+
+
+def pools(*found: dra.Pool[dra.Device]) -> dra.Inventory[dra.Device]:
+    return dra.Inventory(pools=found)
+
+
+async def rescanned(discovery: Discovery, seen: Seen, provider: Found) -> None:
+    """The first inventory is there, and the provider is asked for the next."""
+    await eventually(lambda: seen.all and provider.looks == 1)
+    discovery.rescan()
+
+
+async def test_it_is_kept_until_a_second_look_finds_it_empty_too(caplog: pytest.LogCaptureFixture) -> None:
+    provider = Found(pizzas(), [], None)
+    async with looking(provider) as (seen, discovery):
+        await rescanned(discovery, seen, provider)
+        await eventually(lambda: provider.looks == 3)
+        assert all(item == ["node-1/a", "node-1/b"] for item in seen.all)
+        provider.go_on.set()
+        await eventually(lambda: seen.all[-1] == ["node-1"])
+    [told] = [item for item in caplog.records if item.getMessage() == KEPT]
+    assert (told.levelno, vars(told)["pools"]) == (logging.WARNING, "node-1")
+
+
+async def test_devices_that_a_second_look_finds_again_were_never_gone() -> None:
+    provider = Found(pizzas(), [], pizzas())
+    async with looking(provider) as (seen, discovery):
+        await rescanned(discovery, seen, provider)
+        await eventually(lambda: provider.looks == 3)
+        await eventually(lambda: len(seen.all) == 3)
+        assert all(item == ["node-1/a", "node-1/b"] for item in seen.all)
+
+
+async def test_each_emptiness_is_looked_at_twice() -> None:
+    provider = Found(pizzas(), [], pizzas(), [])
+    async with looking(provider, NEVER) as (seen, discovery):
+        await rescanned(discovery, seen, provider)
+        for looks in (2, 3):
+            await eventually(lambda looks=looks: len(seen.all) == provider.looks == looks)  # type: ignore[misc]
+            discovery.rescan()
+        await eventually(lambda: len(seen.all) == provider.looks == 4)
+        assert seen.all[-1] == ["node-1/a", "node-1/b"], "that was the first look since they were there"
+        discovery.rescan()
+        await eventually(lambda: seen.all[-1] == ["node-1"])
+
+
+async def test_a_generator_that_yields_again_has_looked_again() -> None:
+    class Polling(dra.DeviceProvider):
+        async def discover(self) -> AsyncIterator[list[dra.Device]]:
+            yield pizzas()
+            yield []
+            yield []
+            await asyncio.Event().wait()
+
+    async with looking(Polling(), NEVER) as (seen, _):
+        await eventually(lambda: seen.all and seen.all[-1] == ["node-1"])
+
+
+@pytest.mark.parametrize(
+    "lost", [pools(dra.Pool(devices=pizzas()[:1]), dra.Pool(name="rack")), pools(dra.Pool(devices=pizzas()[:1]))]
+)
+async def test_other_pools_change_meanwhile_and_one_that_is_gone_is_like_an_empty_one(lost: Any) -> None:
+    provider = Found(pools(dra.Pool(devices=pizzas()), dra.Pool(name="rack", devices=pizzas())), lost, None)
+    async with looking(provider) as (seen, discovery):
+        await rescanned(discovery, seen, provider)
+        await eventually(lambda: seen.all[-1] == ["node-1/a", "rack/a", "rack/b"])
+        provider.go_on.set()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (lambda: pools(dra.Pool(devices=pizzas(), may_be_empty=True)), pools, []),
+        (pizzas, lambda: pools(dra.Pool(may_be_empty=True)), ["node-1"]),
+    ],
+    ids=["foreseen", "said now"],
+)
+async def test_where_the_author_says_so_one_look_is_enough(
+    before: Callable[[], Any], after: Callable[[], Any], expected: list[str]
+) -> None:
+    provider = Found(before(), after())
+    async with looking(provider, NEVER) as (seen, discovery):
+        await rescanned(discovery, seen, provider)
+        await eventually(lambda: seen.all[-1] == expected)

@@ -1,0 +1,111 @@
+"""Two processes of an update, or of a rollback, that find different devices: the one that began later publishes."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import dra_kit as dra
+from tests.support.api import eventually
+from tests.unit.node.drivers import Oven, driver
+from tests.unit.node.role import Node
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+LEFT = "slices are left to a process that began later"
+
+
+def writes(node: Node) -> int:
+    return sum(request.method != "GET" and request.path.startswith(SLICES) for request in node.api.requests)
+
+
+def change(oven: Oven, *devices: dra.Device | str) -> None:
+    oven.devices = devices
+    oven.context.rescan()
+
+
+def told(caplog: pytest.LogCaptureFixture, text: str) -> int:
+    return sum(text in item.getMessage() for item in caplog.records)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    caplog.set_level(logging.INFO)
+
+
+@contextmanager
+def process_of_another_release(node: Node, content: bytes = b"") -> Iterator[None]:
+    """It began later, and tells of itself what every release does: that it is there."""
+    path = node.root / "state" / "locks" / "processes" / "other.lock"
+    with path.open("xb", buffering=0) as file:
+        file.write(content)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        path.unlink()
+
+
+async def test_each_change_is_one_write_while_two_find_different_devices(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    older, newer = Oven("old"), Oven("new")
+    async with node.running(driver(provider=older), pod_uid="old") as old:
+        await eventually(lambda: node.published() == ["old"])
+        async with node.running(driver(provider=newer), pod_uid="new"):
+            await eventually(lambda: node.published() == ["new"])
+            before = writes(node)
+            for number in range(3):
+                change(older, f"old-{number}")
+                change(newer, f"new-{number}")
+                await eventually(lambda number=number: node.published() == [f"new-{number}"])  # type: ignore[misc]
+            assert writes(node) == before + 3
+            old.stop()
+            await eventually(lambda: len(node.kubelet.plugins("dra.pizza")) == 1)
+    assert told(caplog, LEFT) == 1
+    assert not told(caplog, "somebody else")
+
+
+async def test_when_the_one_that_began_later_ends_the_other_publishes_again(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    older = Oven("old")
+    async with node.running(driver(provider=older), pod_uid="old"):
+        await eventually(lambda: node.published() == ["old"])
+        agent = await node.agent(driver(provider=Oven("new")), pod_uid="new")
+        running = asyncio.create_task(agent.run())
+        await eventually(lambda: node.published() == ["new"])
+        change(older, "old", "hot-plugged")
+        await eventually(lambda: told(caplog, LEFT))
+        before = writes(node)
+        agent.stop()
+        await running
+        await eventually(lambda: node.published() == ["old", "hot-plugged"])
+        assert writes(node) == before + 1
+    assert not told(caplog, "somebody else")
+
+
+async def test_a_process_of_an_older_release_that_began_later_publishes_in_a_rollback(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    oven = Oven("a")
+    async with node.running(driver(provider=oven)):
+        await eventually(lambda: node.published() == ["a"])
+        before = writes(node)
+        with process_of_another_release(node):
+            change(oven, "b")
+            await eventually(lambda: told(caplog, LEFT))
+            assert writes(node) == before
+        await eventually(lambda: node.published() == ["b"])
+
+
+async def test_one_that_has_not_found_its_devices_yet_changes_nothing(node: Node) -> None:
+    oven = Oven("a")
+    async with node.running(driver(provider=oven)):
+        await eventually(lambda: node.published() == ["a"])
+        with process_of_another_release(node, b"starting"):
+            change(oven, "b")
+            await eventually(lambda: node.published() == ["b"])
