@@ -65,16 +65,21 @@ def check_package(name: str) -> str:
     Raises:
         ConfigurationError: it is no identifier, or something else has it.
     """
-    taken = name in _TAKEN or name in sys.stdlib_module_names
-    if _PACKAGE(name) and not keyword.iskeyword(name) and not taken:
+    if _PACKAGE(name) and not _is_taken(name):
         return name
-    if taken or keyword.iskeyword(name):
-        whose = "a word of Python" if keyword.iskeyword(name) else "the name of another module"
-        problem, near = f"it is {whose}", f"{name}_driver"
+    if keyword.iskeyword(name):
+        problem = "it is a word of Python"
+    elif _is_taken(name):
+        problem = "it is the name of another module"
     else:
         problem = "it must be lower-case letters, digits and '_', and begin with a letter"
-        near = re.sub(r"[^a-z0-9_]", "_", name.lower()).strip("_0123456789") or "led_driver"
+    near = re.sub(r"[^a-z0-9_]", "_", name.lower()).strip("_0123456789") or "led_driver"
+    near = f"{near}_driver" if _is_taken(near) else near
     raise ConfigurationError(f"package name {name!r}: {problem}; how about {near!r}?", code="invalid-name")
+
+
+def _is_taken(name: str) -> bool:
+    return keyword.iskeyword(name) or name in _TAKEN or name in sys.stdlib_module_names
 
 
 def default_driver(project: str) -> str:
