@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from dra_kit.author.preparer import Preparer
     from dra_kit.author.provider import DeviceProvider
+    from dra_kit.author.stopping import Stopping
     from dra_kit.author.vocabulary import (
         CapacityRequestPolicy,
         CapacityRequestPolicyRange,
@@ -95,6 +96,7 @@ _HOMES = {
     ),
     "author.preparer": ("Preparer",),
     "author.provider": ("DeviceProvider",),
+    "author.stopping": ("Stopping",),
     "author.vocabulary": (
         "CapacityRequestPolicy",
         "CapacityRequestPolicyRange",
@@ -188,6 +190,7 @@ __all__ = [
     "Quantity",
     "QuantityField",
     "RunningProcess",
+    "Stopping",
     "TransientError",
     "Unhealthy",
     "Version",

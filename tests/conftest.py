@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.hostile.ledger import PROPERTY, summary
+
+# The roles of a sandbox run in threads, which would import them at once; and pytest, which rewrites dra_kit as it is
+# imported since there is a plugin in it, cannot do that in two threads at a time (dra_kit/testing/bed.py tells more).
+for role in ("node", "controller", "webhook"):
+    import_module(f"dra_kit.{role}.agent")
 
 # machines are shared: how long an example takes says nothing
 settings.register_profile("dra-kit", deadline=None, suppress_health_check=[HealthCheck.too_slow])

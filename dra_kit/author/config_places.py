@@ -6,7 +6,8 @@ import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, RootModel
+from pydantic import AliasChoices, AliasPath, BaseModel, RootModel
+from pydantic.fields import FieldInfo
 from typing_extensions import TypeAliasType
 
 Loc = Sequence[str | int]
@@ -71,8 +72,7 @@ def _below(annotation: Any, part: str | int) -> Iterator[Any]:
     """What stands under a key or index of a value of this type; Any where the type does not tell."""
     if _is_model(annotation):
         fields = annotation.model_fields.items()
-        found = [field.annotation for name, field in fields if part in {name, field.alias, field.validation_alias}]
-        yield from found
+        yield from (field.annotation for name, field in fields if part in {name, *_aliases(field)})
         return
     arguments = get_args(annotation)
     origin = get_origin(annotation)
@@ -86,6 +86,16 @@ def _below(annotation: Any, part: str | int) -> Iterator[Any]:
         yield from (kind for name, kind in get_type_hints(annotation).items() if name == part)
     else:
         yield Any
+
+
+def _aliases(field: FieldInfo) -> Iterator[str | int]:
+    """The keys, beside its name, under which pydantic looks for a field."""
+    alias = field.validation_alias
+    for choice in alias.choices if isinstance(alias, AliasChoices) else (alias, field.alias):
+        if isinstance(choice, AliasPath):
+            yield choice.path[0]
+        elif choice is not None:
+            yield choice
 
 
 def _is_model(annotation: Any) -> bool:

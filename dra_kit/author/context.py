@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar
 
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference
 
@@ -75,8 +76,8 @@ class Context(ABC, Generic[SettingsT]):
 
     @property
     @abstractmethod
-    def stopping(self) -> bool:
-        """The process is asked to end: generators and loops should return soon."""
+    def stopping(self) -> Stopping:
+        """True once the process is asked to end; may be waited for."""
 
     @abstractmethod
     def rescan(self) -> None:

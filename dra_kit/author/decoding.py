@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Generic, Self, TypeVar
 
@@ -82,13 +83,8 @@ class ConfigDecoder(Generic[ConfigT]):
             text = json.dumps(body, allow_nan=False)
         except (ValueError, RecursionError):
             raise _invalid(model.kind_, [*problems, ("", "has a number too large, or too many levels")]) from None
-        try:
-            config: OpaqueConfig = model.model_validate_json(text, strict=True, extra="forbid", context=self._settings)
-        except ValidationError as error:
-            count = len(problems) + error.error_count()
-            raise _first_of(model.kind_, chain(problems, problems_of(error, model, body)), count) from None
-        except Exception as error:
-            raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
+        validate = partial(model.model_validate_json, text, strict=True, extra="forbid", context=self._settings)
+        config = _validated(model, body, problems, validate)
         if problems:
             raise _invalid(model.kind_, problems)
         return self._upgraded(config)
@@ -126,13 +122,39 @@ class ConfigDecoder(Generic[ConfigT]):
             if not isinstance(config, OpaqueConfig) or type(config) in passed:
                 text = f"{cls.__name__}.upgrade gave a {type(config).__name__}, which is no newer version of it"
                 raise _invalid(cls.kind_, [("", text)])
-        return config
+        if not passed or self._settings is None:
+            return config
+        # upgrade() has made it without the settings
+        model, fields = type(config), dict(config)
+        validate = partial(model.model_validate, fields, strict=True, by_name=True, context=self._settings)
+        checked: ConfigT = _validated(model, fields, [], validate)
+        return checked
 
 
 def _with_older(kinds: Iterable[type[OpaqueConfig]]) -> Iterable[type[OpaqueConfig]]:
     for kind in kinds:
         yield kind
         yield from _with_older(kind.upgrades_from_)
+
+
+def _validated(
+    model: type[OpaqueConfig],
+    body: Mapping[str, Any],
+    problems: Sequence[Problem],
+    validate: Callable[[], Any],
+) -> Any:
+    """What ``validate`` gives.
+
+    Raises:
+        InvalidConfig: with the problems that are known, and those that it finds.
+    """
+    try:
+        return validate()
+    except ValidationError as error:
+        count = len(problems) + error.error_count()
+        raise _first_of(model.kind_, chain(problems, problems_of(error, model, body)), count) from None
+    except Exception as error:
+        raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
 
 
 def _invalid(what: str, problems: Sequence[Problem]) -> InvalidConfig:

@@ -45,8 +45,8 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
             ``node_selector``.
         partition_type_attribute: the attribute that tells a partition's type (KEP-5677, alpha in 1.37).
         skip_node_operations: node calls that these devices do not need (KEP-5945, alpha in 1.37).
-        may_be_empty: the pool may lose all its devices at once. Without it a pool that held devices and is found empty,
-            or not found at all, stays published until ``discover``, which is started again for that, finds it so twice.
+        may_be_empty: the pool may lose all its devices at once. Without it a pool that held devices and is found empty
+            stays published until ``discover``, which is started again for that, finds it so twice.
 
     Raises:
         InvalidDevice: for two devices or counter sets of one name, or a reference to a counter that does not exist.

@@ -17,6 +17,7 @@ from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.inventory import Inventory
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.slices.discovery import Discovery
 from dra_kit.node.slices.inventory import CurrentInventory
@@ -84,13 +85,14 @@ class _OnceContext(Context[Any]):
         self.driver = driver
         self.node = NodeInfo(_NODE)
         self.state_dir = state_dir
+        self._stopping = Stopping()
         if settings is not None:
             self.settings = settings
 
     @property
     @override
-    def stopping(self) -> bool:
-        return False
+    def stopping(self) -> Stopping:
+        return self._stopping
 
     @override
     def rescan(self) -> None:

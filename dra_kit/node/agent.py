@@ -15,6 +15,7 @@ from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
+from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
@@ -107,6 +108,7 @@ class Agent:
         self._settings = settings
         self._clock = clock
         self.supervisor = Supervisor(drain=DRAIN)
+        self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
@@ -135,7 +137,7 @@ class Agent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
-            stopping=self.supervisor.stopping.is_set,
+            stopping=self._stopping,
         )
         node_locks = NodeLocks.below(locks)
         facts = ServerFacts(self._client, node, context.node_known)
@@ -282,7 +284,7 @@ class Agent:
                 self._events.damaged()
                 await self._leftovers.sweep()
                 reached(Step.FILES_SWEPT)
-                code = await self.supervisor.run()
+                code = await self._run_parts()
                 await self._leftovers.sweep()  # of a process that was killed beside this one
                 return code
         finally:
@@ -291,6 +293,19 @@ class Agent:
             self._store.close()
             if self._probes is not None:
                 self._probes.close()
+
+    async def _run_parts(self) -> int:
+        telling = asyncio.create_task(self._tell_stopping())
+        try:
+            return await self.supervisor.run()
+        finally:
+            self._stopping.set()
+            telling.cancel()
+
+    async def _tell_stopping(self) -> None:
+        """The author's code learns of it at once, however long what runs takes to drain."""
+        await self.supervisor.stopping.wait()
+        self._stopping.set()
 
     @property
     def probe_port(self) -> int:
@@ -336,6 +351,8 @@ class Agent:
     def _process_ended(self) -> None:
         """What another process had begun, or saw to, this one sees to now."""
         self._replugging.process_ended()
+        if self._health is not None:
+            self._health.process_ended()
         self._mending.look_again()
         self._publisher.look_again()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dra_kit.author.context import Context, NodeInfo, PreparedClaim
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.state.store import Store
@@ -43,7 +44,7 @@ class NodeContext(Context[Any]):
         store: Store,
         rescan: Callable[[], None],
         update: Update,
-        stopping: Callable[[], bool],
+        stopping: Stopping,
     ) -> None:
         try:
             state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -62,9 +63,9 @@ class NodeContext(Context[Any]):
         self._rescan = rescan
 
     @property
-    def stopping(self) -> bool:
+    def stopping(self) -> Stopping:
         """See :class:`dra_kit.Context`."""
-        return self._stopping()
+        return self._stopping
 
     def node_known(self, node: NodeInfo) -> None:
         """The Node was read, with its labels."""

@@ -145,6 +145,28 @@ class Pantry(dra.DeviceProvider[Pan]):
         facts.unlink()
 
 
+class Nose(dra.HealthSource[Pan]):
+    """Smells the pans that ``smoke.json`` names; only ``put-out.json`` tells that one no longer smokes."""
+
+    policy = {"smoke": dra.HealthRule(taint="NoSchedule", sticky=True)}
+
+    def watch(self) -> Iterator[dra.Healthy | dra.Unhealthy]:
+        while not self.context.stopping:
+            smoking = _pans("smoke.json")
+            for pan in self.devices:
+                yield dra.Unhealthy(pan, "smoke") if pan.name in smoking else dra.Healthy(pan)
+            time.sleep(0.01)
+
+    def recovered(self, pan: Pan, reason: str, /) -> bool:
+        return pan.name in _pans("put-out.json")
+
+
+def _pans(name: str) -> list[str]:
+    path = ROOT / name
+    found: list[str] = json.loads(path.read_text()) if path.exists() else []
+    return found
+
+
 class Baker(dra.Preparer[BakeConfig, Pan]):
     """Edits of the CDI spec that name what the hardware says, metadata, a status, and a state."""
 
@@ -225,4 +247,5 @@ driver = dra.Driver(
     provider=Pantry(),
     preparer=TidyBaker() if STYLE == "full" else Baker(),
     effects=[] if STYLE == "plain" else [Heat, Coat],
+    health=Nose() if STYLE == "full" else None,
 )

@@ -14,6 +14,7 @@ from tests.crash.world import DRIVER, Claim, World
 
 _STATE = {f"state.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-lock", "-transactions")}
 _STATE |= {"claims.lock", "devices.lock", "calls.lock", "effects.lock"}  # made once, and without content
+_STATE |= {"health.json"}
 PATIENCE = 30.0
 """Seconds in which all is as it must be; less than until the publisher looks again without a reason (35 s)."""
 
@@ -32,6 +33,10 @@ class Observed(Protocol):
     @property
     def menu(self) -> Mapping[str, Mapping[str, str]]:
         """Pools, their pans and what each is made of."""
+
+    @property
+    def smoking(self) -> Collection[str]:
+        """Pans that must be tainted."""
 
     @property
     def claims(self) -> Mapping[str, Claim]:
@@ -192,6 +197,9 @@ def _of_slices(world: Observed) -> list[str]:
     }
     expected = {(pool, pan, make) for pool, pans in world.menu.items() for pan, make in pans.items()}
     problems = [] if found == expected else [f"published {sorted(found)}, not {sorted(expected)}"]
+    tainted = {device["name"] for item in slices for device in item.get("devices", []) if device.get("taints")}
+    if tainted != set(world.smoking):
+        problems.append(f"{sorted(tainted)} are tainted, not {sorted(world.smoking)}")
     if len(slices) != len(world.menu):
         problems.append(f"{len(slices)} slices for {len(world.menu)} pools")
     return problems

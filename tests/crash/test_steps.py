@@ -28,10 +28,17 @@ async def life(world: World, crash: Crash | None) -> None:
     world.lose("oven-left")
     world.lose("pan-pan-0")
     await check(world)
+    # a pan is unhealthy, also when nobody says so any more
+    world.smell("pan-4")
+    await check(world)
+    world.smell()
+    await check(world)
     # hot-plug: a pan is replugged, a pool comes and goes
     world.publish({NODE: world.menu[NODE] | {"pan-0": "steel"}, "cellar": {"pan-9": "iron"}})
     await check(world)
     world.publish({NODE: world.menu[NODE]})
+    await check(world)
+    world.put_out("pan-4")
     await check(world)
     # released while it is being prepared
     third = world.allocate(["pan-3"], gate="slow")

@@ -76,6 +76,7 @@ class World:
     def __init__(self, directory: Path, style: str = "full") -> None:
         self.directory = directory
         self.style = style
+        self.smoking: set[str] = set()
         self.root = directory / "node" / "k"
         self.cdi = directory / "node" / "cdi"
         self.bakery = directory / "node" / "bakery"
@@ -118,6 +119,21 @@ class World:
         self.menu = menu
         path = self.bakery / "menu.json"
         path.with_suffix(".new").write_text(json.dumps(menu))
+        path.with_suffix(".new").replace(path)
+
+    def smell(self, *pans: str) -> None:
+        """These pans smoke, and no others; those that did are bad until they are put out."""
+        self.smoking |= set(pans)
+        self._write("smoke.json", pans)
+
+    def put_out(self, *pans: str) -> None:
+        """These pans do not smoke any more."""
+        self.smoking -= set(pans)
+        self._write("put-out.json", pans)
+
+    def _write(self, name: str, pans: Sequence[str]) -> None:
+        path = self.bakery / name
+        path.with_suffix(".new").write_text(json.dumps(pans))
         path.with_suffix(".new").replace(path)
 
     def tell(self, facts: dict[str, dict[str, str]]) -> None:

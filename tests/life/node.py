@@ -48,6 +48,7 @@ class Node:
         self.cdi = cluster.cdi_dir
         self.state = self.root / "plugins" / DRIVER
         self.bakery = cluster.directory / "bakery"
+        self.smoking: set[str] = set()
         self.menu = {self.node: {f"pan-{number}": "iron" for number in range(PANS)}}
         self.switches = Switches(self.bakery)
         (self.bakery / "hardware").mkdir()

@@ -183,6 +183,7 @@ def updated(record: ClaimRecord, facts: DeviceFacts) -> ClaimRecord:
                 changes["status"] = checked_status(item, status_json(facts.status, item.status))
             if facts.metadata is not None:
                 changes["metadata"] = metadata_json(facts.metadata)
+            changes["told_later"] = tuple(sorted({*item.told_later, *changes}))
         devices.append(item.model_copy(update=changes))
     generation = record.metadata_generation + (facts.metadata is not None)
     return record.model_copy(update={"devices": tuple(devices), "metadata_generation": generation})

@@ -196,7 +196,8 @@ class Preparation:
         mounts = self.metadata.mounts(claim.reference, claim.pod_claim_name, items)
         spec, names = claim_spec(self.driver.name, claim.reference.uid, items, mounts)
         self.check_device_nodes(spec)
-        statuses = device_statuses(self.driver.name, items)
+        former = _former(claim, before)
+        statuses = device_statuses(self.driver.name, items, former)
         records = tuple(
             DeviceRecord(
                 request=base_request(result.request),
@@ -213,6 +214,8 @@ class Preparation:
             )
             for index, result in enumerate(claim.results)
         )
+        if before is not None and self.is_of_this_boot(before):
+            records = tuple(map(_with_later_facts, records, former))
         if self.driver.effects:
             # what an earlier preparation needed, cut off or of another device, and this one does not
             await self.effects.undoing.release(claim.reference, keep=ordinary_scope.outcomes)
@@ -371,3 +374,17 @@ def _not_yet(error: BaseException) -> NotYet | None:
         found = [_not_yet(item) for item in error.exceptions]
         return found[0] if None not in found else None
     return error if isinstance(error, NotYet) else None
+
+
+def _former(claim: AllocatedClaim, before: ClaimRecord | None) -> list[DeviceRecord | None]:
+    """What was recorded of each result of a claim that is prepared again."""
+    known = {(item.pool, item.device, item.share_id): item for item in before.devices} if before is not None else {}
+    return [known.get((result.pool, result.device, result.share_id)) for result in claim.results]
+
+
+def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> DeviceRecord:
+    """What was told of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
+    if former is None or not former.told_later:
+        return device
+    kept: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}
+    return device.model_copy(update=kept | {"told_later": former.told_later})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from dra_kit.author.prepared import Prepared
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
+from dra_kit.node.calls.failures import told
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
 from dra_kit.node.claims.exclusive import ExclusiveDevices
@@ -41,7 +42,6 @@ class Preparing:
         turns: of the author's calls.
         releases: releases what was prepared for another allocation.
         news: is told what became of claims.
-        coming_up: UIDs of claims whose effects are still coming up: they are asked again, and not released first.
     """
 
     reader: ClaimReader
@@ -53,7 +53,6 @@ class Preparing:
     turns: Turns
     releases: Releases
     news: ClaimNews
-    coming_up: set[str] = field(default_factory=set)
 
     async def prepare(self, reference: ClaimReference, *, again: bool = False) -> ClaimRecord | None:
         """Prepare a claim, or find that it is prepared as it should be.
@@ -76,7 +75,7 @@ class Preparing:
             claim = await self.reader.fetch(reference)
             reached(Step.CLAIM_FETCHED)
             with log_context(pod=claim.pods):
-                record = await self._prepare_alone(claim, epoch)
+                record = await self._prepare_alone(claim, epoch, again=again)
             reached(Step.PREPARED)
             return record
 
@@ -84,27 +83,41 @@ class Preparing:
         record = self.durable.store.claim(uid)
         return record is not None and record.phase == "prepared"
 
-    async def _prepare_alone(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
-        record = self.durable.store.claim(claim.reference.uid)
-        if record is not None and (record.phase == "releasing" or record.allocation != claim.allocation):
-            if not (record.preparing and record.uid in self.coming_up and record.allocation == claim.allocation):
-                await self.releases.of_record(record)
-            record = None
-        self.coming_up.discard(claim.reference.uid)
-        if record is not None and await self._is_true(record):
-            self.preparation.check_device_nodes(record.spec)
-            await self.durable.make_files(record)
-            if not has_statuses(claim.raw, self.preparation.driver.name, record):
-                self.news.resumed.tell(record)  # it may have been written since the claim was fetched
-            return record
+    async def _prepare_alone(self, claim: AllocatedClaim, epoch: int, *, again: bool) -> ClaimRecord:
+        before = self.durable.store.claim(claim.reference.uid)
+        if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
+            await self.releases.of_record(before)
+            before = None
+        if before is not None and await self._is_true(before):
+            self.preparation.check_device_nodes(before.spec)
+            return await self._as_it_was(claim, before)
         async with (
             self.exclusive.kept_for(claim),
             self.turns.taken((result.pool, result.device) for result in claim.results),
         ):
-            if record is None:
-                record = await self._prepare_first(claim, epoch)
-            else:
-                record = await self._prepare_again(claim, record, epoch)
+            if before is None:
+                return await self._told(await self._prepare_first(claim, epoch))
+            try:
+                return await self._told(await self._prepare_again(claim, before, epoch))
+            except DraKitError as error:
+                if again or not self._may_stay(before, error):
+                    raise
+                module = type(self.preparation.driver.preparer).__module__
+                problem = told(error, "claim not prepared again, it stays as it was", module=module, logger=logger)
+                self.news.failed.tell(claim.reference, problem)
+                return await self._as_it_was(claim, before)
+
+    async def _is_true(self, record: ClaimRecord) -> bool:
+        """Whether a record may be answered from as it is."""
+        return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
+
+    async def _as_it_was(self, claim: AllocatedClaim, record: ClaimRecord) -> ClaimRecord:
+        await self.durable.make_files(record)
+        if not has_statuses(claim.raw, self.preparation.driver.name, record):
+            self.news.resumed.tell(record)  # it may have been written since the claim was fetched
+        return record
+
+    async def _told(self, record: ClaimRecord) -> ClaimRecord:
         if not self.durable.files.wrote(record):
             await self.durable.make_files(record)
         logger.info(
@@ -113,10 +126,6 @@ class Preparing:
         )
         self.news.prepared.tell(record)
         return record
-
-    async def _is_true(self, record: ClaimRecord) -> bool:
-        """Whether a record may be answered from as it is."""
-        return self.preparation.is_current(record) and await self.preparation.effects_hold(record)
 
     async def _prepare_first(self, claim: AllocatedClaim, epoch: int) -> ClaimRecord:
         store, uid = self.durable.store, claim.reference.uid
@@ -128,44 +137,60 @@ class Preparing:
             record, outcomes = await self.preparation.prepare(claim, None, returned)
             reached(Step.AUTHOR_RETURNED)
             record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
-        except NotYet:  # coming up: nothing is undone, and the kubelet's next call finds it further on
-            self.coming_up.add(uid)
-            raise
-        except BaseException:
+        except BaseException as error:
             # also when cancelled at the deadline: what was begun is undone before the claim's lock is given up
             stored = store.claim(uid)
+            # effects that are coming up stay: the kubelet's next call finds them further on
+            still = isinstance(error, NotYet)
             if begun is not None and stored is not None and stored.phase == "releasing":
-                await self._roll_back(self.releases.in_turn(_with_states(begun, returned)))
-            elif stored is None:
+                await self._roll_back(self.releases.in_turn(_with_states(begun, returned), keep_effects=still))
+            elif stored is None and not still:
                 keep = needed if self._may_run(uid) else ()
                 await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=keep))
             raise
         return record
 
     async def _prepare_again(self, claim: AllocatedClaim, before: ClaimRecord, epoch: int) -> ClaimRecord:
-        store, uid = self.durable.store, claim.reference.uid
-        if self.preparation.is_of_this_boot(before) and store.effects_of(uid):
+        """Prepare a claim whose containers may run; where that fails, the claim stays as it was, if it can."""
+        uid = claim.reference.uid
+        needed, in_force = self.durable.store.needs(uid), self._effects_in_force(uid)
+        if self.preparation.is_of_this_boot(before) and needed:
             # from now on these may make way for others, and then the record must not be answered from any more
             await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
         try:
             record, outcomes = await self.preparation.prepare(claim, before, [])
             reached(Step.AUTHOR_RETURNED)
             record = await self.durable.put(record, epoch=epoch, outcomes=outcomes)
-        except NotYet:
-            raise
-        except BaseException:
-            stored = store.claim(uid)
-            if stored is None or not self.preparation.is_of_this_boot(stored):
-                await self._roll_back(self.preparation.effects.undoing.release(claim.reference))
+        except BaseException as error:
+            stored = self.durable.store.claim(uid)
+            if stored is not None and stored.metadata_generation == before.metadata_generation:
+                if not isinstance(error, NotYet):
+                    await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=needed))
+                if stored.outdated != before.outdated and in_force <= self._effects_in_force(uid):
+                    await self._roll_back(self.durable.put(before, epoch=epoch))
             raise
         return record
+
+    def _may_stay(self, before: ClaimRecord, error: DraKitError) -> bool:
+        """Whether a claim that could not be prepared again is as it was, so that the kubelet may have the same answer.
+
+        Not where effects had to make way or do not hold, or the record was outdated already, or a release has come.
+        """
+        unchanged = self.durable.store.claim(before.uid) == before and not before.outdated
+        whole = len(self._effects_in_force(before.uid)) == len(self.durable.store.needs(before.uid))
+        return unchanged and whole and self.preparation.is_of_this_boot(before) and error.code != "claim-released"
+
+    def _effects_in_force(self, uid: str) -> set[tuple[int, str | None]]:
+        """Numbers and outcomes of what is in force for a claim."""
+        boot, found = self.preparation.boot_id, self.durable.store.effects_of(uid)
+        return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
 
     def _may_run(self, uid: str) -> bool:
         """Whether containers of a claim may run although there is no record of it: it was lost, or is damaged."""
         store = self.durable.store
         return store.has_claim(uid) or store.may_lack_claims(self.durable.files.uids())
 
-    async def _roll_back(self, undoing: Awaitable[None]) -> None:
+    async def _roll_back(self, undoing: Awaitable[object]) -> None:
         try:
             await undoing
         except DraKitError as error:

@@ -62,12 +62,18 @@ class Releases:
         async with self._turns.taken((item.pool, item.device) for item in record.devices):
             await self.in_turn(record)
 
-    async def in_turn(self, record: ClaimRecord) -> None:
-        """The same, where no other call of the author's can be in the way any more."""
+    async def in_turn(self, record: ClaimRecord, *, keep_effects: bool = False) -> None:
+        """The same, where no other call of the author's can be in the way any more.
+
+        Args:
+            record: what is to be undone.
+            keep_effects: leave the claim's effects as they are, for a prepare that comes soon.
+        """
         await self._store.begin_release(record)
         reached(Step.RELEASE_BEGUN)
         await in_thread(self._files.remove, record.uid)
-        await self._effects.release(record.reference)
+        if not keep_effects:
+            await self._effects.release(record.reference)
         if self._preparation.is_imperative:
             await self._preparation.started.wait()
             await to_its_end(self._unprepare_and_forget(record))

@@ -219,14 +219,24 @@ def status_json(status: DeviceStatus | None, before: Mapping[str, Any] | None = 
 
 
 def device_statuses(
-    driver: str, items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]]
+    driver: str,
+    items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
+    before: Sequence[DeviceRecord | None],
 ) -> list[dict[str, Any] | None]:
     """What a preparer said of each device, in the API's form.
+
+    Args:
+        driver: the driver's name.
+        items: the claim's results, and what was prepared for them.
+        before: what was recorded of each, where the claim is prepared again.
 
     Raises:
         PermanentError: when it breaks a rule of the API, naming field, value and rule (code ``invalid-status``).
     """
-    statuses = [status_json(prepared.status) for _, prepared in items]
+    statuses = [
+        status_json(prepared.status, former.status if former is not None else None)
+        for (_, prepared), former in zip(items, before, strict=True)
+    ]
     _check("prepare returned", driver, [(result.pool, result.device, result.share_id) for result, _ in items], statuses)
     return statuses
 

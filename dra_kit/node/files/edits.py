@@ -104,18 +104,18 @@ def _no_contradictions(items: Sequence[tuple[Result, Prepared]]) -> None:
     Raises:
         PermanentError: naming both devices and what they disagree about (code ``edits-conflict``).
     """
-    of_claim: dict[str, _Set] = {}
+    of_claim: dict[tuple[str, ...], _Set] = {}
     for result, prepared in items:
         for what, value in _settings(prepared.claim_edits):
             own = _Set(result, value, of_claim=True)
-            _agree(of_claim.setdefault(what, own), own, what)
-    of_request: dict[str, dict[str, _Set]] = {}
+            _agree(of_claim.setdefault(what, own), own, what[0])
+    of_request: dict[str, dict[tuple[str, ...], _Set]] = {}
     for result, prepared in items:
         seen = of_request.setdefault(base_request(result.request), {})
         for what, value in _settings(prepared):
             own = _Set(result, value, of_claim=False)
-            _agree(of_claim.get(what, own), own, what)
-            _agree(seen.setdefault(what, own), own, what)
+            _agree(of_claim.get(what, own), own, what[0])
+            _agree(seen.setdefault(what, own), own, what[0])
 
 
 class _Set(NamedTuple):
@@ -138,6 +138,8 @@ def _agree(one: _Set, other: _Set, what: str) -> None:
         who = f"device {other.device} and {owner}"
     elif one.of_claim:
         who = f"the claim_edits of devices {one.device} and {other.device}"
+    elif one.result is other.result:
+        who = f"the edits of device {one.device}"
     else:
         who = f"devices {one.device} and {other.device} of request {base_request(one.result.request)}"
     raise PermanentError(
@@ -146,17 +148,19 @@ def _agree(one: _Set, other: _Set, what: str) -> None:
     )
 
 
-def _settings(edits: ContainerEdits | None) -> Iterator[tuple[str, object]]:
+def _settings(edits: ContainerEdits | None) -> Iterator[tuple[tuple[str, ...], object]]:
+    """What is set, its name for people first, and to what."""
     if edits is None:
         return
     env: Mapping[str, str] = edits.env
     for name, value in env.items():
-        yield f"variable {name}", value
+        yield (f"variable {name}",), value
     for mount in edits.mounts:
-        yield f"mount {mount.container_path}", _mount(mount)
+        yield (f"mount {mount.container_path}",), _mount(mount)
     for node in edits.device_nodes:
-        yield f"device node {node.path}", node
+        yield (f"device node {node.path}",), node
     for net in edits.net_devices:
-        yield f"network interface {net.name}", net
+        yield (f"network interface {net.name}",), net
     for hook in edits.hooks:
-        yield f"{hook.hook_name} hook {hook.path}", hook
+        # one program with other arguments is another hook: vendors' tools have a dozen of one path
+        yield (f"{hook.hook_name} hook {hook.path}", *hook.args), _hook(hook)

@@ -82,6 +82,18 @@ class Ledger:
             for problem in item.problems:
                 entry.conditions.restore(problem)
 
+    def adopt(self, known: Sequence[Remembered]) -> None:
+        """What another process beside this one had found out; of what does not stick the source will speak again."""
+        for item in known:
+            entry = self._entries.get(item.key)
+            if entry is None or differs(item.identity, entry.identity):
+                continue
+            held = entry.conditions.problems()
+            for problem in item.problems:
+                rule = self._policy.get(problem.reason)
+                if rule is not None and rule.sticky and problem.reason not in held:
+                    entry.conditions.restore(problem)
+
     def inventory(self, devices: Mapping[Key, tuple[Device, Identity]]) -> None:
         """There are these devices now, complete."""
         self._devices = {key: device for key, (device, _) in devices.items()}

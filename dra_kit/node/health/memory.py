@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import logging
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,11 +34,16 @@ class HealthMemory:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._seen: tuple[int, int] | None = None  # which file was read or written last
+
+    def sweep(self) -> None:
+        """Remove what a process left that was killed while it wrote; one that lives tries again."""
+        for unfinished in self._path.parent.glob(f".{self._path.name}.*"):
+            unfinished.unlink(missing_ok=True)
 
     def read(self) -> list[Remembered]:
         """What was written last; nothing where there is no file, or it is damaged, which is told."""
-        for unfinished in self._path.parent.glob(f".{self._path.name}.*"):
-            unfinished.unlink(missing_ok=True)  # of a process that was killed; one that lives tries again
+        self._seen = self._signature()
         try:
             return _known(json.loads(self._path.read_bytes()))
         except FileNotFoundError:
@@ -53,6 +59,17 @@ class HealthMemory:
             with suppress(OSError):  # then it is written over
                 self._path.replace(aside)
             return []
+
+    def of_another(self) -> list[Remembered]:
+        """What another process has written since this one read or wrote last; nothing where none has."""
+        return self.read() if self._signature() != self._seen else []
+
+    def _signature(self) -> tuple[int, int] | None:
+        try:
+            status = self._path.stat()
+        except OSError:
+            return None
+        return (status.st_ino, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
     def write(self, known: Sequence[Remembered]) -> None:
         """Replace what is kept, durably.
@@ -70,6 +87,7 @@ class HealthMemory:
             sync(temporary)
             temporary.replace(self._path)
             sync(self._path.parent)
+            self._seen = self._signature()
         except OSError as error:
             raise StoreError(
                 f"health of devices cannot be written to {self._path}: {error}; check that the disk is writable and "

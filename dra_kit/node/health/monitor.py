@@ -67,6 +67,7 @@ def monitor_of(
     """
     memory = HealthMemory(state_dir / "health.json")
     ledger = Ledger(driver, source, identity_of)
+    memory.sweep()
     ledger.remember(memory.read())
     return Monitor(
         source,
@@ -145,6 +146,11 @@ class Monitor:
         self._advertise(inventory, self._ledger.verdicts())
         self._wake()
 
+    def process_ended(self) -> None:
+        """Another process of the driver is gone, which may have seen what the source of this one did not."""
+        self._ledger.adopt(self._memory.of_another())
+        self._wake()
+
     async def inject(self, device: str, pool: str | None, reason: str, problem: tuple[str, str | None] | None) -> None:
         """Make something wrong with a device, with message and value, or take that back; for drills and tests.
 
@@ -173,6 +179,8 @@ class Monitor:
                 now = self._now()
                 self._take(now)
                 self._ledger.settle(now)
+                if self._is_to_be_stored(now):  # what another process has stored is not to be written over
+                    self._ledger.adopt(self._memory.of_another())
                 self._ask(now)
                 waiting, self._waiting = self._waiting, []
                 await self._follow(now)
@@ -257,10 +265,9 @@ class Monitor:
                 self._changed(*key, text, healthy=over)
 
     async def _store(self, now: Moment) -> None:
-        known = self._ledger.remembered()
-        worth = _worth_storing(known)
-        if worth == self._stored or (self._store_at is not None and now.seconds < self._store_at):
+        if not self._is_to_be_stored(now):
             return
+        known = self._ledger.remembered()
         try:
             await in_thread(self._memory.write, known)
         except StoreError as error:  # what follows of it is more urgent than that the next process knows it
@@ -268,7 +275,11 @@ class Monitor:
                 logger.error("health of devices not stored", extra={"error": str(error), "code": error.code})
             self._store_at = now.seconds + STORE_AGAIN
         else:
-            self._stored, self._store_at = worth, None
+            self._stored, self._store_at = _worth_storing(known), None
+
+    def _is_to_be_stored(self, now: Moment) -> bool:
+        different = _worth_storing(self._ledger.remembered()) != self._stored
+        return different and (self._store_at is None or now.seconds >= self._store_at)
 
     # -- the author's recovered
 

@@ -18,8 +18,7 @@ class Accepted(NamedTuple):
     Attributes:
         inventory: of valid pools and devices.
         identities: what makes the devices the same, by pool and name.
-        emptied: pools that have lost all their devices at once, or are gone with them: they stay as they were until
-            that is seen once more.
+        emptied: pools that have lost all their devices at once: they stay as they were until that is seen once more.
     """
 
     inventory: Inventory[Device]
@@ -78,10 +77,16 @@ class Acceptance:
 
 
 def _emptied(pools: Sequence[Pool[Device]], before: Sequence[Pool[Device]]) -> dict[str, Pool[Device]]:
-    """The pools that held devices and do not any more, as they were; where their author did not foresee that."""
-    fine = {pool.name for pool in pools if pool.devices or pool.may_be_empty}
+    """The pools that held devices and do not any more, as they were; where their author did not foresee that.
+
+    A pool that is not yielded any more is gone by its author's word, unless there is no device at all any more.
+    """
+    nothing = not any(pool.devices for pool in pools)
+    found = {pool.name: bool(pool.devices) or pool.may_be_empty for pool in pools}
     return {
-        pool.name or "": pool for pool in before if pool.devices and not pool.may_be_empty and pool.name not in fine
+        pool.name or "": pool
+        for pool in before
+        if pool.devices and not pool.may_be_empty and not found.get(pool.name, not nothing)
     }
 
 

@@ -7,12 +7,14 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from dra_kit.author.calling import as_error
+from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
+from dra_kit.author.inventory import Inventory
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.node.slices.acceptance import Acceptance
 from dra_kit.node.slices.inventory import CurrentInventory
@@ -21,6 +23,7 @@ from dra_kit.process.tracebacks import from_author, named, place_of
 logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 LOOK_AGAIN_AFTER: Final = 1.0
+BELIEVED_AFTER: Final = 30.0
 
 
 class Discovery:
@@ -31,6 +34,7 @@ class Discovery:
         node_name: what a pool without a name is called.
         current: where inventories go.
         look_again_after: seconds from a pool that is suddenly empty to another look.
+        believed_after: seconds until it is believed of a plain generator that waits and cannot be asked.
     """
 
     name = "discovery"
@@ -42,11 +46,15 @@ class Discovery:
         current: CurrentInventory,
         *,
         look_again_after: float = LOOK_AGAIN_AFTER,
+        believed_after: float = BELIEVED_AFTER,
     ) -> None:
         self._driver = driver
         self._acceptance = Acceptance(driver, node_name, self._device_dropped)
         self._current = current
         self._look_again_after = look_again_after
+        self._believed_after = believed_after
+        self._taking = threading.Lock()
+        self._taken = 0  # how often something was yielded
         self._wake = threading.Condition()
         self._rescan = False
         self._stopping = False
@@ -197,17 +205,29 @@ class Discovery:
 
     def _deliver(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
         self._asked = None
-        accepted = self._acceptance.accept(yielded)
-        if accepted is None:
-            _threadsafe(loop, self._current.confirm)
-            return
-        _threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
+        self._take(yielded, loop)
+
+    def _take(self, yielded: object, loop: asyncio.AbstractEventLoop) -> None:
+        with self._taking:
+            self._taken += 1
+            number, accepted = self._taken, self._acceptance.accept(yielded)
+            if accepted is None:
+                _threadsafe(loop, self._current.confirm)
+                return
+            _threadsafe(loop, lambda: self._current.replace(accepted.inventory, accepted.identities))
         if accepted.emptied:
             logger.warning(
                 "pools without devices are kept until they are found so again",
                 extra={"pools": ",".join(accepted.emptied), "again_in": self._look_again_after},
             )
+            said = yielded if isinstance(yielded, Inventory) else tuple(cast("Sequence[Device]", yielded))
             _threadsafe(loop, lambda: loop.call_later(self._look_again_after, self.rescan))
+            _threadsafe(loop, lambda: loop.call_later(self._believed_after, self._believe, said, number, loop))
+
+    def _believe(self, yielded: object, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Of a generator that waits for its next event and cannot be asked: what it said last is what there is."""
+        if self._taken == number and self._asked is None and not self._failure:
+            self._take(yielded, loop)
 
     def _device_dropped(self, name: str, rule: str) -> None:
         if rule not in self._dropped:

@@ -25,6 +25,8 @@ class DeviceRecord(BaseModel):
     state: JsonValue = None
     status: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
+    told_later: tuple[Literal["status", "metadata"], ...] = ()
+    """Which of the two ``context.update`` has replaced since the device was prepared for the first time."""
     advertised: str = ""
     """What releases up to 0.1 compare: a fingerprint of all that the device advertised when it was prepared."""
     identity: dict[str, str] | None = None

@@ -22,12 +22,13 @@ class Provider(dra.DeviceProvider):
         assert_type(context.settings.root, Path)
         print(context.settings.rot)  # error: attr-defined reportAttributeAccessIssue
         assert_type(context.node.name, str)
-        assert_type(context.stopping, bool)
+        assert_type(context.stopping, dra.Stopping)
         assert_type(context.prepared(), Mapping[str, dra.PreparedClaim])
 
     def discover(self) -> Iterator[Sequence[dra.Device]]:
         while not self.context.stopping:
             yield []
+            assert_type(self.context.stopping.blocking_sleep(5), bool)
 
 
 class AsyncProvider(dra.DeviceProvider):
@@ -36,7 +37,11 @@ class AsyncProvider(dra.DeviceProvider):
         context.rescan()
 
     async def discover(self) -> AsyncIterator[dra.Inventory]:
-        yield dra.Inventory()
+        while not await self.context.stopping.sleep(5.0):
+            yield dra.Inventory()
+        assert_type(await self.context.stopping.sleep(1), bool)
+        await self.context.stopping.wait()
+        await self.context.stopping.sleep("5")  # error: arg-type reportArgumentType
 
 
 class Preparer(dra.Preparer):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 import pytest
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, Field, ValidationError, ValidationInfo, field_validator
 
 import dra_kit as dra
 from dra_kit.author.decoding import ConfigDecoder
@@ -285,6 +285,37 @@ class Cake(dra.OpaqueConfig, api_version="kitchen.example/v3", upgrades_from=[Ca
 def test_old_versions_are_upgraded_step_by_step(version: str, field: str) -> None:
     parameters = {"apiVersion": f"kitchen.example/{version}", "kind": "Cake", field: 3}
     assert ConfigDecoder([Cake]).decode(parameters) == Cake(levels=3)
+
+
+class Kitchen(BaseModel):
+    widest: int
+
+
+class OldTart(dra.OpaqueConfig, api_version="kitchen.example/v1", kind="Tart"):
+    width: int = 1
+
+    def upgrade(self) -> NewTart:
+        return NewTart(centimetres=self.width)
+
+
+class NewTart(dra.OpaqueConfig, api_version="kitchen.example/v2", kind="Tart", upgrades_from=[OldTart]):
+    centimetres: int = Field(default=1, validation_alias=AliasChoices("cm", "centimetres"))
+
+    @field_validator("centimetres")
+    @classmethod
+    def _fits(cls, value: int, info: ValidationInfo) -> int:
+        if isinstance(info.context, Kitchen) and value > info.context.widest:
+            raise ValueError(f"at most {info.context.widest}")
+        return value
+
+
+@pytest.mark.parametrize(("version", "field"), [("v1", "width"), ("v2", "cm")])
+def test_settings_are_asked_for_the_newest_version_whichever_was_written(version: str, field: str) -> None:
+    decoder = ConfigDecoder([NewTart]).with_settings(Kitchen(widest=20))
+    written = {"apiVersion": f"kitchen.example/{version}", "kind": "Tart"}
+    assert decoder.decode({**written, field: 20}).centimetres == 20
+    with pytest.raises(dra.InvalidConfig, match=r"^Tart: (cm|centimetres): at most 20$"):
+        decoder.decode({**written, field: 21})
 
 
 def test_an_upgrade_that_fails_is_told_as_a_problem() -> None:

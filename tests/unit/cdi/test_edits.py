@@ -38,7 +38,12 @@ GPUS: dict[str, Any] = {
                 "path": "/usr/bin/nvidia-cdi-hook",
                 "args": ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64"],
                 "env": ["NVIDIA_CTK_DEBUG=false"],
-            }
+            },
+            {
+                "hookName": "createContainer",
+                "path": "/usr/bin/nvidia-cdi-hook",
+                "args": ["nvidia-cdi-hook", "disable-device-node-modification"],
+            },
         ],
         "mounts": [
             {
@@ -63,7 +68,7 @@ def test_a_container_gets_the_edits_of_the_spec_and_then_those_of_the_device() -
         ("/dev/nvidiactl", None, None),
         ("/dev/nvidia1", "/run/nvidia/driver/dev/nvidia1", "rw"),
     ]
-    assert [hook.args[1] for hook in edits.hooks] == ["update-ldcache"]
+    assert [hook.args[1] for hook in edits.hooks] == ["update-ldcache", "disable-device-node-modification"]
     assert list(edits.additional_gids) == [44]
 
 

@@ -31,10 +31,11 @@ class KitchenContext(dra.Context[Any]):
         self.node = dra.NodeInfo("node-a")
         self.state_dir = hardware_dir
         self.settings = pizza.KitchenSettings(menu=menu, hardware_dir=hardware_dir)
+        self._stopping = dra.Stopping()
 
     @property
-    def stopping(self) -> bool:
-        return False
+    def stopping(self) -> dra.Stopping:
+        return self._stopping
 
     def rescan(self) -> None: ...
 

@@ -181,6 +181,11 @@ def conflict(name: str, one: dict[str, Any], other: dict[str, Any]) -> Any:
             {"net_devices": [dra.NetDevice(host_interface_name="vf0", name="eth1")]},
             {"net_devices": [dra.NetDevice(host_interface_name="vf1", name="eth1")]},
         ),
+        conflict(
+            "createContainer hook /bin/hook",
+            {"hooks": [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", "x"])]},
+            {"hooks": [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", "x"], timeout=1)]},
+        ),
     ],
 )
 async def test_two_devices_that_contradict_each_other(node: Node, what: str, outcome: list[dra.Prepared]) -> None:
@@ -197,6 +202,20 @@ async def test_devices_of_one_request_agree_also_where_different_ways_were_taken
     )
     async with node.running(driver(Whole([dra.Prepared(env={"OVEN": "1"}), dra.Prepared(env={"OVEN": "2"})]))):
         assert "of request pizza set variable OVEN differently" in await node.error(lunch)
+
+
+async def test_one_program_with_different_arguments_is_two_hooks(node: Node) -> None:
+    hooks = [dra.Hook(hook_name="createContainer", path="/bin/hook", args=["hook", what]) for what in ("link", "cache")]
+    lunch = node.claim(devices=["pizza-0", "pizza-1"])
+    async with node.running(driver(Whole([dra.Prepared(hooks=hooks), dra.Prepared(hooks=hooks[:1])]))):
+        await node.prepare(lunch)
+
+
+async def test_a_device_that_sets_one_thing_twice(node: Node) -> None:
+    mounts = [dra.Mount(host_path=path, container_path="/oven") for path in ("/a", "/b")]
+    lunch = node.claim()
+    async with node.running(driver(Whole([dra.Prepared(mounts=mounts)]))):
+        assert (await node.error(lunch)).startswith("the edits of device node-1/pizza-0 set mount /oven differently")
 
 
 async def test_devices_of_different_requests_may_differ(node: Node) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import pytest
@@ -371,6 +371,20 @@ async def test_an_author_knows_node_claim_and_prepared_claims(node: Node) -> Non
         assert oven.context.state_dir.is_dir()
         assert not oven.context.stopping
     assert oven.context.stopping
+
+
+async def test_loops_of_a_provider_that_wait_end_with_the_process(node: Node) -> None:
+    told: list[str] = []
+
+    class Watching(Oven):
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            yield [dra.Device(name="pizza-0")]
+            told.append(f"stopping: {self.context.stopping.blocking_sleep(3600)}")
+
+    async with node.running(driver(provider=Watching())):
+        await eventually(node.slices)
+        assert not told
+    await eventually(lambda: told == ["stopping: True"])
 
 
 async def test_a_replugged_device_is_prepared_again(node: Node) -> None:

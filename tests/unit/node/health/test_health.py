@@ -15,7 +15,7 @@ import dra_kit as dra
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
 from tests.unit.node.health.doctor import Doctor
-from tests.unit.node.role import Node
+from tests.unit.node.role import DRIVER, NODE, Node
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 STICKY = dra.HealthRule(taint="NoSchedule", sticky=True)
@@ -172,6 +172,24 @@ async def test_health_prepares_no_claim_again(node: Node) -> None:
     assert waiter.calls == ["lunch pizza-0"]
 
 
+async def test_the_kubelet_is_told_of_every_device_of_which_something_was_said(node: Node) -> None:
+    doctor = Doctor(silent=True, hot=dra.HealthRule(), app=dra.HealthRule(taint="None", report=False))
+    async with node.running(driver(health=doctor)):
+        doctor.healthy("pizza-0")
+        doctor.unhealthy("pizza-1", "hot", "93 °C")
+        doctor.healthy("pizza-2")
+        doctor.unhealthy("pizza-2", "app", "not the device's fault")
+        expected = [("Healthy", ""), ("Unhealthy", "hot: 93 °C"), ("Healthy", ""), ("Unknown", "")]
+        await eventually(
+            lambda: [node.kubelet.health(DRIVER, NODE, f"pizza-{number}") for number in range(4)] == expected
+        )
+
+
+async def test_a_driver_without_a_source_has_no_health_service(node: Node) -> None:
+    async with node.running(driver()):
+        assert node.kubelet.plugin(DRIVER).health_service is None
+
+
 async def test_whoever_has_the_device_is_told(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule())
     async with node.running(driver(health=doctor)):
@@ -212,6 +230,19 @@ async def test_taints_outlive_the_process_and_are_there_from_the_first_publicati
         silent.healthy("pizza-0")
         await eventually(lambda: not taints(node))
         await eventually(lambda: not kept(node))
+
+
+async def test_what_only_the_older_process_saw_is_kept_when_it_ends(node: Node) -> None:
+    old, new = (Doctor(xid=STICKY, hot=dra.HealthRule(taint="NoSchedule")) for _ in range(2))
+    async with node.running(driver(health=old), pod_uid="old") as agent:
+        async with node.running(driver(health=new), pod_uid="new"):
+            await eventually(lambda: old.begun and new.begun)
+            old.unhealthy("pizza-0", "xid")
+            old.unhealthy("pizza-1", "hot")
+            await eventually(lambda: sorted(kept(node)) == [("pizza-0", "xid"), ("pizza-1", "hot")])
+            agent.stop()
+            new.unhealthy("pizza-2", "hot")
+            await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-2"})
 
 
 class Card(dra.Device):

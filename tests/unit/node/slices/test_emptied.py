@@ -58,10 +58,14 @@ class Seen:
 
 
 @asynccontextmanager
-async def looking(provider: dra.DeviceProvider, again_after: float = NOW) -> AsyncIterator[tuple[Seen, Discovery]]:
+async def looking(
+    provider: dra.DeviceProvider, again_after: float = NOW, believed_after: float = NEVER
+) -> AsyncIterator[tuple[Seen, Discovery]]:
     current = CurrentInventory()
     seen = Seen(current)
-    discovery = Discovery(driver(provider=provider), NODE, current, look_again_after=again_after)
+    discovery = Discovery(
+        driver(provider=provider), NODE, current, look_again_after=again_after, believed_after=believed_after
+    )
     running = asyncio.create_task(discovery.run(asyncio.Event()))
     try:
         yield seen, discovery
@@ -130,15 +134,61 @@ async def test_a_generator_that_yields_again_has_looked_again() -> None:
         await eventually(lambda: seen.all and seen.all[-1] == ["node-1"])
 
 
-@pytest.mark.parametrize(
-    "lost", [pools(dra.Pool(devices=pizzas()[:1]), dra.Pool(name="rack")), pools(dra.Pool(devices=pizzas()[:1]))]
-)
-async def test_other_pools_change_meanwhile_and_one_that_is_gone_is_like_an_empty_one(lost: Any) -> None:
-    provider = Found(pools(dra.Pool(devices=pizzas()), dra.Pool(name="rack", devices=pizzas())), lost, None)
+def two_pools(first: int, second: int) -> dra.Inventory[dra.Device]:
+    return pools(dra.Pool(devices=pizzas()[:first]), dra.Pool(name="rack", devices=pizzas()[:second]))
+
+
+async def test_other_pools_change_meanwhile() -> None:
+    provider = Found(two_pools(2, 2), two_pools(1, 0), None)
     async with looking(provider) as (seen, discovery):
         await rescanned(discovery, seen, provider)
         await eventually(lambda: seen.all[-1] == ["node-1/a", "rack/a", "rack/b"])
         provider.go_on.set()
+
+
+async def test_a_pool_that_is_not_yielded_any_more_is_gone() -> None:
+    provider = Found(two_pools(2, 2), pools(dra.Pool(devices=pizzas())))
+    async with looking(provider, NEVER) as (seen, discovery):
+        await rescanned(discovery, seen, provider)
+        await eventually(lambda: seen.all[-1] == ["node-1/a", "node-1/b"])
+
+
+async def test_pools_that_are_all_gone_at_once_are_like_empty_ones() -> None:
+    provider = Found(two_pools(2, 1), pools(), None)
+    async with looking(provider) as (seen, discovery):
+        await rescanned(discovery, seen, provider)
+        await eventually(lambda: provider.looks == 3)
+        assert all(item == ["node-1/a", "node-1/b", "rack/a"] for item in seen.all)
+        provider.go_on.set()
+
+
+class Waiting(dra.DeviceProvider):
+    """A plain generator that waits for its next event, and cannot be asked; or fails instead."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+        self.go_on = threading.Event()
+
+    def discover(self) -> Iterator[list[dra.Device]]:
+        yield pizzas()
+        yield []
+        if self._error is not None:
+            raise self._error
+        self.go_on.wait()
+
+
+async def test_a_generator_that_waits_for_its_next_event_is_believed_after_a_while() -> None:
+    provider = Waiting()
+    async with looking(provider, believed_after=0.1) as (seen, _):
+        await eventually(lambda: seen.all and seen.all[-1] == ["node-1"])
+        provider.go_on.set()
+
+
+async def test_one_that_fails_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+    async with looking(Waiting(OSError("no bus")), NEVER, believed_after=0.1) as (seen, _):
+        await eventually(lambda: any(item.getMessage() == "discover failed" for item in caplog.records))
+        await eventually(lambda: len(seen.all) >= 4, timeout=30)  # tried again, and found them first
+        assert ["node-1"] not in seen.all
 
 
 @pytest.mark.parametrize(
