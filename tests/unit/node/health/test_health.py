@@ -234,15 +234,17 @@ async def test_taints_outlive_the_process_and_are_there_from_the_first_publicati
 
 async def test_what_only_the_older_process_saw_is_kept_when_it_ends(node: Node) -> None:
     old, new = (Doctor(xid=STICKY, hot=dra.HealthRule(taint="NoSchedule")) for _ in range(2))
-    async with node.running(driver(health=old), pod_uid="old") as agent:
-        async with node.running(driver(health=new), pod_uid="new"):
-            await eventually(lambda: old.begun and new.begun)
-            old.unhealthy("pizza-0", "xid")
-            old.unhealthy("pizza-1", "hot")
-            await eventually(lambda: sorted(kept(node)) == [("pizza-0", "xid"), ("pizza-1", "hot")])
-            agent.stop()
-            new.unhealthy("pizza-2", "hot")
-            await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-2"})
+    async with (
+        node.running(driver(health=old), pod_uid="old") as agent,
+        node.running(driver(health=new), pod_uid="new"),
+    ):
+        await eventually(lambda: old.begun and new.begun)
+        old.unhealthy("pizza-0", "xid")
+        old.unhealthy("pizza-1", "hot")
+        await eventually(lambda: sorted(kept(node)) == [("pizza-0", "xid"), ("pizza-1", "hot")])
+        agent.stop()
+        new.unhealthy("pizza-2", "hot")
+        await eventually(lambda: set(taints(node)) == {"pizza-0", "pizza-2"})
 
 
 class Card(dra.Device):
