@@ -19,12 +19,15 @@ from dra_kit.author.inventory import Inventory
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
+from dra_kit.node.hardware import Hardware
 from dra_kit.node.slices.discovery import Discovery
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import raised
 from dra_kit.resource.reference import ClaimReference
 
-_NODE: Final = "this-node"
+NODE: Final = "this-node"
+"""What the machine is called, which is no node."""
+
 _POLL_SECONDS: Final = 0.02
 _REMEDY: Final = "run this where its devices are, or correct it"
 
@@ -69,13 +72,20 @@ async def _first(driver: Driver[Any, Any], context: Context[Any], timeout: float
 
 
 async def _started(driver: Driver[Any, Any], context: Context[Any], current: CurrentInventory) -> None:
+    provider = type(driver.provider)
+    try:
+        await Hardware(driver).make(context)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # the author's code may raise anything
+        raise ConfigurationError(f"Driver(hardware=…) {raised(error, provider.__module__)}; {_REMEDY}") from error
+    driver.provider.context = context
     try:
         await call(driver.provider.startup, context)
-    except Exception as error:  # the author's code may raise anything
-        provider = type(driver.provider)
+    except Exception as error:  # likewise
         text = f"{provider.__name__}.startup {raised(error, provider.__module__)}; {_REMEDY}"
         raise ConfigurationError(text) from error
-    await Discovery(driver, _NODE, current).run(asyncio.Event())
+    await Discovery(driver, NODE, current).run(asyncio.Event())
 
 
 class _OnceContext(Context[Any]):
@@ -83,7 +93,7 @@ class _OnceContext(Context[Any]):
 
     def __init__(self, driver: str, state_dir: Path, settings: Any) -> None:
         self.driver = driver
-        self.node = NodeInfo(_NODE)
+        self.node = NodeInfo(NODE)
         self.state_dir = state_dir
         self._stopping = Stopping()
         if settings is not None:
