@@ -74,6 +74,10 @@ format: install ## format the code and mend what ruff can mend
 proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
 	$(BIN)/python dra_kit/proto/generate.py
 
+.PHONY: golden-projects
+golden-projects: install ## write the projects below tests/data anew that `dra-kit new` makes
+	$(BIN)/python -m tests.unit.scaffold.projects
+
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
 	$(BIN)/python -m dra_kit.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
