@@ -36,6 +36,10 @@ test-crash: install ## kill -9 at every durable step, a thousand random runs, 30
 test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/security.md); 50 bursts of pods
 	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs tests/hostile tests/unit/sandbox/scheduler/test_bursts.py
 
+.PHONY: test-scaffold
+test-scaffold: install ## the wheel in an environment of its own, and every kind of project that it makes (4 minutes)
+	$(BIN)/python -m pytest tests/scaffold
+
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
 	$(BIN)/python -m pytest -rs -m 'not long' $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -38,7 +38,7 @@ def test_the_template_makes_what_is_committed(answers: Answers) -> None:
 
 
 def test_each_kind_is_committed_and_nothing_else() -> None:
-    assert {answers.kind for answers in ANSWERS} == set(Kind.__args__)
+    assert {answers.kind for answers in ANSWERS} == set(get_args(Kind))
     assert {path.name for path in PROJECTS.iterdir()} == {answers.project for answers in ANSWERS}
 
 
