@@ -1,4 +1,4 @@
-"""The example driver's image, built by its Dockerfile on a base image of Debian's packages, without any registry."""
+"""Images of drivers, built by their Dockerfiles on a base image of Debian's packages, without any registry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CannotBuild(Exception):
 
 
 def load_image(found: Found, state: Path, directory: Path) -> str:
-    """Build the image of the sources as they are and load it into the node.
+    """Build the example driver's image of the sources as they are, and load it into the node.
 
     Args:
         found: has a ``cluster`` tool.
@@ -38,27 +38,43 @@ def load_image(found: Found, state: Path, directory: Path) -> str:
     Raises:
         CannotBuild: naming the packages or the tool that are missing.
     """
+    make_base_image(found)
+    context, image = directory / "context", f"{IMAGE}:{TAG}"
+    _lay_out(context)
+    download_wheels(context / "wheelhouse")
+    run(
+        "buildah", "bud", "--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}",
+        "--file", context / PROJECT / "Dockerfile", "--tag", image, context,
+    )  # fmt: skip
+    load_built(found, state, image, image, directory)
+    shutil.rmtree(context)
+    return image
+
+
+def make_base_image(found: Found) -> None:
+    """Make the base image, if it is not there yet.
+
+    Raises:
+        CannotBuild: naming the packages or the tool that are missing.
+    """
     missing = [name for name in BUILD_TOOLS if not shutil.which(name)]
     if missing:
         raise CannotBuild(f"no image can be built here: install {' and '.join(missing)}")
     if found.tool is None or not (python_image := found.tool.with_name("python-image")).exists():
         raise CannotBuild(f"there is no python-image, which makes the base image, beside a cluster tool: {found.why}")
-    _run(python_image, BASE_IMAGE)
-    context, archive, image = directory / "context", directory / "image.tar", f"{IMAGE}:{TAG}"
-    _lay_out(context)
-    _download(context / "wheelhouse")
-    _run(
-        "buildah", "bud", "--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}",
-        "--file", context / PROJECT / "Dockerfile", "--tag", image, context,
-    )  # fmt: skip
+    run(python_image, BASE_IMAGE)
+
+
+def load_built(found: Found, state: Path, built: str, name: str, directory: Path) -> None:
+    """Load an image that was built into the node, under the name that pods have for it."""
+    assert found.tool is not None
+    archive = directory / "image.tar"
     try:
-        _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
+        run("buildah", "push", built, f"docker-archive:{archive}:{name}")
     finally:
-        _run("buildah", "rmi", image)
-    _run(found.tool, "--dir", state, "load", archive)
+        run("buildah", "rmi", built)
+    run(found.tool, "--dir", state, "load", archive)
     archive.unlink()
-    shutil.rmtree(context)
-    return image
 
 
 def _lay_out(context: Path) -> None:
@@ -72,16 +88,17 @@ def _lay_out(context: Path) -> None:
             shutil.copy(source, context / name)
 
 
-def _download(wheelhouse: Path) -> None:
+def download_wheels(wheelhouse: Path) -> None:
     """What the build would download otherwise, for the base image's Python."""
     pins = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
-    _run(
+    run(
         sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--require-hashes", "--no-deps",
         "--only-binary", ":all:", "--python-version", BASE_PYTHON, *(word for path in pins for word in ("-r", path)),
     )  # fmt: skip
 
 
-def _run(*command: object) -> None:
+def run(*command: object) -> None:
+    """Run a command that must succeed; its own words are in the error when it fails."""
     words = [str(word) for word in command]
     environment = {"STORAGE_DRIVER": "overlay", **os.environ}
     result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=600)
