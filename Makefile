@@ -66,7 +66,7 @@ lint: install ## ruff, formatting and the layers of the architecture
 .PHONY: types
 types: install ## mypy strict and pyright
 	$(BIN)/mypy
-	MYPYPATH=examples/pizza-driver $(BIN)/mypy -p pizza_driver
+	MYPYPATH=examples/pizza-driver/src $(BIN)/mypy -p pizza_driver
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: format
@@ -79,8 +79,9 @@ proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
 	$(BIN)/python dra_kit/proto/generate.py
 
 .PHONY: golden-projects
-golden-projects: install ## write the projects below tests/data anew that `dra-kit new` makes
+golden-projects: install ## after a change of templates/: the projects below tests/data anew, and the example's update
 	$(BIN)/python -m tests.unit.scaffold.projects
+	$(BIN)/dra-kit update --force examples/pizza-driver
 
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)

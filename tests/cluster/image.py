@@ -16,8 +16,9 @@ TAG = "cluster-tests"
 BASE_IMAGE = "localhost/python:3.11-bookworm"
 BASE_PYTHON = "3.11"
 BUILD_TOOLS = ("buildah", "debootstrap")
-PROJECT = Path("examples", "pizza-driver")
-CONTEXT = (".dockerignore", "LICENSE", "README.md", "pyproject.toml", "dra_kit", "requirements", PROJECT)
+PROJECT = REPOSITORY / "examples" / "pizza-driver"
+BUILD = ("--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--build-arg", "NO_INDEX=1")
+"""Flags of ``buildah build``: nothing is downloaded."""
 
 
 class CannotBuild(Exception):
@@ -40,12 +41,9 @@ def load_image(found: Found, state: Path, directory: Path) -> str:
     """
     make_base_image(found)
     context, image = directory / "context", f"{IMAGE}:{TAG}"
-    _lay_out(context)
-    download_wheels(context / "wheelhouse")
-    run(
-        "buildah", "bud", "--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}",
-        "--file", context / PROJECT / "Dockerfile", "--tag", image, context,
-    )  # fmt: skip
+    shutil.copytree(PROJECT, context, ignore=shutil.ignore_patterns("__pycache__"))
+    fill_wheelhouse(context / "wheelhouse")
+    run("buildah", "build", *BUILD, "--tag", image, context)
     load_built(found, state, image, image, directory)
     shutil.rmtree(context)
     return image
@@ -77,23 +75,16 @@ def load_built(found: Found, state: Path, built: str, name: str, directory: Path
     archive.unlink()
 
 
-def _lay_out(context: Path) -> None:
-    """The part of the repository that a build uses, where a wheelhouse can be added to it."""
-    for name in CONTEXT:
-        source = REPOSITORY / name
-        if source.is_dir():
-            shutil.copytree(source, context / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            (context / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, context / name)
-
-
-def download_wheels(wheelhouse: Path) -> None:
-    """What the build would download otherwise, for the base image's Python."""
+def fill_wheelhouse(wheelhouse: Path) -> None:
+    """What the build of a project would download otherwise, for the base image's Python; dra-kit is of these sources."""
     pins = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
     run(
         sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--require-hashes", "--no-deps",
         "--only-binary", ":all:", "--python-version", BASE_PYTHON, *(word for path in pins for word in ("-r", path)),
+    )  # fmt: skip
+    run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+        "--wheel-dir", wheelhouse, REPOSITORY,
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster.deployed import KUBELET_DIR
-from tests.cluster.find import REPOSITORY, Found
-from tests.cluster.image import BASE_IMAGE, download_wheels, load_built, make_base_image, run
+from tests.cluster.find import Found
+from tests.cluster.image import BUILD, fill_wheelhouse, load_built, make_base_image, run
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT
 
@@ -23,8 +22,7 @@ DRIVER: Final = f"{NAME}.example.com"
 _DOCKER: Final = f"""#!/bin/sh -eu
 command=$1
 shift
-STORAGE_DRIVER=${{STORAGE_DRIVER:-overlay}} exec buildah "$command" --isolation chroot \\
-  --build-arg BASE_IMAGE={BASE_IMAGE} --build-arg NO_INDEX=1 "$@"
+STORAGE_DRIVER=${{STORAGE_DRIVER:-overlay}} exec buildah "$command" {" ".join(BUILD)} "$@"
 """
 
 
@@ -61,11 +59,7 @@ class NewProject:
         """``make image``, and what stands for ``make kind-load``."""
         make_base_image(found)
         wheelhouse = self.folder / "wheelhouse"
-        download_wheels(wheelhouse)
-        run(
-            sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
-            "--wheel-dir", wheelhouse, REPOSITORY,
-        )  # fmt: skip
+        fill_wheelhouse(wheelhouse)
         docker = self.environment / "bin" / "docker"
         docker.write_text(_DOCKER)
         docker.chmod(0o755)

@@ -33,7 +33,7 @@ def test_a_reader_who_does_all_of_it_has_a_tested_driver(environment: Environmen
 
     (tests,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     with (project / "tests" / "test_driver.py").open("a") as file:
-        file.write(tests)
+        file.write(f"\n\n{tests}")
 
     told = environment.run("make", "test", "lint", cwd=project)
     assert " 4 passed in " in told

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dra_kit as dra
 from typing_extensions import override
 
-import dra_kit as dra
 from pizza_driver.config import PizzaConfig
 from pizza_driver.kitchen import Pizza
 from pizza_driver.oven import HeatOven

@@ -11,7 +11,7 @@ class KitchenSettings(BaseModel):
     """One kitchen: its menu and its oven."""
 
     menu: Path = Field(
-        default=Path(__file__).resolve().parents[1] / "menu.yaml", description="the menu; a change of it is a hot-plug"
+        default=Path(__file__).resolve().parents[2] / "menu.yaml", description="the menu; a change of it is a hot-plug"
     )
     hardware_dir: Path = Field(
         default=Path("/var/lib/pizza-kitchen"), description="directory that stands for the hardware: the oven is in it"

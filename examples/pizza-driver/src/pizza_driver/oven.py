@@ -6,9 +6,8 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from typing_extensions import override
-
 import dra_kit as dra
+from typing_extensions import override
 
 
 class HeatOven(dra.Effect[str], id="heat-oven"):

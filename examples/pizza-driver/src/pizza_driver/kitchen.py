@@ -7,9 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import dra_kit as dra
 from typing_extensions import override
 
-import dra_kit as dra
 from pizza_driver.menu import Recipe, read_menu
 from pizza_driver.settings import KitchenSettings
 

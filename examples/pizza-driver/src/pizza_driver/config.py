@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 import dra_kit as dra
+from pydantic import Field
 
 Topping = Literal["basil", "mushrooms", "olives", "onions", "pepperoni"]
 
