@@ -72,8 +72,8 @@ async def prepares(world: World, claims: Sequence[ClaimReference], scale: Scale,
     return [
         *_beside(ours.figures, theirs.figures if theirs else None, scale),
         *rested,
-        Row("memory idle (RSS)", idle, "MiB", 80, 43),
-        Row("memory with 100 claims (RSS)", loaded, "MiB", 85, 48),
+        Row("memory idle (RSS)", idle, "MiB", 84, 43),
+        Row("memory with 100 claims (RSS)", loaded, "MiB", 90, 48),
         Row("CPU idle", cpu, "mCPU", 2, 0.25),
     ]
 

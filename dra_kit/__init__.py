@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
-    from dra_kit.author.context import Context, NodeInfo, PreparedClaim
+    from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
     from dra_kit.author.device import Device, WholeCapacityWarning
     from dra_kit.author.driver import Driver
     from dra_kit.author.effect import Effect
@@ -75,7 +75,7 @@ _HOMES = {
     "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
-    "author.context": ("Context", "NodeInfo", "PreparedClaim"),
+    "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim"),
     "author.device": ("Device", "WholeCapacityWarning"),
     "author.driver": ("Driver",),
     "author.effect": ("Effect",),
@@ -157,6 +157,7 @@ __all__ = [
     "DraKitError",
     "Driver",
     "Effect",
+    "EffectInForce",
     "HealthRule",
     "HealthSource",
     "HealthUnknown",

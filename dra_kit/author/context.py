@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar
 
+from dra_kit.author.effect import Effect
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
@@ -44,6 +45,24 @@ class PreparedClaim:
     name: str
     uid: str
     states: Mapping[tuple[str, str, str | None], JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class EffectInForce:
+    """One effect of the driver, as it is stored on this node.
+
+    Attributes:
+        effect: with ``self.hardware``, so that it may be asked; of the author's own class.
+        outcome: what ``apply`` returned last; None until then.
+        claims: those that need it; none where it could not be undone yet.
+        in_force: it was applied in this boot, and is not known to hold no more. False also while it is being applied
+            or undone: ``outcome`` tells then what there may still be of it.
+    """
+
+    effect: Effect[Any, Any]
+    outcome: Any
+    claims: tuple[ClaimReference, ...]
+    in_force: bool
 
 
 class Context(ABC, Generic[SettingsT]):
@@ -86,6 +105,14 @@ class Context(ABC, Generic[SettingsT]):
     @abstractmethod
     def prepared(self) -> Mapping[str, PreparedClaim]:
         """All claims that are prepared now, by UID."""
+
+    def effects(self) -> Sequence[EffectInForce]:
+        """All effects of this driver on this node, oldest first: what is its own of what ``discover`` finds.
+
+        Those that another release of the driver made, and this one does not understand, are missing. Where nothing is
+        prepared, as in a context of a test's own, there are none.
+        """
+        return ()
 
     @abstractmethod
     def update(

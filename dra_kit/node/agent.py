@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.child_process import ChildProcess
-from dra_kit.author.context import NodeInfo
+from dra_kit.author.context import EffectInForce, NodeInfo
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Effect
 from dra_kit.author.stopping import Stopping
@@ -137,6 +137,7 @@ class Agent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
+            effects=self._known_effects,
             stopping=self._stopping,
         )
         node_locks = NodeLocks.below(locks)
@@ -221,7 +222,7 @@ class Agent:
         keeper = ClusterObjects(self._client, driver.name, facts)
         hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
         undoing = Undoing(self._store, classes, hardware, locks.effects)
-        engine = EffectEngine(
+        self._engine = engine = EffectEngine(
             self._store, classes, hardware, undoing,
             boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced,
         )  # fmt: skip
@@ -347,6 +348,9 @@ class Agent:
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         self._replugging.effect_replaced()
         self._events.effect_replaced(effect, claims)
+
+    def _known_effects(self) -> Sequence[EffectInForce]:
+        return self._engine.known()
 
     def _process_ended(self) -> None:
         """What another process had begun, or saw to, this one sees to now."""

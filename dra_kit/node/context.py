@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dra_kit.author.context import Context, NodeInfo, PreparedClaim
+from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
 from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
@@ -28,6 +28,7 @@ class NodeContext(Context[Any]):
         store: where prepared claims are looked up.
         rescan: starts ``discover`` again.
         update: takes facts that came later.
+        effects: tells of effects, from any thread.
         stopping: whether the process is asked to end.
 
     Raises:
@@ -44,6 +45,7 @@ class NodeContext(Context[Any]):
         store: Store,
         rescan: Callable[[], None],
         update: Update,
+        effects: Callable[[], Sequence[EffectInForce]],
         stopping: Stopping,
     ) -> None:
         try:
@@ -59,6 +61,7 @@ class NodeContext(Context[Any]):
             self.settings = settings
         self._store = store
         self._update = update
+        self._effects = effects
         self._stopping = stopping
         self._rescan = rescan
 
@@ -87,6 +90,10 @@ class NodeContext(Context[Any]):
             for record in self._store.claims()
             if record.phase == "prepared"
         }
+
+    def effects(self) -> Sequence[EffectInForce]:
+        """See :class:`dra_kit.Context`."""
+        return self._effects()
 
     def update(
         self,

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from dra_kit.sandbox.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts
     from dra_kit.testing.bed import TestBed, deployed, sandbox
     from dra_kit.testing.harness import Harness
+    from dra_kit.testing.unit import Bench, BlockingBench, unit
 
 _HOME_OF = {
+    "Bench": "testing.unit",
+    "BlockingBench": "testing.unit",
     "ClaimFacts": "sandbox.facts",
     "Cluster": "sandbox.facts",
     "Conflict": "errors",
@@ -37,9 +40,12 @@ _HOME_OF = {
     "TestBed": "testing.bed",
     "deployed": "testing.bed",
     "sandbox": "testing.bed",
+    "unit": "testing.unit",
 }
 
 __all__ = [
+    "Bench",
+    "BlockingBench",
     "ClaimFacts",
     "Cluster",
     "Conflict",
@@ -52,6 +58,7 @@ __all__ = [
     "TestBed",
     "deployed",
     "sandbox",
+    "unit",
 ]
 
 

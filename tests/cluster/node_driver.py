@@ -36,6 +36,7 @@ class NodeDriver:
         state_dir: its durable state.
         hardware_dir: the directory that stands for its hardware, if it has one.
         files: the files that its settings name.
+        command: what starts the node role.
     """
 
     plane: Plane
@@ -45,6 +46,7 @@ class NodeDriver:
     state_dir: Path
     hardware_dir: Path | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
+    command: Sequence[object] = ()
 
     @asynccontextmanager
     async def cluster(self) -> AsyncIterator[RealCluster]:
@@ -156,7 +158,7 @@ def node_driver(
         ]  # fmt: skip
         with running(command, log=own / "node.log", directory=directory) as process:
             process.wait_until(f"slices of {name}", lambda: _published(plane, name))
-            yield NodeDriver(plane, access, name, process, own / "state", hardware_dir, copies)
+            yield NodeDriver(plane, access, name, process, own / "state", hardware_dir, copies, command)
         plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={name}")
     shutil.rmtree(own)
 

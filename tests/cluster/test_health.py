@@ -111,6 +111,11 @@ def health(lamps: NodeDriver) -> Any:
     ]
 
 
+def described(lamps: NodeDriver, kind: str) -> str:
+    """What ``kubectl describe`` shows."""
+    return lamps.plane.kubectl("describe", kind, "-n", NAMESPACE).stdout
+
+
 def taints(lamps: NodeDriver) -> dict[str, list[tuple[str, str, str]]]:
     slices = lamps.plane.get("resourceslices", "--field-selector", "spec.driver=lamps.example")["items"]
     return {
@@ -125,13 +130,11 @@ def test_a_device_unhealthy_and_well_again_is_seen_in_the_status_of_its_pod(lamp
     wait_for(lambda: health(lamps), [("claim:light", "Healthy", "")])
     complain(lamps, f"{pod} dim it flickers\n")
     wait_for(lambda: health(lamps), [("claim:light", "Unhealthy", "dim: it flickers")])
-    assert "Unhealthy" in lamps.plane.kubectl("get", "pod", "reader", "-n", NAMESPACE, "-o", "yaml").stdout
-    described = lamps.plane.kubectl("describe", "pod", "reader", "-n", NAMESPACE).stdout
-    claim = lamps.plane.kubectl("describe", "resourceclaims", "-n", NAMESPACE).stdout
-    assert "DeviceUnhealthy" in claim
-    assert "is unhealthy: dim: it flickers" in claim, described
+    wait_for(lambda: "is unhealthy: dim: it flickers" in described(lamps, "pod"), True)
+    wait_for(lambda: "is unhealthy: dim: it flickers" in described(lamps, "resourceclaim"), True)
     complain(lamps, "")
     wait_for(lambda: health(lamps), [("claim:light", "Healthy", "")])
+    wait_for(lambda: "is well again, it was: dim: it flickers" in described(lamps, "pod"), True)
     assert taints(lamps) == {}
 
 

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -53,7 +52,7 @@ class NodeProcess:
         environment: further variables.
         watched: the directory in which changes of files count.
         boot_id: the file that tells one boot from another.
-        further: fields of ``NodeSettings`` that no flag gives.
+        further: fields of ``NodeSettings``, whatever the flags say.
     """
 
     def __init__(
@@ -176,7 +175,7 @@ def _run(
     os.dup2(log, 2)
     os.environ.update(environment)
     # no flags: nobody but a test has another kernel than the one that runs, or another kubelet's patience
-    vars(dra_kit.cli.node)["NodeSettings"] = partial(settings.NodeSettings, **further)
+    vars(dra_kit.cli.node)["NodeSettings"] = lambda **given: settings.NodeSettings(**{**given, **further})
     killer = _Killer(directory, watched)
     steps.listen(killer.step)
     sys.addaudithook(killer.audit)

@@ -29,6 +29,8 @@ NODE = "node-1"
 BAKERY = Path(__file__).with_name("bakery.py")
 EFFECTS_INTERVAL = 0.2
 """Seconds between two looks whether effects hold."""
+ORPHAN_AFTER = 0.3
+"""Seconds from the first look that finds a claim gone to its release."""
 PATIENCE = 60.0
 """Seconds in which a process comes, ends, or answers, on the slowest machine."""
 
@@ -194,7 +196,7 @@ class World:
             pod_uid=self._pod_uid,
             watched=self.directory / "node",
             boot_id=self._boot_id,
-            further={"effects_interval": EFFECTS_INTERVAL},
+            further={"effects_interval": EFFECTS_INTERVAL, "orphan_after": ORPHAN_AFTER},
         )  # fmt: skip
         before = set(self.kubelet.plugins(DRIVER))
         process.start(crash)

@@ -18,12 +18,14 @@ class Pace:
         deadline: after which the driver answers that a claim is not ready.
         outage: of the API server, when it is away.
         orphan: in which the driver has looked twice for a claim that is gone, with a margin.
+        stubborn: that a container goes on that does not end when it is told to; a pod's whole grace period.
         look: after which every look at the slices that is due after a write has been taken.
     """
 
     deadline: float = 40.0
     outage: float = 60.0
     orphan: float = 300.0
+    stubborn: int = 45
     look: float = 40.0
 
 

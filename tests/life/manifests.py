@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 CLASS = "pan"
@@ -23,8 +24,32 @@ def device_class(driver: str) -> dict[str, Any]:
     }
 
 
-def order(namespace: str, name: str, driver: str, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A claim for one pan, and a pod of the same name that uses it: prints its environment, then sleeps."""
+def runs(name: str) -> bool:
+    """Whether the container of an order runs on this machine, whatever the API server says of its pod."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            command = path.read_bytes()
+        except OSError:
+            continue  # it ended in the meantime
+        if _eater(name).encode() in command:
+            return True
+    return False
+
+
+def _eater(name: str) -> str:
+    return f"eater-of-{name}-"
+
+
+def order(namespace: str, name: str, driver: str, config: Mapping[str, Any], stubborn: int = 0) -> list[dict[str, Any]]:
+    """A claim for one pan, and a pod of the same name that uses it: prints its environment, then sleeps.
+
+    Args:
+        namespace: of both.
+        name: of both; the container's command line says it, too.
+        driver: whose config it is.
+        config: the claim's parameters.
+        stubborn: seconds that the container goes on when it is told to end; 0: it ends at once.
+    """
     parameters = {"apiVersion": "bakery.example/v1", "kind": "BakeConfig", **config}
     metadata = {"name": name, "namespace": namespace}
     claim = {
@@ -38,11 +63,12 @@ def order(namespace: str, name: str, driver: str, config: Mapping[str, Any]) -> 
             }
         },
     }
+    trap = "''" if stubborn else "exit"
     eater = {
         "name": "eater",
         "image": "busybox:stable",
         # who is told to end ends at once, and comes again when it was not the kubelet who said so
-        "command": ["sh", "-c", "trap exit TERM; env; sleep 3600 & wait"],
+        "command": ["sh", "-c", f"trap {trap} TERM; env; sleep 3600 & wait; : {_eater(name)}"],
         "resources": {"claims": [{"name": "pan"}]},
     }
     pod = {
@@ -50,7 +76,7 @@ def order(namespace: str, name: str, driver: str, config: Mapping[str, Any]) -> 
         "kind": "Pod",
         "metadata": metadata,
         "spec": {
-            "terminationGracePeriodSeconds": 5,
+            "terminationGracePeriodSeconds": stubborn or 5,
             "dnsPolicy": "Default",
             "automountServiceAccountToken": False,
             "containers": [eater],

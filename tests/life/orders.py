@@ -31,10 +31,12 @@ class Orders:
         """Names that nothing has yet."""
         return [f"order-{next(self._numbers)}" for _ in range(count)]
 
-    def create(self, names: Sequence[str], config: Mapping[str, Any]) -> None:
-        """All at once."""
+    def create(self, names: Sequence[str], config: Mapping[str, Any], *, stubborn: int = 0) -> None:
+        """All at once; their containers may take some seconds to end."""
         self.names.update(names)
-        self._cluster.create([item for name in names for item in manifests.order(self.namespace, name, DRIVER, config)])
+        self._cluster.create(
+            [item for name in names for item in manifests.order(self.namespace, name, DRIVER, config, stubborn)]
+        )
 
     def delete(self, names: Sequence[str], *, force: bool = False) -> None:
         """Ask for pods and claims to be deleted, and do not wait."""

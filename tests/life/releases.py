@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from dra_kit.plugin.kubelet_checkpoint import claims_of_kubelet
+from tests.life import manifests
 from tests.life.node import Node
 from tests.life.scenarios import plays
 from tests.life.switches import until
@@ -26,6 +28,35 @@ def deleted_while_driver_down(node: Node) -> None:
     node.check()
 
 
+@plays("force-deleted-while-running")
+def force_deleted_while_running(node: Node) -> None:
+    first, second = node.orders.new_names(2)
+    node.orders.create([first], {}, stubborn=node.cluster.pace.stubborn)
+    node.served(first)
+    node.check(status_written=1)
+    claim = node.claim(first)
+    node.orders.delete([first], force=True)
+    node.orders.wait_gone([first])
+    node.order(second)
+    refused = f"is still prepared for claim {claim.reference}, which is gone or allocated otherwise by now, and whose"
+
+    def is_refused() -> bool:
+        return any(refused in note for note in node.orders.driver_events(second))
+
+    until("the device to be refused", is_refused, node.driver.tail)
+    assert manifests.runs(first), "its container runs"
+    assert claim.uid in claims_of_kubelet(node.root), "which the kubelet has not released"
+    assert [item["uid"] for item in node.dump()["claims"]] == [claim.uid]
+    node.gone(first)
+    node.served(second)
+    assert node.claim(second).devices == claim.devices
+    assert not manifests.runs(first)
+    node.holds()
+    node.cluster.writes.forget()  # an Event for each refusal, however often the kubelet has asked
+    node.release(second)
+    node.check()
+
+
 @plays("force-deleted-while-driver-down")
 def force_deleted_while_driver_down(node: Node) -> None:
     first, second = node.orders.new_names(2)
@@ -42,7 +73,8 @@ def force_deleted_while_driver_down(node: Node) -> None:
     assert node.claim(second).devices == devices, (
         "the scheduler takes the first that is free, which the driver had in use"
     )
-    node.check(status_written=1)
+    node.holds()
+    node.cluster.writes.forget()  # an Event for each refusal, if the kubelet has asked before it released the first
     node.release(second)
     node.check()
 

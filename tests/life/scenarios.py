@@ -82,9 +82,15 @@ SCENARIOS = (
         long=True,
     ),
     Scenario(
+        "force-deleted-while-running",
+        "pod and claim are deleted by force, the container runs on, and another pod is allocated its device",
+        "the device is refused to the other until the kubelet has ended the container and released the claim",
+        sandbox=False,
+    ),
+    Scenario(
         "force-deleted-while-driver-down",
         "pod and claim are deleted by force while the driver is down, and another pod comes",
-        "the claim is released when the driver is back, and its device is served to the other",
+        "the kubelet releases the claim when the driver is back, and its device is served to the other",
         long=True,
     ),
     Scenario(

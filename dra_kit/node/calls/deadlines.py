@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+import math
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,6 +26,16 @@ _try_until: ContextVar[float | None] = ContextVar("try_until", default=None)
 def try_until() -> float | None:
     """Until when, by the loop's clock, the work that runs here may try again; None where it has no deadline."""
     return _try_until.get()
+
+
+@contextmanager
+def trying_once() -> Iterator[None]:
+    """What would try again says at once how far it has come."""
+    before = _try_until.set(-math.inf)
+    try:
+        yield
+    finally:
+        _try_until.reset(before)
 
 
 class Calls:

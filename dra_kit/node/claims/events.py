@@ -71,9 +71,11 @@ class ClaimEvents:
         except StoreError:  # told where it is needed
             return
         note = f"device {pool}/{device} {'is well again, it was' if healthy else 'is unhealthy'}: {text}"
+        kind: Literal["Normal", "Warning"] = "Normal" if healthy else "Warning"
         reason = "DeviceHealthy" if healthy else "DeviceUnhealthy"
         for claim in holders:
-            self._tell(claim, reason, "WatchHealth", note, kind="Normal" if healthy else "Warning")
+            self._tell(claim, reason, "WatchHealth", note, kind=kind)
+            self._pods.for_pods(claim, partial(self._record, kind, reason, "WatchHealth", note))
 
     def _tell(
         self,

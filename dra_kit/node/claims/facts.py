@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -141,20 +141,21 @@ class LateFacts:
         return meant if facts.claim is None else meant & {facts.claim}
 
     async def _write(self, uid: str) -> None:
-        async with self._claims.hold(uid):
-            waiting = self._waiting.pop(uid).values()  # what is told from now on is written next
-            try:
+        told: Collection[_Waiting] = ()
+        try:
+            async with self._claims.hold(uid):
+                told = self._waiting.pop(uid).values()  # what is told from now on is written next
                 record = self._durable.store.claim(uid)
-                prepared = record is not None and record.phase == "prepared"
-                concerning = [item.facts for item in waiting if prepared and record and item.facts.concern(record)]
-                for item in waiting:
+                prepared = record if record is not None and record.phase == "prepared" else None
+                concerning = [item.facts for item in told if prepared is not None and item.facts.concern(prepared)]
+                for item in told:
                     item.hearing.heard(taken=item.facts in concerning)
-                if record is not None and concerning:
-                    with log_context(claim=str(record.reference), claim_uid=uid):
-                        await self._write_to(record, concerning)
-            except DraKitError as error:
-                for item in waiting:
-                    _not_written(item.facts, error)
+                if prepared is not None and concerning:
+                    with log_context(claim=str(prepared.reference), claim_uid=uid):
+                        await self._write_to(prepared, concerning)
+        except DraKitError as error:
+            for item in told or self._waiting.pop(uid, {}).values():  # the latter where the lock could not be had
+                _not_written(item.facts, error)
 
     async def _write_to(self, record: ClaimRecord, told: Sequence[DeviceFacts]) -> None:
         newer = record

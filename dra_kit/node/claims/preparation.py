@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from pydantic import JsonValue
 
-from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Effects, PreparedDevice
-from dra_kit.author.config import ConfigEntry, OpaqueConfig
+from dra_kit.author.claim import AllocatedDevice, Effects
+from dra_kit.author.config import ConfigEntry
 from dra_kit.author.decoding import ConfigDecoder
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Ensuring
-from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.author.preparer import Preparer
 from dra_kit.cdi.spec import Spec
 from dra_kit.errors import (
-    ConfigurationError,
-    DraKitError,
     NotYet,
-    PermanentError,
     PrepareError,
-    TransientError,
 )
+from dra_kit.node.claims.author_calls import AuthorCalls
 from dra_kit.node.claims.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.claims.status import device_statuses
@@ -40,7 +34,6 @@ from dra_kit.node.files.metadata import MetadataFiles, metadata_json
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
-from dra_kit.process.tracebacks import raised
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
 from dra_kit.resource.reference import ClaimReference
@@ -74,6 +67,11 @@ class Preparation:
     holding: Holding
     looks_for_nodes: bool = True
     _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
+
+    @property
+    def author(self) -> AuthorCalls:
+        """The author's preparer."""
+        return AuthorCalls(self.driver)
 
     @property
     def is_imperative(self) -> bool:
@@ -181,8 +179,7 @@ class Preparation:
                 )
                 for index, result in enumerate(claim.results)
             ]
-            prepared = await self._ask_author(claim, devices, (ordinary, admin), returned)
-            self._check_all_awaited(ordinary, admin)
+            prepared = await self.author.prepare(claim, devices, (ordinary, admin), returned)
         except (PrepareError, asyncio.CancelledError) as error:
             if not ordinary_scope.coming_up or (isinstance(error, PrepareError) and error.permanent):
                 raise
@@ -240,7 +237,7 @@ class Preparation:
         effects: Effects,
     ) -> AllocatedDevice[Any, Any]:
         request, _, subrequest = result.request.partition("/")
-        config = configs[-1].config if configs else await self._default_config(advertised)
+        config = configs[-1].config if configs else await self.author.default_config(advertised)
         return AllocatedDevice(
             name=result.device,
             pool=result.pool,
@@ -255,125 +252,6 @@ class Preparation:
             binding_conditions=result.binding_conditions,
             effects=effects,
         )
-
-    async def _default_config(self, advertised: Device) -> OpaqueConfig:
-        try:
-            config: OpaqueConfig = await config_without_claim(self.driver.preparer, advertised)
-        except Exception as error:
-            raise self._author_error("default_config", error) from error
-        return config
-
-    async def _ask_author(
-        self,
-        claim: AllocatedClaim,
-        devices: Sequence[AllocatedDevice[Any, Any]],
-        effects: tuple[Effects, Effects],
-        returned: list[Prepared],
-    ) -> list[Prepared]:
-        preparer, (ordinary, admin) = self.driver.preparer, effects
-        try:
-            # admin access changes nothing, by whatever it is asked
-            whole = admin if all(device.admin_access for device in devices) else ordinary
-            prepared = await prepare_all(preparer, claim.for_author(whole), devices, returned)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise self._author_error("prepare", error) from error  # something of the author's was cancelled
-        except Exception as error:
-            if Ensuring.__name__ in str(error):  # it was put where its outcome belongs
-                self._check_all_awaited(ordinary, admin, error)
-            failure = self._author_error("prepare", error)
-            raise self._with_unasked_config(failure, claim, devices) from error
-        fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
-        if not fits or not all(isinstance(item, Prepared) for item in prepared):
-            raise PermanentError(
-                f"{type(preparer).__name__} returned {_described(prepared)} for {len(devices)} devices; return one "
-                "dra_kit.Prepared for each",
-                code="invalid-prepared",
-            )
-        returned[:] = prepared
-        return returned
-
-    def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
-        forgotten = ordinary.never_awaited() + admin.never_awaited()
-        if forgotten:
-            raise ConfigurationError(
-                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
-                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
-                code="effect-not-awaited",
-            ) from cause
-
-    def _author_error(self, method: str, error: BaseException) -> DraKitError:
-        """The author's exception as a per-claim error; errors meant for the user pass as they are."""
-        if isinstance(error, PrepareError | ConfigurationError):
-            return error
-        if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
-            return still
-        preparer = type(self.driver.preparer)
-        if isinstance(error, DraKitError):
-            return PrepareError(f"{preparer.__name__}.{method}: {error}", code=error.code)
-        return PrepareError(
-            f"{preparer.__name__}.{method} {raised(error, preparer.__module__)}; the driver's log has the traceback",
-            code="author-error",
-        )
-
-    async def unprepare(self, record: ClaimRecord) -> None:
-        """Call the author's ``unprepare``.
-
-        Raises:
-            PrepareError: it failed; the claim is not released.
-        """
-        preparer = self.driver.preparer
-        devices = [
-            PreparedDevice(
-                pool=item.pool, device=item.device, share_id=item.share_id, request=item.request, state=item.state
-            )
-            for item in record.devices
-        ]
-        try:
-            await call(preparer.unprepare, record.reference, devices)
-        except PrepareError:
-            raise
-        except Exception as error:
-            raise TransientError(
-                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
-                "and released when the kubelet asks again",
-                code="author-error",
-            ) from error
-
-    def _with_unasked_config(
-        self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
-    ) -> DraKitError:
-        """An error with the remark that a config was none of the claim's: of several kinds it has the first."""
-        preparer = type(self.driver.preparer)
-        given = [device for device in devices if not device.configs]
-        chosen = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
-        if chosen or not given or not self.driver.configs.kinds:
-            return error
-        text = (
-            f"{error} (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
-            f"default, a {type(given[0].config).__name__}; override {preparer.__name__}.default_config to choose)"
-        )
-        if isinstance(error, PermanentError):
-            return PermanentError(text, code=error.code)
-        return TransientError(text, code=error.code)
-
-
-def _described(returned: object) -> str:
-    """Types and count of what an author's code returned: its values may be secrets, and the text is an Event's."""
-    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
-        return kind_of(returned)
-    kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
-    return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
-
-
-def _not_yet(error: BaseException) -> NotYet | None:
-    """Of effects that were ensured at once in a TaskGroup: which is still coming up, if nothing worse happened."""
-    if isinstance(error, ExceptionGroup):
-        found = [_not_yet(item) for item in error.exceptions]
-        return found[0] if None not in found else None
-    return error if isinstance(error, NotYet) else None
 
 
 def _former(claim: AllocatedClaim, before: ClaimRecord | None) -> list[DeviceRecord | None]:

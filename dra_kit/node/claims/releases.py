@@ -81,7 +81,7 @@ class Releases:
             await self._forget(record)
 
     async def _unprepare_and_forget(self, record: ClaimRecord) -> None:
-        await self._preparation.unprepare(record)
+        await self._preparation.author.unprepare(record)
         reached(Step.AUTHOR_UNPREPARED)
         await self._forget(record)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from dra_kit.author.calling import call
+from dra_kit.author.context import EffectInForce
 from dra_kit.author.effect import Effect
-from dra_kit.errors import NotYet, PermanentError
+from dra_kit.errors import DraKitError, NotYet, PermanentError
 from dra_kit.node.effects.understanding import (
     EffectClasses,
     keys_of,
@@ -127,6 +129,16 @@ class EffectEngine:
             "changes nothing; prepare the device for an ordinary claim first",
             code="effect-not-in-force",
         )
+
+    def known(self) -> list[EffectInForce]:
+        """What is stored of effects, for the author's code, from any thread; but what it does not understand."""
+        found = []
+        for record in self._store.effects():
+            with suppress(DraKitError):
+                effect, outcome = self._classes.understood(record)
+                bound = self._hardware.bound_now(effect)
+                found.append(EffectInForce(bound, outcome, record.claims, self.is_in_force(record)))
+        return found
 
     def is_in_force(self, record: EffectRecord) -> bool:
         """Whether an effect is, as far as is known."""

@@ -6,7 +6,9 @@ again whenever the claim is prepared again.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -80,7 +82,7 @@ class MetadataFiles:
         return mounts
 
     def write(self, record: ClaimRecord) -> None:
-        """Make the files of a claim, each replaced in one step; a newer content has a higher generation.
+        """Make the files of a claim; a newer content has a higher generation, and is seen by containers that run.
 
         Raises:
             StoreError: when the directory cannot be written.
@@ -88,7 +90,7 @@ class MetadataFiles:
         requests = {device.request for device in record.devices if device.metadata is not None}
         try:
             for request in sorted(requests):
-                _replace(self._file(record.uid, request), self._document(record, request))
+                _write(self._file(record.uid, request), self._document(record, request))
         except OSError as error:
             raise StoreError(
                 f"device metadata of claim {record.reference} cannot be written below {self._directory}: {error}; "
@@ -176,7 +178,30 @@ def network_json(data: Mapping[str, Any]) -> dict[str, Any]:
     return {names[key]: list(value) if key == "ips" else value for key, value in data.items() if value}
 
 
-def _replace(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> None:
+    """Write a file: in place, where it is there, for containers have it mounted and would not see what replaces it.
+
+    One write of the whole document, with blanks up to the length of the former one, so that a reader finds JSON before
+    and after.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ELOOP}:  # the latter: somebody has put a link there
+            raise
+        _create(path, text)
+        return
+    try:
+        content = text.encode().ljust(os.fstat(descriptor).st_size)
+        if os.pread(descriptor, len(content), 0) == content:
+            return
+        if os.pwrite(descriptor, content, 0) < len(content):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
+
+
+def _create(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     # one name: whoever holds the claim's lock writes it, and writes over what a killed process left
     temporary = path.with_name(f".{path.name}.tmp")

@@ -117,7 +117,12 @@ class Ledger:
             ConfigurationError: it is none, or its device cannot be told; code ``invalid-health-report``, or
                 ``unknown-health-reason`` where the reason has no rule: the kubelet is told all the same.
         """
-        if not isinstance(report, Healthy | Unhealthy | HealthUnknown) or not isinstance(report.device, Device):
+        if not (
+            isinstance(report, Healthy | Unhealthy | HealthUnknown)
+            and isinstance(report.device, Device)
+            and isinstance(report.reason, str)
+            and isinstance(getattr(report, "message", ""), str)
+        ):
             raise ConfigurationError(
                 f"{self._title}.watch yielded {shown(report)}; yield dra_kit.Healthy(device), "
                 "dra_kit.Unhealthy(device, reason) or dra_kit.HealthUnknown(device)",

@@ -10,28 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from dra_kit.author.calling import call
 from dra_kit.author.device import Device
 from dra_kit.author.health import HealthSource, Healthy
 from dra_kit.author.inventory import Inventory
-from dra_kit.errors import ConfigurationError, DraKitError, StoreError
+from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.health.advertising import advertised
 from dra_kit.node.health.conditions import Moment, Problem, present
 from dra_kit.node.health.identity import Identity, Key, identity, identity_of
 from dra_kit.node.health.ledger import Ledger, Remembered, Verdict
 from dra_kit.node.health.memory import HealthMemory
+from dra_kit.node.health.recovery import Recovery
 from dra_kit.node.health.watching import Watching
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.health import DeviceHealth, HealthStreams
-from dra_kit.process.tracebacks import from_author, named
 
 logger = logging.getLogger(__name__)
 
-ASK_EVERY: Final = 10.0
-"""Seconds between two questions whether a device has recovered."""
-ASK_AT_MOST: Final = 1.0
-"""Seconds between two of them when the source says that a device is healthy."""
+SETTLE: Final = 0.02
+"""Seconds in which several reports become one look at what follows."""
 STORE_AGAIN: Final = 5.0
 """Seconds until what could not be stored is tried again."""
 _LINES_MAX: Final = 64
@@ -92,7 +89,6 @@ class Monitor:
         streams: see the attribute.
         changed: told of each problem that begins to count, or ends.
         now: the present.
-        ask_every: seconds between two questions whether a device has recovered.
 
     Attributes:
         streams: tells the kubelet.
@@ -111,7 +107,6 @@ class Monitor:
         streams: HealthStreams,
         changed: DeviceChanged,
         now: Callable[[], Moment] = present,
-        ask_every: float = ASK_EVERY,
     ) -> None:
         self._source = source
         self._ledger = ledger
@@ -121,8 +116,8 @@ class Monitor:
         self.streams = streams
         self._changed = changed
         self._now = now
-        self._ask_every = ask_every
         self._watching = Watching(source, self._wake)
+        self._recovery = Recovery(source, ledger, now, self._wake)
         self._inventory: Inventory[Device] | None = None
         self._known = asyncio.Event()  # the first inventory
         self._news = asyncio.Event()
@@ -131,8 +126,6 @@ class Monitor:
         self._problems = ledger.problems()
         self._stored = _worth_storing(ledger.remembered())
         self._store_at: float | None = None
-        self._questions: dict[tuple[Key, str], asyncio.Task[None]] = {}
-        self._ask_at: dict[tuple[Key, str], float] = {}  # none: at once, what holds since before this process
         self._told: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []  # who wants to know that what follows is handed on
 
@@ -162,7 +155,7 @@ class Monitor:
         now = self._now()
         self._ledger.inject(device, pool, reason, problem, now)
         if problem is None:
-            self._ask_soon(reason, device, now)
+            self._recovery.soon([(device, reason)], now)
         self._wake()
         followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(followed)
@@ -181,7 +174,7 @@ class Monitor:
                 self._ledger.settle(now)
                 if self._is_to_be_stored(now):  # what another process has stored is not to be written over
                     self._ledger.adopt(self._memory.of_another())
-                self._ask(now)
+                self._recovery.ask(now)
                 waiting, self._waiting = self._waiting, []
                 await self._follow(now)
                 for item in waiting:
@@ -190,46 +183,43 @@ class Monitor:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._pause()):
                         await self._news.wait()
+                        await asyncio.sleep(SETTLE)  # a source says something of each device in one go
         finally:
             self._watching.stop()
-            for question in self._questions.values():
-                question.cancel()
+            self._recovery.stop()
 
     def _wake(self) -> None:
         self._news.set()
 
     def _pause(self) -> float | None:
         """Seconds until there is something to do by itself."""
-        times = [self._ledger.due(), self._store_at]
-        times += [self._ask_at.get((key, reason), 0.0) for key, _, reason in self._unasked()]
+        times = (self._ledger.due(), self._store_at, self._recovery.due())
         at = min((time for time in times if time is not None), default=None)
         return None if at is None else max(0.0, at - self._now().seconds)
 
     def _take(self, now: Moment) -> None:
+        healthy = set()
         for report in self._watching.take():
             try:
                 self._ledger.take(report, now)
             except ConfigurationError as error:
-                if self._is_new(text := str(error)):
+                if (text := str(error)) not in self._told and len(self._told) < _LINES_MAX:
+                    self._told.add(text)
                     logger.error("health report not understood", extra={"error": text, "code": error.code})
-            if isinstance(report, Healthy):  # a good moment to ask what the source may not decide
-                self._ask_soon(report.reason, report.device.name, now)
-
-    def _is_new(self, line: str) -> bool:
-        """Whether a line is to be logged: each once, and only so many."""
-        if line in self._told or len(self._told) >= _LINES_MAX:
-            return False
-        self._told.add(line)
-        return True
+            else:
+                if isinstance(report, Healthy):
+                    healthy.add((report.device.name, report.reason))
+        if healthy:
+            self._recovery.soon(healthy, now)
 
     # -- what follows
 
     async def _follow(self, now: Moment) -> None:
         """Store, publish and tell what is different from before; stored first, so that no taint is lost by a crash."""
-        problems, verdicts = self._ledger.problems(), self._ledger.verdicts()
-        before, self._problems = self._problems, problems
-        self._tell(before, problems, now)
+        before, self._problems = self._problems, self._ledger.problems()
+        self._tell(before, self._problems, now)
         await self._store(now)
+        verdicts = self._ledger.verdicts()  # there may be another inventory meanwhile
         if self._inventory is not None and self._published != _for_slices(verdicts):
             self._advertise(self._inventory, verdicts)
         shown = [
@@ -260,7 +250,7 @@ class Monitor:
                     extra={"pool": key[0], "device": key[1], "reason": reason, "error": problem.message},
                 )
                 if not over:
-                    self._ask_at[key, reason] = now.seconds + self._ask_every
+                    self._recovery.begun(key, reason, now)
                 text = f"{reason}: {problem.message}" if problem.message else reason
                 self._changed(*key, text, healthy=over)
 
@@ -280,46 +270,6 @@ class Monitor:
     def _is_to_be_stored(self, now: Moment) -> bool:
         different = _worth_storing(self._ledger.remembered()) != self._stored
         return different and (self._store_at is None or now.seconds >= self._store_at)
-
-    # -- the author's recovered
-
-    def _ask(self, now: Moment) -> None:
-        for key, device, reason in self._unasked():
-            if now.seconds >= self._ask_at.get((key, reason), 0.0):
-                self._questions[key, reason] = asyncio.ensure_future(self._question((key, reason), device))
-
-    def _ask_soon(self, reason: str, device: str, now: Moment) -> None:
-        for key, _, one in self._unasked():
-            if key[1] == device and reason in {"", one}:
-                at = self._ask_at.get((key, one), 0.0)
-                self._ask_at[key, one] = min(at, now.seconds + ASK_AT_MOST)
-
-    def _unasked(self) -> list[tuple[Key, Device, str]]:
-        return [
-            (key, device, reason)
-            for key, device, reason in self._ledger.to_ask()
-            if (key, reason) not in self._questions
-        ]
-
-    async def _question(self, question: tuple[Key, str], device: Device) -> None:
-        key, reason = question
-        recovered = False
-        try:
-            recovered = bool(await call(self._source.recovered, device, reason))
-        except Exception as error:
-            title = f"{type(self._source).__name__}.recovered"
-            text = str(error) if isinstance(error, DraKitError) else named(error)
-            if self._is_new(line := f"{title}: {text}"):
-                logger.error(
-                    "not known whether a device has recovered",
-                    extra={"device": device.name, "reason": reason, "error": line},
-                    exc_info=from_author(error, type(self._source).__module__),
-                )
-        now = self._now()
-        self._ask_at[question] = now.seconds + self._ask_every
-        del self._questions[question]
-        self._ledger.asked(key, reason, now, recovered=recovered)
-        self._wake()
 
 
 def _for_slices(verdicts: Mapping[Key, Verdict]) -> object:

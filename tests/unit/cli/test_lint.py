@@ -53,6 +53,8 @@ DRIVER = """
             if self.doughs == ["slow"]:
                 import threading
                 threading.Event().wait(60)
+            if self.doughs == ["everywhere"]:
+                yield [dra.Device(name="pizza-0", all_nodes=True)]
             doughs = filter(None, self.doughs)
             yield [dra.Device(name=f"pizza-{i}", attributes={"dough": dough}) for i, dough in enumerate(doughs)]
 
@@ -178,6 +180,10 @@ def test_validators_of_a_config_have_the_settings(folder: Path) -> None:
     ("doughs", "problem"),
     [
         ("none", "Oven.discover failed: ValueError: the oven is cold; run this where its devices are, or correct it\n"),
+        (
+            "everywhere",
+            "Oven.discover failed: Device 'pizza-0': all_nodes: the node role publishes what belongs to its own",
+        ),
         ("slow", "Oven has found no devices in 0.2 s; give it more time with --timeout\n"),
         ("broken", "Oven.startup raised RuntimeError: no gas"),
         ("", "Oven finds none on this machine\n"),

@@ -6,6 +6,9 @@ import asyncio
 import os
 import socket as sockets
 import stat
+import subprocess
+import sys
+import textwrap
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
@@ -321,3 +324,27 @@ async def test_instances_with_different_pods_do_not_disturb_each_other(kubelet_d
     assert (old.prepared, new.prepared) == (["uid-1"], ["uid-2"])
     assert files(directory) == [directory / "dra-new.sock"]
     await new_server.stop(0)
+
+
+def test_serving_writes_nothing_to_stderr(tmp_path: Path) -> None:
+    """What is set for gRPC's core is told as an error there once the core does not know it any more."""
+    source = """
+        import asyncio, sys
+        from pathlib import Path
+        from dra_kit.plugin.server import PluginServer
+
+        async def main() -> None:
+            server = PluginServer(None, Path(sys.argv[1]))  # nobody calls
+            await server.start()
+            await server.stop(0)
+
+        asyncio.run(main())
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source), str(tmp_path / "dra.sock")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("GRPC_")},
+    )
+    assert result.stderr == ""

@@ -225,6 +225,21 @@ async def test_a_prepare_is_written_down_before_the_code_that_must_be_undone(nod
         assert [item["phase"] for item in node.state()["claims"]] == ["prepared"]
 
 
+async def test_what_is_begun_reads_as_being_released_where_nobody_knows_better(node: Node) -> None:
+    """A release of before, which shares the state in a rolling update or comes back: it undoes what it finds."""
+    seen = list[tuple[str, str]]()
+
+    class Looking(Imperative):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            with closing(sqlite3.connect(node.settings().database(DRIVER))) as db:
+                seen.extend(db.execute("SELECT phase, json_extract(record, '$.phase') FROM claims").fetchall())
+            return await super().prepare(claim, device)
+
+    async with node.running(driver(Looking())):
+        await node.prepare(node.claim())
+    assert seen == [("releasing", "releasing")]
+
+
 async def test_nobody_pays_for_that_who_has_nothing_of_his_own_to_undo(node: Node) -> None:
     seen = []
 

@@ -17,6 +17,7 @@ import dra_kit as dra
 from dra_kit.errors import StoreError, Unavailable
 from dra_kit.node import steps
 from dra_kit.node.files.metadata import MetadataFiles
+from dra_kit.node.locks.byte_locks import ByteLocks
 from dra_kit.node.steps import Step
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
@@ -271,6 +272,24 @@ async def test_facts_that_come_later_are_kept_and_published(node: Node) -> None:
         assert node.is_clean()
 
 
+@pytest.mark.parametrize("later", ["a much longer text than it was before", "x"])
+async def test_metadata_that_is_told_later_is_seen_by_a_container_that_runs(node: Node, later: str) -> None:
+    """It has the file itself mounted, not its name in the directory."""
+    oven = Oven()
+    first = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "thick and crispy"}))
+    lunch = node.claim()
+    async with node.running(driver(Doing(lambda claim, device: first), oven)):
+        await node.prepare(lunch)
+        with metadata_file(node, lunch).open() as mounted:
+            oven.context.update("pizza-0", metadata=dra.DeviceMetadata(attributes={"dough": later}))
+
+            def seen() -> Any:
+                mounted.seek(0)
+                return json.load(mounted)["requests"][0]["devices"][0]["attributes"]
+
+            await eventually(lambda: seen() == {"dough": {"string": later}})
+
+
 async def test_facts_that_break_a_rule_are_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     oven = Oven()
     lunch = node.claim()
@@ -394,6 +413,23 @@ async def test_the_latest_facts_win_and_the_others_are_not_written_one_by_one(no
         document = metadata(node, lunch)
         assert document["requests"][0]["devices"][0]["attributes"] == {"slices": {"int": 200}}
         assert document["metadata"]["generation"] == 2, "written once"
+
+
+async def test_facts_are_written_again_after_a_claim_could_not_be_locked(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(locks: ByteLocks, name: str) -> int | None:
+        raise StoreError("no space left")
+
+    oven = Oven()
+    async with node.running(driver(provider=oven)):
+        await node.prepare(node.claim())
+        with monkeypatch.context() as disk:
+            disk.setattr(ByteLocks, "take", full)
+            oven.context.update("pizza-0", status=ready("False"))
+            await eventually(lambda: "facts of a device not written" in caplog.messages)
+        oven.context.update("pizza-0", status=ready("True"))
+        await eventually(lambda: statuses(node) and statuses(node)[0]["conditions"][0]["status"] == "True")
 
 
 async def test_facts_of_a_claim_that_does_not_have_the_device_are_told(

@@ -193,17 +193,25 @@ async def test_a_driver_without_a_source_has_no_health_service(node: Node) -> No
 async def test_whoever_has_the_device_is_told(node: Node) -> None:
     doctor = Doctor(hot=dra.HealthRule())
     async with node.running(driver(health=doctor)):
-        await node.prepare(node.claim())
+        claim = node.claim()
+        stored = node.api.objects("resourceclaims")[0]
+        stored["status"]["reservedFor"] = [{"resource": "pods", "name": "guest", "uid": "uid-guest"}]
+        node.api.put("resourceclaims", stored)
+        await node.prepare(claim)
         doctor.unhealthy("pizza-0", "hot", "93 °C")
         doctor.unhealthy("pizza-1", "hot")
-        await eventually(lambda: len(node.events()) == 1)
-        doctor.healthy("pizza-0")
         await eventually(lambda: len(node.events()) == 2)
+        doctor.healthy("pizza-0")
+        await eventually(lambda: len(node.events()) == 4)
     found = {(item["type"], item["reason"], item["regarding"]["name"], item["note"]) for item in node.events()}
     where = "on node node-1: device node-1/pizza-0"
     assert found == {
-        ("Warning", "DeviceUnhealthy", "lunch", f"{where} is unhealthy: hot: 93 °C"),
-        ("Normal", "DeviceHealthy", "lunch", f"{where} is well again, it was: hot: 93 °C"),
+        (kind, reason, name, f"{where} {text}: hot: 93 °C")
+        for name in ("lunch", "guest")
+        for kind, reason, text in (
+            ("Warning", "DeviceUnhealthy", "is unhealthy"),
+            ("Normal", "DeviceHealthy", "is well again, it was"),
+        )
     }
 
 
@@ -274,6 +282,30 @@ async def test_a_device_that_was_replaced_starts_anew_and_one_that_is_back_does_
         await eventually(lambda: set(taints(node)) == {"slot-1"})
 
 
+async def test_what_is_only_observed_of_a_device_makes_no_other_device_of_it(node: Node) -> None:
+    oven, doctor = Oven(dra.Device(name="pizza-0")), Doctor(silent=True, xid=STICKY)
+    async with node.running(driver(provider=oven, health=doctor)):
+        doctor.unhealthy("pizza-0", "xid")
+        await eventually(lambda: taints(node))
+        own = dra.DeviceTaint(key="example.com/own", effect="None")
+        oven.devices = (dra.Device(name="pizza-0", attributes={"temperature": dra.observed(41)}, taints=[own]),)
+        oven.context.rescan()
+        both = [("example.com/own", "", "None"), ("dra.pizza/xid", "", "NoSchedule")]
+        await eventually(lambda: taints(node) == {"pizza-0": both})
+
+
+async def test_the_source_has_the_hardware_and_the_context(node: Node) -> None:
+    seen: list[tuple[object, str]] = []
+
+    class Looking(Doctor):
+        def watch(self) -> Iterator[Any]:
+            seen.append((self.hardware, self.context.node.name))
+            yield from super().watch()
+
+    async with node.running(driver(health=Looking(), hardware=lambda context: f"of {context.node.name}")):
+        await eventually(lambda: seen == [(f"of {NODE}", NODE)])
+
+
 async def test_a_damaged_file_is_set_aside_and_told(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     doctor = Doctor(xid=STICKY)
     async with node.running(driver(health=doctor)):
@@ -318,14 +350,15 @@ async def test_what_cannot_be_understood_is_told_once_and_stops_nothing(
     doctor = Doctor(hot=dra.HealthRule(taint="NoSchedule"))
     async with node.running(driver(health=doctor)):
         await eventually(lambda: doctor.begun)
-        doctor.say("all is well", "all is well")
+        nonsense: Any = "pizza-0"
+        doctor.say("all is well", "all is well", dra.Healthy(nonsense), dra.Healthy(doctor.devices[0], nonsense.split))
         doctor.unhealthy("pizza-1", "hott")
         doctor.unhealthy("pizza-0", "hot")
         await eventually(lambda: taints(node))
     told = [(vars(item)["code"], vars(item)["error"]) for item in caplog.records if item.levelno == logging.ERROR]
-    assert [code for code, _ in told] == ["invalid-health-report", "unknown-health-reason"]
+    assert [code for code, _ in told] == [*["invalid-health-report"] * 3, "unknown-health-reason"]
     assert told[0][1].startswith("Doctor.watch yielded 'all is well'; yield dra_kit.Healthy(device), ")
-    assert told[1][1] == (
+    assert told[-1][1] == (
         "Doctor.watch: reason 'hott' is not in its policy; did you mean \"hot\"? the kubelet alone is told of it"
     )
 

@@ -1,0 +1,177 @@
+"""The author's preparer, called: what it returns is checked, and what it raises becomes an error for users."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.author.calling import call
+from dra_kit.author.claim import AllocatedDevice, Effects, PreparedDevice
+from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.device import Device
+from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Ensuring
+from dra_kit.author.model import kind_of
+from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
+from dra_kit.errors import (
+    ConfigurationError,
+    DraKitError,
+    NotYet,
+    PermanentError,
+    PrepareError,
+    TransientError,
+)
+from dra_kit.node.claims.reader import AllocatedClaim
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.process.tracebacks import raised
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorCalls:
+    """Calls of one driver's preparer.
+
+    Attributes:
+        driver: whose preparer is called.
+    """
+
+    driver: Driver[Any, Any]
+
+    async def default_config(self, advertised: Device) -> OpaqueConfig:
+        """The config of a device whose claim gives none.
+
+        Raises:
+            PrepareError: the author's code failed.
+        """
+        try:
+            config: OpaqueConfig = await config_without_claim(self.driver.preparer, advertised)
+        except Exception as error:
+            raise self._error("default_config", error) from error
+        return config
+
+    async def prepare(
+        self,
+        claim: AllocatedClaim,
+        devices: Sequence[AllocatedDevice[Any, Any]],
+        effects: tuple[Effects, Effects],
+        returned: list[Prepared],
+    ) -> list[Prepared]:
+        """What the author's code makes of the devices of a claim.
+
+        Args:
+            claim: that has them.
+            devices: with their configs.
+            effects: where ordinary devices ensure theirs, and where those with admin access look at them.
+            returned: gets what the author's code has returned, also of the first devices when it fails for the next.
+
+        Raises:
+            PrepareError: with a text for the user.
+            ConfigurationError: an effect was ensured and not awaited.
+        """
+        preparer, (ordinary, admin) = self.driver.preparer, effects
+        try:
+            # admin access changes nothing, by whatever it is asked
+            whole = admin if all(device.admin_access for device in devices) else ordinary
+            prepared = await prepare_all(preparer, claim.for_author(whole), devices, returned)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise self._error("prepare", error) from error  # something of the author's was cancelled
+        except Exception as error:
+            if Ensuring.__name__ in str(error):  # it was put where its outcome belongs
+                self._check_all_awaited(ordinary, admin, error)
+            failure = self._error("prepare", error)
+            raise self._with_unasked_config(failure, claim, devices) from error
+        fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
+        if not fits or not all(isinstance(item, Prepared) for item in prepared):
+            raise PermanentError(
+                f"{type(preparer).__name__} returned {_described(prepared)} for {len(devices)} devices; return one "
+                "dra_kit.Prepared for each",
+                code="invalid-prepared",
+            )
+        self._check_all_awaited(ordinary, admin)
+        returned[:] = prepared
+        return returned
+
+    async def unprepare(self, record: ClaimRecord) -> None:
+        """Call the author's ``unprepare``.
+
+        Raises:
+            PrepareError: it failed; the claim is not released.
+        """
+        preparer = self.driver.preparer
+        devices = [
+            PreparedDevice(
+                pool=item.pool, device=item.device, share_id=item.share_id, request=item.request, state=item.state
+            )
+            for item in record.devices
+        ]
+        try:
+            await call(preparer.unprepare, record.reference, devices)
+        except PrepareError:
+            raise
+        except Exception as error:
+            raise TransientError(
+                f"{type(preparer).__name__}.unprepare {raised(error, type(preparer).__module__)}; the claim is kept "
+                "and released when the kubelet asks again",
+                code="author-error",
+            ) from error
+
+    def _check_all_awaited(self, ordinary: Effects, admin: Effects, cause: Exception | None = None) -> None:
+        forgotten = ordinary.never_awaited() + admin.never_awaited()
+        if forgotten:
+            raise ConfigurationError(
+                f"{type(self.driver.preparer).__name__}: ensure({forgotten[0]}) was never awaited; write "
+                "'await device.ensure(…)', in a plain def 'device.ensure(…).result()'",
+                code="effect-not-awaited",
+            ) from cause
+
+    def _error(self, method: str, error: BaseException) -> DraKitError:
+        """The author's exception as a per-claim error; errors meant for the user pass as they are."""
+        if isinstance(error, PrepareError | ConfigurationError):
+            return error
+        if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
+            return still
+        preparer = type(self.driver.preparer)
+        if isinstance(error, DraKitError):
+            return PrepareError(f"{preparer.__name__}.{method}: {error}", code=error.code)
+        return PrepareError(
+            f"{preparer.__name__}.{method} {raised(error, preparer.__module__)}; the driver's log has the traceback",
+            code="author-error",
+        )
+
+    def _with_unasked_config(
+        self, error: DraKitError, claim: AllocatedClaim, devices: Sequence[AllocatedDevice[Any, Any]]
+    ) -> DraKitError:
+        """An error with the remark that a config was none of the claim's: of several kinds it has the first."""
+        preparer = type(self.driver.preparer)
+        given = [device for device in devices if not device.configs]
+        chosen = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
+        if chosen or not given or not self.driver.configs.kinds:
+            return error
+        text = (
+            f"{error} (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "
+            f"default, a {type(given[0].config).__name__}; override {preparer.__name__}.default_config to choose)"
+        )
+        if isinstance(error, PermanentError):
+            return PermanentError(text, code=error.code)
+        return TransientError(text, code=error.code)
+
+
+def _described(returned: object) -> str:
+    """Types and count of what an author's code returned: its values may be secrets, and the text is an Event's."""
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        return kind_of(returned)
+    kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
+    return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
+
+
+def _not_yet(error: BaseException) -> NotYet | None:
+    """Of effects that were ensured at once in a TaskGroup: which is still coming up, if nothing worse happened."""
+    if isinstance(error, ExceptionGroup):
+        found = [_not_yet(item) for item in error.exceptions]
+        return found[0] if None not in found else None
+    return error if isinstance(error, NotYet) else None

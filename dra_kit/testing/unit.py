@@ -1,0 +1,291 @@
+"""A preparer and its effects without a node: what ``prepare`` returns, and what it does to a fake of the hardware."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from copy import copy
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from dra_kit.author.calling import call
+from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.context import EffectInForce, NodeInfo
+from dra_kit.author.device import Device
+from dra_kit.author.driver import Driver
+from dra_kit.author.effect import Effect
+from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparer import Preparer
+from dra_kit.author.provider import DeviceProvider
+from dra_kit.author.stopping import Stopping
+from dra_kit.errors import ConfigurationError, NotYet
+from dra_kit.node.calls.deadlines import trying_once
+from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.reader import allocated
+from dra_kit.node.context import NodeContext
+from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.effects.undoing import Undoing
+from dra_kit.node.files.metadata import MetadataFiles
+from dra_kit.node.hardware import Hardware
+from dra_kit.node.locks.named import Locks
+from dra_kit.node.slices.identity import identity
+from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.store import Store
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.testing.background import Background
+
+__tracebackhide__ = True  # pytest shows the test's own line instead
+
+NODE: Final = "node-1"
+"""Name of the node, and of the pool that the devices are in."""
+_BOOT: Final = "boot-1"
+
+
+class Unit:
+    """``async with`` gives a :class:`Bench`, ``with`` a :class:`BlockingBench`; see :func:`unit`."""
+
+    def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None) -> None:
+        self._driver = driver
+        self._settings = settings
+        self._left = AsyncExitStack()
+        self._blocking = ExitStack()
+
+    async def __aenter__(self) -> Bench:
+        async with AsyncExitStack() as stack:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dra-kit-")))
+            bench = Bench(self._driver, self._settings, directory)
+            stack.callback(bench._store.close)  # noqa: SLF001 - of this module
+            stack.callback(bench._stopping.set)  # noqa: SLF001
+            await bench._start()  # noqa: SLF001
+            self._left = stack.pop_all()
+        return bench
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._left.aclose()
+
+    def __enter__(self) -> BlockingBench:
+        with ExitStack() as stack:
+            background = stack.enter_context(Background())
+            bench = stack.enter_context(background.entered(self))
+            self._blocking = stack.pop_all()
+        return BlockingBench(bench, background)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._blocking.close()
+
+
+class Bench:
+    """Prepares and releases claims of made-up names as the node does: the same checks, and effects are the same.
+
+    There are no files, no sockets and no API server; locks, conflicts, NotYet and what is undone are as on a node.
+    ``NotYet`` is not waited for: it is raised at once.
+    """
+
+    def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None, directory: Path) -> None:
+        self._driver = driver
+        self._store = Store(directory / "state.sqlite")
+        self._inventory = CurrentInventory()
+        self._records: dict[str, ClaimRecord] = {}
+        self._hardware = Hardware(driver)
+        self._started = asyncio.Event()
+        self._stopping = Stopping()
+        classes, locks = EffectClasses(driver.effects), Locks(directory / "effects.lock")
+        self._undoing = Undoing(self._store, classes, self._hardware, locks)
+        self._engine = EffectEngine(
+            self._store, classes, self._hardware, self._undoing, boot_id=_BOOT, locks=locks, replaced=lambda *_: None
+        )
+        self._preparation = Preparation(
+            driver, driver.configs.with_settings(settings), self._inventory, self._engine, _BOOT, self._started,
+            MetadataFiles(directory / "metadata", driver.name), self._hardware,
+            Holding(self._store, driver.effects, classes, self._hardware, self._engine, boot_id=_BOOT, locks=locks),
+            looks_for_nodes=False,
+        )  # fmt: skip
+        self._context = NodeContext(
+            driver=driver.name,
+            node=NodeInfo(NODE),
+            state_dir=directory / "author",
+            settings=settings,
+            store=self._store,
+            rescan=lambda: None,
+            update=lambda _: None,
+            effects=self._engine.known,
+            stopping=self._stopping,
+        )
+
+    async def _start(self) -> None:
+        for part in self._driver.node_bound:
+            part.context = self._context
+        await self._hardware.make(self._context)
+        await call(self._driver.provider.startup, self._context)
+        await call(self._driver.preparer.startup, self._context)
+        self._started.set()
+
+    @property
+    def effects(self) -> Sequence[EffectInForce]:
+        """All effects that are stored, oldest first: applied, or begun."""
+        return self._engine.known()
+
+    async def prepare(
+        self,
+        claim: str = "claim",
+        devices: Iterable[Device] = (),
+        *,
+        config: OpaqueConfig | Mapping[str, Any] | None = None,
+        admin_access: bool = False,
+    ) -> list[Prepared]:
+        """What the preparer returns for each device of a claim; it may be prepared again.
+
+        Args:
+            claim: its name.
+            devices: as ``discover`` yields them; those of a claim have different names.
+            config: for all of them, or opaque parameters as a manifest has them; None: the claim gives none.
+            admin_access: the claim may only look at the devices.
+
+        Raises:
+            PrepareError: what the user would be told; what was ensured is undone, unless it is a ``NotYet``.
+            ConfigurationError: what the preparer returns, or its effects, break a rule.
+        """
+        chosen, reference = list(devices), self._reference(claim)
+        pool = Pool(name=NODE, devices=chosen)
+        self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in chosen})
+        allocation = allocated(self._raw(reference, chosen, config, admin_access), reference, self._driver.name)
+        returned: list[Prepared] = []
+        try:
+            with trying_once():
+                record, _ = await self._preparation.prepare(allocation, self._records.get(claim), returned)
+        except NotYet:
+            raise
+        except BaseException:
+            if claim not in self._records:
+                await self._undoing.release(reference)
+            raise
+        self._records[claim] = record
+        return returned
+
+    async def unprepare(self, claim: str = "claim") -> None:
+        """Release a claim: its effects are undone, newest first, and the author's ``unprepare`` is called.
+
+        Raises:
+            PrepareError: an effect cannot be undone, or ``unprepare`` failed.
+        """
+        await self._undoing.release(self._reference(claim))
+        record = self._records.get(claim)
+        if record is not None:
+            await self._preparation.author.unprepare(record)
+            del self._records[claim]
+
+    def _reference(self, claim: str) -> ClaimReference:
+        return ClaimReference("default", claim, f"uid-{claim}")
+
+    def _raw(
+        self,
+        reference: ClaimReference,
+        devices: Sequence[Device],
+        config: OpaqueConfig | Mapping[str, Any] | None,
+        admin_access: bool,
+    ) -> dict[str, Any]:
+        results = [
+            {"request": "device", "driver": self._driver.name, "pool": NODE, "device": item.name}
+            | ({"adminAccess": True} if admin_access else {})
+            for item in devices
+        ]
+        entries = []
+        if config is not None:
+            opaque = {"driver": self._driver.name, "parameters": _parameters(config)}
+            entries.append({"source": "FromClaim", "requests": [], "opaque": opaque})
+        return {
+            "metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid},
+            "status": {"allocation": {"devices": {"results": results, "config": entries}}},
+        }
+
+
+class BlockingBench:
+    """The same for tests that are plain functions."""
+
+    def __init__(self, bench: Bench, background: Background) -> None:
+        self._bench = bench
+        self._background = background
+
+    @property
+    def effects(self) -> Sequence[EffectInForce]:
+        """See :attr:`Bench.effects`."""
+        return self._bench.effects
+
+    def prepare(
+        self,
+        claim: str = "claim",
+        devices: Iterable[Device] = (),
+        *,
+        config: OpaqueConfig | Mapping[str, Any] | None = None,
+        admin_access: bool = False,
+    ) -> list[Prepared]:
+        """See :meth:`Bench.prepare`."""
+        return self._background.call(self._bench.prepare(claim, devices, config=config, admin_access=admin_access))
+
+    def unprepare(self, claim: str = "claim") -> None:
+        """See :meth:`Bench.unprepare`."""
+        self._background.call(self._bench.unprepare(claim))
+
+
+def unit(
+    tested: Driver[Any, Any] | Preparer[Any, Any, Any, Any],
+    *,
+    effects: Sequence[type[Effect[Any, Any]]] = (),
+    hardware: Any = None,
+    settings: BaseModel | None = None,
+) -> Unit:
+    """A bench for unit tests of a preparer and its effects::
+
+        async with unit(driver, hardware=FakeCard()) as bench:
+            [prepared] = await bench.prepare("lunch", [Gpu(name="gpu-0")], config=GpuConfig(profile="1g"))
+            assert prepared.env["UUID"] == "MIG-0"
+            await bench.unprepare("lunch")
+            assert not bench.effects
+
+    In a plain function write ``with unit(…)``, without ``await``.
+
+    Args:
+        tested: the driver, or a preparer alone.
+        effects: the classes that a preparer alone ensures.
+        hardware: what is ``self.hardware`` instead of what ``Driver(hardware=…)`` makes.
+        settings: the author's settings; None: those without a flag, where the driver has a model of them.
+
+    Raises:
+        ConfigurationError: ``effects`` are given beside a driver, which has its own.
+    """
+    if isinstance(tested, Driver):
+        if effects:
+            raise ConfigurationError(f"unit({tested!r}, effects=…): a driver has its own; leave effects out")
+        driver = copy(tested)
+    else:
+        driver = Driver("unit.example", provider=_NoDevices(), preparer=tested, effects=effects)
+    if hardware is not None:
+        driver.hardware = lambda _: hardware
+    if settings is None and driver.settings is not None:
+        settings = driver.settings()
+    return Unit(driver, settings)
+
+
+class _NoDevices(DeviceProvider):
+    def discover(self) -> Iterable[Sequence[Device]]:
+        return ()
+
+
+def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(config, Mapping):
+        return dict(config)
+    kind = type(config)
+    fields: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True))
+    return {"apiVersion": kind.api_version_, "kind": kind.kind_} | fields

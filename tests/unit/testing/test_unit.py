@@ -1,0 +1,162 @@
+"""Preparers and effects in unit tests, without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import dra_kit as dra
+from dra_kit.testing import unit
+
+
+class FakeCard:
+    def __init__(self) -> None:
+        self.partitions: dict[str, str] = {}
+        self.booting = False
+
+
+class GpuConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):
+    profile: str = "1g"
+
+
+class Gpu(dra.Device):
+    uuid: str
+
+
+class CreatePartition(dra.Effect[str, FakeCard], id="partition"):
+    gpu: str
+    profile: str
+
+    def keys(self) -> Iterable[str]:
+        return [self.gpu]
+
+    def apply(self, previous: str | None) -> str:
+        if self.hardware.booting:
+            raise dra.NotYet("it boots")
+        return self.hardware.partitions.setdefault(self.gpu, self.profile)
+
+    def revert(self, outcome: str | None) -> None:
+        self.hardware.partitions.pop(self.gpu, None)
+
+
+class Settings(BaseModel):
+    prefix: str = "MIG"
+
+
+class Finder(dra.DeviceProvider[Gpu]):
+    def discover(self) -> Iterator[Sequence[Gpu]]:
+        raise AssertionError("no node, no discover")
+
+
+class Partitioner(dra.Preparer[GpuConfig, Gpu, FakeCard, Settings]):
+    def __init__(self) -> None:
+        self.released: list[str] = []
+
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[GpuConfig, Gpu]) -> dra.Prepared:
+        profile = device.config.profile
+        made = device.ensure(CreatePartition(gpu=device.advertised.uuid, profile=profile)).result()
+        if profile == "broken":
+            raise dra.PermanentError("no such profile")
+        return dra.Prepared(env={"UUID": f"{self.context.settings.prefix}-{made}"}, state={"made": made})
+
+    def unprepare(self, claim: dra.ClaimReference, devices: Sequence[Any]) -> None:
+        self.released.append(claim.name)
+
+
+GPU = Gpu(name="gpu-0", uuid="GPU-0")
+
+
+def gpus(partitioner: Partitioner | None = None) -> dra.Driver[Any, Any]:
+    def real(context: dra.Context[Settings]) -> FakeCard:
+        raise AssertionError("there is no real card")
+
+    return dra.Driver(
+        "gpu.example",
+        provider=Finder(),
+        preparer=partitioner or Partitioner(),
+        effects=[CreatePartition],
+        settings=Settings,
+        hardware=real,
+    )
+
+
+async def test_a_claim_is_prepared_and_released_on_a_fake() -> None:
+    card, partitioner = FakeCard(), Partitioner()
+    async with unit(gpus(partitioner), hardware=card) as bench:
+        [prepared] = await bench.prepare("lunch", [GPU], config=GpuConfig(profile="2g"))
+        assert prepared.env == {"UUID": "MIG-2g"}
+        assert card.partitions == {"GPU-0": "2g"}
+        [known] = bench.effects
+        assert known.effect == CreatePartition(gpu="GPU-0", profile="2g")
+        assert [claim.name for claim in known.claims] == ["lunch"]
+        await bench.unprepare("lunch")
+        assert bench.effects == []
+    assert (card.partitions, partitioner.released) == ({}, ["lunch"])
+
+
+def test_a_plain_function_does_the_same_without_await() -> None:
+    card = FakeCard()
+    with unit(gpus(), hardware=card, settings=Settings(prefix="VF")) as bench:
+        [prepared] = bench.prepare(devices=[GPU])
+        assert prepared.env == {"UUID": "VF-1g"}
+        assert len(bench.effects) == 1
+        bench.unprepare()
+        assert card.partitions == {}
+
+
+async def test_conflicts_and_failures_are_as_on_a_node() -> None:
+    card = FakeCard()
+    async with unit(gpus(), hardware=card) as bench:
+        await bench.prepare("lunch", [GPU])
+        with pytest.raises(dra.TransientError, match=r"dinner needs partition .* but claim default/lunch"):
+            await bench.prepare("dinner", [GPU], config=GpuConfig(profile="2g"))
+        await bench.unprepare("lunch")
+        with pytest.raises(dra.PermanentError, match="no such profile"):
+            await bench.prepare("dinner", [GPU], config=GpuConfig(profile="broken"))
+        assert bench.effects == []
+        assert card.partitions == {}
+
+
+async def test_parameters_as_a_manifest_has_them_are_decoded() -> None:
+    async with unit(gpus(), hardware=FakeCard()) as bench:
+        parameters = {"apiVersion": "gpu.example/v1", "kind": "GpuConfig", "profil": "2g"}
+        with pytest.raises(dra.InvalidConfig, match="profil"):
+            await bench.prepare("lunch", [GPU], config=parameters)
+
+
+async def test_what_is_still_coming_up_is_raised_at_once_and_goes_on_with_the_next_call() -> None:
+    card = FakeCard()
+    async with unit(gpus(), hardware=card) as bench:
+        card.booting = True
+        with pytest.raises(dra.NotYet, match="it boots"):
+            await bench.prepare("lunch", [GPU])
+        [begun] = bench.effects
+        assert not begun.in_force
+        card.booting = False
+        await bench.prepare("lunch", [GPU])
+        assert [item.in_force for item in bench.effects] == [True]
+
+
+async def test_admin_access_changes_nothing() -> None:
+    async with unit(gpus(), hardware=FakeCard()) as bench:
+        with pytest.raises(dra.PermanentError, match="admin access only"):
+            await bench.prepare("inspection", [GPU], admin_access=True)
+
+
+class Waiter(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared(env={"CLAIM": claim.name})
+
+
+async def test_a_preparer_alone() -> None:
+    async with unit(Waiter()) as bench:
+        first, second = await bench.prepare("lunch", [dra.Device(name="a"), dra.Device(name="b")])
+        assert first.env == second.env == {"CLAIM": "lunch"}
+
+
+def test_a_driver_has_its_own_effects() -> None:
+    with pytest.raises(dra.ConfigurationError, match="leave effects out"):
+        unit(gpus(), effects=[CreatePartition])
