@@ -76,7 +76,7 @@ def load_built(found: Found, state: Path, built: str, name: str, directory: Path
 
 
 def fill_wheelhouse(wheelhouse: Path) -> None:
-    """What the build of a project would download otherwise, for the base image's Python; dra-kit is of these sources."""
+    """What the build of a project would download otherwise, for the base image's Python, and dra-kit itself."""
     pins = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
     run(
         sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--require-hashes", "--no-deps",
