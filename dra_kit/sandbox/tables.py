@@ -1,4 +1,4 @@
-"""Devices as a table for people."""
+"""Devices and counters as tables for people."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if len(devices) > _ROWS:
         lines.append(f"… and {len(devices) - _ROWS} more")
+    return lines
+
+
+def counter_lines(counter_sets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each counter set of a ResourceSlice; of many the first ones."""
+    lines = []
+    for counter_set in counter_sets[:_ROWS]:
+        counters = ", ".join(f"{value['value']} {name}" for name, value in counter_set.get("counters", {}).items())
+        lines.append(f"{counter_set['name']}: {counters}")
+    if len(counter_sets) > _ROWS:
+        lines.append(f"… and {len(counter_sets) - _ROWS} more")
     return lines
 
 
