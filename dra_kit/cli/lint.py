@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from dra_kit.cli.driver_settings import author_settings, settings_options
 from dra_kit.cli.options import RoleCommand, path
@@ -97,8 +99,8 @@ def command(
 
     FILES are files or folders with YAML or JSON; - is standard input. Needs no cluster. With --driver TARGET
     (module:attr, ./file.py or a folder with a pyproject.toml) selectors are checked against the devices that the
-    driver finds on this machine, with --from against those that "dra-kit snapshot" or "kubectl get
-    resourceslices,deviceclasses -o yaml" saved.
+    driver finds on this machine, where it has the settings of its project's sandbox; with --from against those that
+    "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml" saved.
 
     Exit code 0: no errors; 1: errors, or with --strict warnings; 2: the check could not be made.
     """
@@ -107,9 +109,11 @@ def command(
 
     sources = [source for item in files for source in _sources(item)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
-    settings = author_settings(driver, ctx.meta.get("driver_settings", {})) if driver is not None else None
+    given: dict[str, object] = ctx.meta.get("driver_settings", {})
     classes = _classes_of(target) if target is not None else {}
-    surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
+    with tempfile.TemporaryDirectory(prefix="dra-kit-") as directory:
+        settings = _settings(driver, target, given, Path(directory)) if driver is not None and target else None
+        surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
     outcome = check(sources, surroundings)
     findings = outcome.findings
     if style == "json":
@@ -154,6 +158,15 @@ def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
     from dra_kit.sandbox.drivers import device_classes
 
     return {name: one for file in device_classes(target) for name, one in _saved(file)[1].items()}
+
+
+def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
+    """The settings that the driver has in the sandbox of its project, but for what was given."""
+    from dra_kit.cli.first_inventory import NODE
+    from dra_kit.sandbox.drivers import SandboxDriver, project_settings
+
+    values = {**project_settings(target, driver), **given}
+    return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)
 
 
 def _surroundings(

@@ -32,7 +32,7 @@ from dra_kit.sandbox.recorder import START_ERROR
 from dra_kit.sandbox.roles import HANGING_SECONDS
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE, SlowCalls
-from dra_kit.sandbox.tables import device_table
+from dra_kit.sandbox.tables import counter_lines, device_table
 from dra_kit.sandbox.told_output import ToldOutputs
 from dra_kit.values.printable import printable
 
@@ -147,19 +147,22 @@ class LiveView(SandboxObserver):
             if self._slices.pop(name, None) is not None:
                 self.entry(f"ResourceSlice {name} is gone: its devices{where} are offered no more", fg="yellow")
             return
-        devices = spec.get("devices", [])
-        content = json.dumps(devices, sort_keys=True)
+        devices, counters = spec.get("devices", []), spec.get("sharedCounters", [])
+        content = json.dumps([devices, counters], sort_keys=True)
         if self._slices.get(name) == content:
             return
-        again = content in self._slices.values()
-        changed = name in self._slices
+        alike = next((other for other, known in self._slices.items() if known == content and other != name), None)
+        now = "now " if name in self._slices else ""
         self._slices[name] = content
-        offers = "now offers" if changed else "offers"
-        self.entry(f"ResourceSlice {name}: {spec['driver']} {offers} {_count(devices, 'device')}{where}", fg="cyan")
-        if again:
-            self.detail("the same as on another node")
+        if counters and not devices:
+            what = f"{now}has {_count(counters, 'counter set')}"
         else:
-            self.details(device_table(devices))
+            what = f"{now}offers {_count(devices, 'device')}"
+        self.entry(f"ResourceSlice {name}: {spec['driver']} {what}{where}", fg="cyan")
+        if alike:
+            self.detail(f"the same as in {alike}")
+        else:
+            self.details([*counter_lines(counters), *device_table(devices)])
 
     def _class_changed(self, change: Change) -> None:
         spec, before = change.object["spec"], change.previous["spec"] if change.previous else None
@@ -182,6 +185,8 @@ class LiveView(SandboxObserver):
                 self.detail(f"request {name}: {wanted} of class {part['deviceClassName']}")
                 for selector in part.get("selectors", []):
                     self.detail(f"  {_one_line(selector)}")
+                for capacity, amount in part.get("capacity", {}).get("requests", {}).items():
+                    self.detail(f"  {amount} of its {capacity}")
 
     def _pod_changed(self, change: Change) -> None:
         pod, previous = change.object, change.previous

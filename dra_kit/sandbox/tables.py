@@ -1,4 +1,4 @@
-"""Devices as a table for people."""
+"""Devices and counters as tables for people."""
 
 from __future__ import annotations
 
@@ -40,6 +40,17 @@ def _taints(device: Mapping[str, Any]) -> str:
         for taint in device.get("taints", [])
     )
     return ", ".join(texts) or "-"
+
+
+def counter_lines(counter_sets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each counter set of a ResourceSlice; of many the first ones."""
+    lines = []
+    for counter_set in counter_sets[:_ROWS]:
+        counters = ", ".join(f"{value['value']} {name}" for name, value in counter_set.get("counters", {}).items())
+        lines.append(f"{counter_set['name']}: {counters}")
+    if len(counter_sets) > _ROWS:
+        lines.append(f"… and {len(counter_sets) - _ROWS} more")
+    return lines
 
 
 def _attribute(value: Mapping[str, Any]) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 
+import yaml
+
 from dra_kit.cdi.names import temporary_file_name
-from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.process.target import load_driver
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.live import LiveView
 from dra_kit.sandbox.workload.container_log import LIMIT
 from tests.unit.sandbox.kubelet.polling import until
 from tests.unit.sandbox.test_cluster import CLASS, Settings, claim, new_driver, phase, pod
+from tests.unit.scaffold.projects import PROJECTS
 
 # more than is kept of the output, then a pause until the file is there, then a last word
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
@@ -57,6 +61,38 @@ async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
     view.flush()
     assert "CHEESE=false" in told.getvalue()
     assert half.name not in told.getvalue()
+
+
+async def told_of(kind: str, devices: int) -> str:
+    """What is told of a new project of that kind: its devices, and the claim of its demo."""
+    told = io.StringIO()
+    view = LiveView(told)
+    project = PROJECTS / f"{kind}-driver"
+    driver = load_driver(str(project))
+    settings = driver.settings
+    assert settings is not None
+    made = SandboxDriver((driver,), settings.model_validate, values={"devices": devices})
+    [one] = yaml.safe_load_all((project / "deviceclasses.yaml").read_text())
+    template, guest = yaml.safe_load_all((project / "demo" / "pod.yaml").read_text())
+    for item in (template, guest):
+        item["metadata"]["namespace"] = "default"
+    async with Sandbox(made, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, one), (RESOURCE_CLAIM_TEMPLATES, template), (PODS, guest)):
+            await sandbox.client.create(resource, item)
+        await until(lambda: " goes to node-1" in told.getvalue())
+    return told.getvalue()
+
+
+async def test_counter_sets_are_told_and_slices_that_are_alike_named() -> None:
+    told = await told_of("partitionable", 2)
+    assert "has 1 counter set on node-1\n           card-0: 1 slice-0, 1 slice-1, 1 slice-2, 1 slice-3\n" in told
+    assert "has 1 counter set on node-1\n           card-1: 1 slice-0, 1 slice-1, 1 slice-2, 1 slice-3\n" in told
+    assert "offers no devices" not in told
+
+
+async def test_the_capacity_that_a_claim_asks_for_is_told() -> None:
+    told = await told_of("shared", 1)
+    assert "a device of class shared-driver.example.com\n             2Gi of its memory\n" in told
 
 
 async def test_names_messages_and_output_reach_the_terminal_as_letters_only() -> None:
