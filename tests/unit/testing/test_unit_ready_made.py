@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -83,6 +84,8 @@ async def test_a_program_that_was_killed_is_started_again_when_its_claim_is_prep
     async with unit(Waiter(Daemon(folder=tmp_path)), effects=[Daemon]) as bench:
         [first] = await bench.prepare("lunch", [OVEN], within=30)
         os.kill(int(first.env["PID"]), signal.SIGKILL)
+        while process_table.identify(int(first.env["PID"])) is not None:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
         [second] = await bench.prepare("lunch", [OVEN], within=30)
         assert first.env != second.env
 

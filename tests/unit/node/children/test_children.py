@@ -351,12 +351,13 @@ async def test_one_that_ended_is_not_prepared_with_whatever_its_ready_says(tmp_p
 
     class Stale(Shell, id="stale"):
         async def ready(self) -> bool:  # type: ignore[override]
-            await until(lambda: not process_table.marked(tmp_path / "children"))
+            [output] = (tmp_path / "children").glob("*.log")
+            await until(lambda: bool(output.read_text()) and not process_table.marked(tmp_path / "children"))
             return True
 
     async with driver(tmp_path) as children:
         with pytest.raises(dra.TransientError, match="ended with exit code 3 before it was ready"):
-            await Stale(script="exit 3").with_runner(children).apply(None)
+            await Stale(script="echo bye; exit 3").with_runner(children).apply(None)
 
 
 async def test_one_that_is_cut_off_while_it_is_started_again_can_be_started_later(tmp_path: Path) -> None:
