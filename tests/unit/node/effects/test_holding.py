@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from dra_kit.node.effects.holding import Holding
 from tests.support.api import eventually
 from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import Node
+from tests.unit.node.upkeep.test_leftovers import beside
 
 SOON = 0.05
 NEVER = 3600.0
@@ -126,6 +128,17 @@ async def test_it_is_asked_at_the_start_and_not_again_at_once(node: Node) -> Non
     async with node.running(starting(daemons), effects_interval=NEVER):
         await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
         assert applied(daemons) == [None, 1]
+
+
+async def test_it_is_asked_when_another_process_has_ended_which_may_have_seen_to_it(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with AsyncExitStack() as stack:
+        with beside(node):
+            agent = await stack.enter_async_context(node.running(starting(daemons), effects_interval=NEVER))
+            await eventually(lambda: agent.supervisor.status()["effects"].state == "ready")
+            await node.prepare(lunch)
+            daemons.running.clear()
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
 
 
 async def test_a_repeated_prepare_asks_and_answers_with_what_is_true_now(node: Node) -> None:
