@@ -12,6 +12,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.node.children import process_table
 from dra_kit.testing import unit
+from tests.support.api import eventually
 
 
 class Daemon(dra.ChildProcess, id="daemon"):
@@ -83,6 +84,7 @@ async def test_a_program_that_was_killed_is_started_again_when_its_claim_is_prep
     async with unit(Waiter(Daemon(folder=tmp_path)), effects=[Daemon]) as bench:
         [first] = await bench.prepare("lunch", [OVEN], within=30)
         os.kill(int(first.env["PID"]), signal.SIGKILL)
+        await eventually(lambda: process_table.identify(int(first.env["PID"])) is None)
         [second] = await bench.prepare("lunch", [OVEN], within=30)
         assert first.env != second.env
 
