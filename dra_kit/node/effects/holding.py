@@ -13,6 +13,7 @@ from dra_kit.author.effect import Effect
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.deadlines import try_until
 from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.scope import FIRST_PAUSE, LAST_PAUSE
 from dra_kit.node.effects.understanding import EffectClasses
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """Seconds in which ``holds`` has answered; else it is not known."""
+_COMING_UP: Final = 30.0  # seconds in which what says that it comes up is asked again without another look
 _AT_ONCE: Final = 4  # questions: each may need a thread
 
 
@@ -137,21 +139,33 @@ class Holding:
             del self._mending[number]
 
     async def _mend(self, known: EffectRecord) -> None:
-        try:
-            async with self._locks.try_hold_all(self._classes.touched(known)) as alone:
-                record = self._current(known) if alone else None  # else who is at work there sees to it
-                if record is None or not self._concerns(record) or not record.claims:
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + _COMING_UP, FIRST_PAUSE
+        while True:
+            try:
+                await self._mend_now(known)
+            except Exception as error:  # noqa: BLE001 - it is tried again, at the next look at the latest
+                self._tell(known, error)
+                if not isinstance(error, NotYet) or loop.time() + pause > until:
                     return
-                if record.phase == "applied":
-                    async with self._turns:
-                        holds = await self._holds(record)
-                    if holds:
-                        self._told.pop(record.number, None)
-                        return
-                await self._engine.apply_again(record)
-                self._told.pop(record.number, None)
-        except Exception as error:  # noqa: BLE001 - it is tried again at the next look
-            self._tell(known, error)
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE)
+
+    async def _mend_now(self, known: EffectRecord) -> None:
+        async with self._locks.try_hold_all(self._classes.touched(known)) as alone:
+            record = self._current(known) if alone else None  # else who is at work there sees to it
+            if record is None or not self._concerns(record) or not record.claims:
+                return
+            if record.phase == "applied":
+                async with self._turns:
+                    holds = await self._holds(record)
+                if holds:
+                    self._told.pop(record.number, None)
+                    return
+            await self._engine.apply_again(record)
+            self._told.pop(record.number, None)
 
     def _tell(self, record: EffectRecord, error: Exception) -> None:
         text = str(error) if isinstance(error, DraKitError) else raised(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.node.children import process_table
 from dra_kit.testing import unit
+from tests.support.api import eventually
 
 
 class Daemon(dra.ChildProcess, id="daemon"):
@@ -84,8 +84,7 @@ async def test_a_program_that_was_killed_is_started_again_when_its_claim_is_prep
     async with unit(Waiter(Daemon(folder=tmp_path)), effects=[Daemon]) as bench:
         [first] = await bench.prepare("lunch", [OVEN], within=30)
         os.kill(int(first.env["PID"]), signal.SIGKILL)
-        while process_table.identify(int(first.env["PID"])) is not None:  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.01)
+        await eventually(lambda: process_table.identify(int(first.env["PID"])) is None)
         [second] = await bench.prepare("lunch", [OVEN], within=30)
         assert first.env != second.env
 

@@ -212,6 +212,18 @@ async def test_while_it_comes_up_again_a_prepare_that_needs_it_says_so(node: Nod
         assert "revert" not in {what for what, _ in daemons.log}
 
 
+async def test_what_comes_up_is_asked_again_long_before_the_next_look(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=NEVER):
+        await node.prepare(lunch)
+    daemons.booting = True
+    daemons.running.clear()
+    async with node.running(starting(daemons), effects_interval=NEVER):  # the one look is at the start
+        await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
+        daemons.booting = False
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
+
+
 async def test_what_was_applied_before_a_reboot_is_not_asked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
