@@ -156,7 +156,13 @@ class EffectEngine:
         self, effect: Effect[ResultT, Any], record: EffectRecord, outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
         if not self.is_in_force(record):
-            record = await self._apply(effect, record)
+            try:
+                record = await self._apply(effect, record)
+            except NotYet:
+                raise
+            except Exception:
+                del outcomes[record.number]  # an author who expects that asks for another one, which it makes way for
+                raise
         outcomes[record.number] = record.outcome
         return outcome_of(type(effect), record)  # the same whether it was applied now or before
 

@@ -79,9 +79,8 @@ class HealthMemory:
         """
         text = json.dumps([_json(item) for item in known])
         document = json.dumps({"form": _FORM, "checksum": checksum([text]), "devices": text})
-        temporary = self._path.with_name(
-            f".{self._path.name}.{secrets.token_hex(4)}"
-        )  # in containers all processes have the same ID
+        # no process ID: in containers both processes of an update have the same
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             temporary.write_text(document)
