@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import os
+import secrets
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -75,7 +75,8 @@ class HealthMemory:
         """
         text = json.dumps([_json(item) for item in known])
         document = json.dumps({"form": _FORM, "checksum": checksum([text]), "devices": text})
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        # no process ID: in containers both processes of an update have the same
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             temporary.write_text(document)

@@ -120,6 +120,21 @@ async def test_another_outcome_is_written_for_all_claims_and_told_to_claims_and_
     assert all("on node node-1: daemon mps did not hold any more" in item["note"] for item in node.events())
 
 
+async def test_another_outcome_is_written_for_a_claim_with_admin_access_too(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    inspection = node.claim("inspection", [{"device": "pizza-0", "adminAccess": True}])
+    async with node.running(starting(daemons), effects_interval=SOON):
+        await node.prepare(lunch)
+        await node.prepare(inspection)
+        daemons.running.clear()
+        await eventually(lambda: node.env(lunch) == node.env(inspection) == ["SERIAL=2"])
+        await eventually(lambda: len(node.events()) == 2)
+        await node.unprepare(lunch)
+        assert daemons.log[-1] == ("revert", 2), "who only looks on keeps nothing in force"
+        await node.unprepare(inspection)
+        assert node.is_clean()
+
+
 async def test_it_is_asked_at_the_start_and_not_again_at_once(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
