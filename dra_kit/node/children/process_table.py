@@ -38,7 +38,7 @@ def session_of(pid: int) -> list[int]:
 def marked(path: Path) -> list[RunningProcess]:
     """Leaders of sessions whose mark is this path or one below it, oldest first.
 
-    Environments of other users' processes cannot be read, and are passed over.
+    Anybody may give a process of his own that mark. Environments that may not be read are passed over.
     """
     found = []
     exact, below = f"{MARK}={path}".encode(), f"{MARK}={path}/".encode()

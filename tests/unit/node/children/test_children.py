@@ -245,6 +245,26 @@ async def test_one_that_was_started_and_not_written_down_is_ended(tmp_path: Path
     assert not process_table.runs(before)
 
 
+async def test_a_process_of_somebody_elses_that_bears_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        await daemon.apply(None)
+        [output] = (tmp_path / "children").glob("*.log")
+        await daemon.revert(None)
+        marks = [str(output.with_suffix("")), str(output.with_suffix("") / "0123456789abcdef")]
+        others = [
+            await asyncio.create_subprocess_exec("sleep", "1000", env={"DRA_KIT_CHILD": mark}, start_new_session=True)
+            for mark in marks
+        ]
+        started = await daemon.apply(None)
+        assert started.pid not in {other.pid for other in others}
+        await daemon.revert(None)
+        for other in others:
+            assert other.returncode is None
+            other.kill()
+            await other.wait()
+
+
 async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     os.kill(before.pid, signal.SIGKILL)
