@@ -265,6 +265,18 @@ async def test_a_process_of_somebody_elses_that_bears_the_name_is_not_taken_for_
             await other.wait()
 
 
+async def test_a_process_is_found_also_while_it_executes_another_program(tmp_path: Path) -> None:
+    for number in range(50):
+        mark = tmp_path / "children" / str(number)
+        script = "exec /bin/sh -c 'exec /bin/sleep 1000'"
+        other = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", script), env={"DRA_KIT_CHILD": str(mark)}, start_new_session=True
+        )
+        assert [found.pid for found in process_table.marked(mark)] == [other.pid]
+        other.kill()
+        await other.wait()
+
+
 async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     os.kill(before.pid, signal.SIGKILL)
