@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -138,7 +139,7 @@ class Children:
                 "kernel; it is tried again, and a reboot ends it",
                 code="child-hangs",
             )
-        for path in (self._output_path(name), self._order(name)):
+        for path in (self._output_path(name), self._order(name), self._secret(name)):
             path.unlink(missing_ok=True)
 
     # -- as a part of the process
@@ -183,7 +184,8 @@ class Children:
 
     async def _find(self, child: ChildProcess[Any], holding: Holding) -> Program | None:
         """The program that an earlier process started, by its mark; there may be no record of it."""
-        found = await asyncio.to_thread(process_table.marked, self._mark(_name(child)))
+        mark = self._mark(_name(child))
+        found = await asyncio.to_thread(process_table.marked, mark) if mark is not None else []
         if not found:
             return None
         logger.info("program found again", extra={"program": child.title(), "pid": found[0].pid})
@@ -195,8 +197,12 @@ class Children:
         output = self._output(name, written=False)
         command = list(child.command())
         environment = {**self._environment, **child.environment()}
+        secret = secrets.token_hex(16)
+        mark = self._directory / name / secret
         try:
-            pid = start(command, environment, self._mark(name), output)
+            self._secret(name).touch(mode=0o600)
+            self._secret(name).write_text(secret)
+            pid = start(command, environment, mark, output)
         except (OSError, ValueError, TypeError, IndexError) as error:
             raise TransientError(
                 f"{child.title()}: program {command[:1]} cannot be started: {error}; correct "
@@ -286,8 +292,15 @@ class Children:
             ) from None
         return holding
 
-    def _mark(self, name: str) -> Path:
-        return self._directory / name
+    def _mark(self, name: str) -> Path | None:
+        """What the program that was started last bears; it has a secret, since anybody may give it to a process."""
+        try:
+            return self._directory / name / (self._secret(name).read_text() or "none")
+        except FileNotFoundError:
+            return None
+
+    def _secret(self, name: str) -> Path:
+        return self._directory / f"{name}.mark"
 
     def _output_path(self, name: str) -> Path:
         return self._directory / f"{name}.log"

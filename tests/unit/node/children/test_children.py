@@ -69,6 +69,15 @@ async def driver(directory: Path, ended: Callable[[], None] = lambda: None) -> A
         await asyncio.gather(part, return_exceptions=True)
 
 
+async def applied(daemon: Shell, previous: RunningProcess | None) -> RunningProcess:
+    """The program once it is nobody else's any more."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(dra.NotYet):
+                return await daemon.apply(previous)
+            await asyncio.sleep(0.02)
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - of other processes nothing tells
@@ -255,6 +264,38 @@ async def test_one_that_was_started_and_not_written_down_is_ended(tmp_path: Path
     assert not process_table.runs(before)
 
 
+async def test_a_process_of_somebody_elses_that_bears_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        await daemon.apply(None)
+        [output] = (tmp_path / "children").glob("*.log")
+        await daemon.revert(None)
+        marks = [str(output.with_suffix("")), str(output.with_suffix("") / "0123456789abcdef")]
+        others = [
+            await asyncio.create_subprocess_exec("sleep", "1000", env={"DRA_KIT_CHILD": mark}, start_new_session=True)
+            for mark in marks
+        ]
+        started = await daemon.apply(None)
+        assert started.pid not in {other.pid for other in others}
+        await daemon.revert(None)
+        for other in others:
+            assert other.returncode is None
+            other.kill()
+            await other.wait()
+
+
+async def test_a_process_is_found_also_while_it_executes_another_program(tmp_path: Path) -> None:
+    for number in range(50):
+        mark = tmp_path / "children" / str(number)
+        script = "exec /bin/sh -c 'exec /bin/sleep 1000'"
+        other = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", script), env={"DRA_KIT_CHILD": str(mark)}, start_new_session=True
+        )
+        assert [found.pid for found in process_table.marked(mark)] == [other.pid]
+        other.kill()
+        await other.wait()
+
+
 async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     os.kill(before.pid, signal.SIGKILL)
@@ -298,7 +339,7 @@ async def test_an_order_to_end_it_does_not_concern_the_next_one(tmp_path: Path) 
         [output] = (tmp_path / "children").glob("*.log")
         output.with_suffix(".end").touch()
         await until(lambda: not process_table.runs(process))
-        again = await daemon.apply(process)
+        again = await applied(daemon, process)
         assert not output.with_suffix(".end").exists()
         assert await daemon.holds(again)
 
