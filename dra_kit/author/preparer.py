@@ -18,6 +18,7 @@ from dra_kit.author.generics import config_kinds
 from dra_kit.author.model import kind_of
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.prepared import Prepared
+from dra_kit.author.returned import check_all_prepared, check_prepared
 from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.resource.reference import ClaimReference
@@ -93,7 +94,7 @@ async def prepare_each(
     devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
 ) -> Sequence[Prepared]:
     """The default of ``prepare_claim``."""
-    return [await call(preparer.prepare, claim, device) for device in devices]
+    return [await _prepare_one(preparer, claim, device) for device in devices]
 
 
 async def prepare_all(
@@ -109,12 +110,23 @@ async def prepare_all(
         claim: to prepare.
         devices: of the claim.
         returned: gets what ``prepare`` returned for each device, also when it fails for a later one.
+
+    Raises:
+        PermanentError: it returned something else than a ``Prepared`` for each device.
     """
     if type(preparer).prepare_claim is not Preparer.prepare_claim:
-        return await call(preparer.prepare_claim, claim, devices)
+        return check_all_prepared(
+            preparer.prepare_claim, len(devices), await call(preparer.prepare_claim, claim, devices)
+        )
     for device in devices:
-        returned.append(await call(preparer.prepare, claim, device))  # noqa: PERF401 - kept when a later one fails
+        returned.append(await _prepare_one(preparer, claim, device))  # noqa: PERF401 - kept when a later one fails
     return returned
+
+
+async def _prepare_one(
+    preparer: Preparer[ConfigT, AdvertisedT_contra], claim: Claim, device: AllocatedDevice[ConfigT, AdvertisedT_contra]
+) -> Prepared:
+    return check_prepared(preparer.prepare, device.name, await call(preparer.prepare, claim, device))
 
 
 async def config_without_claim(preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra) -> ConfigT:

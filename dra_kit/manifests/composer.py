@@ -21,6 +21,7 @@ from yaml.events import (
 
 from dra_kit.manifests.limits import Limits
 from dra_kit.manifests.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from dra_kit.manifests.remedies import with_remedy
 from dra_kit.manifests.scalars import NoValue, is_merge, json_value, key_text, resolve
 from dra_kit.manifests.unreadable import Unreadable
 
@@ -59,7 +60,7 @@ def compose(text: str, limits: Limits, *, inner: bool = True) -> Iterator[Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(part for part in (error.context, error.problem) if part)
-        raise Unreadable(problem, mark.index if mark is not None else 0) from None
+        raise Unreadable(with_remedy(problem), mark.index if mark is not None else 0) from None
     finally:
         if loader is not None:
             loader.dispose()

@@ -121,7 +121,7 @@ class TextFormatter(logging.Formatter):
         """Returns one line; after an exception, its traceback in lines that cannot be taken for lines of the log."""
         time = self.formatTime(record, "%H:%M:%S")
         line = f"{time} {record.levelname} {_logger_name(record)}: {printable(_message(record))}"
-        line += "".join(f" {printable(key)}={quoted(value)}" for key, value in _fields(record).items())
+        line += "".join(f" {printable(key)}={quoted(value)}" for key, value in fields_of(record).items())
         traceback = _traceback(self, record)
         return line + "".join(f"\n    | {printable(row)}" for row in traceback.splitlines())
 
@@ -141,7 +141,7 @@ class JsonFormatter(logging.Formatter):
         if traceback:
             entry["traceback"] = traceback
         fixed = frozenset(entry)
-        entry |= {f"{key}_" if key in fixed else key: plain(value) for key, value in _fields(record).items()}
+        entry |= {f"{key}_" if key in fixed else key: plain(value) for key, value in fields_of(record).items()}
         return json.dumps(entry)
 
 
@@ -156,7 +156,8 @@ def _message(record: logging.LogRecord) -> str:
         return f"{plain(record.msg)} {plain(record.args)}"
 
 
-def _fields(record: logging.LogRecord) -> dict[str, object]:
+def fields_of(record: logging.LogRecord) -> dict[str, object]:
+    """The fields of a line: its own, and those of the context in which it is logged, where this must be called."""
     given = {str(key): value for key, value in vars(record).items() if key not in _STANDARD | _KOPFS}
     return {**_context.get(), **given}
 

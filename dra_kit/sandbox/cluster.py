@@ -22,7 +22,8 @@ from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox import kubeconfig
 from dra_kit.sandbox.control_plane import ControlPlane, first_of
 from dra_kit.sandbox.directory import mark_of, sandbox_directory
-from dra_kit.sandbox.drivers import SandboxDriver, file_of, redirected
+from dra_kit.sandbox.drivers import SandboxDriver
+from dra_kit.sandbox.edited_files import redirected, replace_files
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.journal import DriverLog
 from dra_kit.sandbox.kubelet.activity import Activity
@@ -30,6 +31,7 @@ from dra_kit.sandbox.node import SandboxNode
 from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
 from dra_kit.sandbox.pod_log import log_stream, logged_container
 from dra_kit.sandbox.pods import Object
+from dra_kit.sandbox.refusals import Refusals
 from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE
@@ -124,6 +126,7 @@ class Sandbox:
         self._intake = Intake()
         self.nodes: list[SandboxNode] = []
         self.log: Final = DriverLog()
+        self._refusals: Final = Refusals()
         self.directory = Path()
         self.kubeconfig = Path()
         self.control_plane: Final = ControlPlane(
@@ -212,8 +215,9 @@ class Sandbox:
     def _listen_to_driver(self) -> None:
         # the level is that of the process: others log here, too, and may look at what they logged
         root = logging.getLogger()
-        root.addHandler(self.log)
-        self._stack.callback(root.removeHandler, self.log)
+        for handler in (self.log, self._refusals):
+            root.addHandler(handler)
+            self._stack.callback(root.removeHandler, handler)
 
     def _write_kubeconfig(self) -> None:
         self.kubeconfig = self._settings.kubeconfig or self.directory / "kubeconfig"
@@ -350,14 +354,7 @@ class Sandbox:
         Raises:
             ConfigurationError: the setting names no file, or none that is the sandbox's copy.
         """
-        paths = [file_of(node.author, setting) for node in self.nodes]
-        if setting not in self._settings.edited:
-            raise ConfigurationError(
-                f"the driver's setting {setting!r} names {paths[0]} itself, which would be overwritten; add {setting} "
-                "to pytest's setting dra_editable, or to editable= of sandbox(…), so that the driver gets a copy"
-            )
-        formers = [await asyncio.to_thread(_replace, path, text) for path in paths]
-        return formers[0]
+        return await replace_files([node.author for node in self.nodes], self._settings.edited, setting, text)
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
         """Make a device ill, on each node that has one of the name, or take that back.
@@ -375,6 +372,14 @@ class Sandbox:
         if len(refusals) == len(self.nodes):
             raise refusals[0]
 
+    def refusal(self, namespace: str, claim: str) -> str:
+        """The permanent error with which the driver refuses a claim; empty when none is known."""
+        return self._refusals.of(namespace, claim)
+
+    def forget_refusals(self, namespace: str) -> None:
+        """Something has changed: what the driver has refused in a namespace it may not refuse again."""
+        self._refusals.forget(namespace)
+
     async def driver_log(self) -> Sequence[str]:
         """The lines that the driver's roles logged."""
         return self.log.lines
@@ -389,11 +394,3 @@ class Sandbox:
     def _report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:
         found = (node.runtime.report(namespace, pod, container) for node in self.nodes)
         return max((item for item in found if item), key=lambda item: item.status.started, default=None)
-
-
-def _replace(path: Path, text: str) -> str:
-    former = path.read_text(encoding="utf-8")
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(text, encoding="utf-8")
-    new.replace(path)
-    return former

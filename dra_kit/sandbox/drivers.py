@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -98,38 +97,3 @@ def _placed(value: Any, places: Mapping[str, str]) -> Any:
         case Mapping():
             return {name: _placed(item, places) for name, item in value.items()}
     return value
-
-
-def redirected(settings: BaseModel | None, names: Iterable[str], directory: Path) -> BaseModel | None:
-    """The settings, with the files that some of them name copied into a directory, where they may be changed.
-
-    Raises:
-        ConfigurationError: there is no such setting, or it names no file.
-    """
-    copies: dict[str, Path] = {}
-    for name in names:
-        path = file_of(settings, name)
-        directory.mkdir(parents=True, exist_ok=True)
-        copies[name] = Path(shutil.copy(path, directory / path.name))
-    return settings.model_copy(update=copies) if settings else None
-
-
-def file_of(settings: BaseModel | None, name: str) -> Path:
-    """The file that a setting names.
-
-    Raises:
-        ConfigurationError: there is no such setting, or it names no file.
-    """
-    known = type(settings).model_fields if settings else {}
-    if name not in known:
-        raise ConfigurationError(
-            f"the driver has no setting {name!r} whose file could be replaced; its settings: "
-            f"{', '.join(known) or 'none'}"
-        )
-    path = getattr(settings, name)
-    if not isinstance(path, Path) or not path.is_file():
-        raise ConfigurationError(
-            f"the driver's setting {name!r} is {str(path)!r}, which is no file that could be replaced; name a setting "
-            "of type Path whose file exists"
-        )
-    return path

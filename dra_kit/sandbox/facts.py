@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import EVENTS, PODS, RESOURCE_CLAIMS
+from dra_kit.resource.pods import pod_claims
 
 
 class Cluster(Protocol):
@@ -44,6 +45,14 @@ class Cluster(Protocol):
         """Make a device, ``<name>`` or ``<pool>/<name>``, ill for a reason of the driver's policy; None ends it."""
         ...
 
+    def refusal(self, namespace: str, claim: str) -> str:
+        """The permanent error with which the driver refuses a claim; empty when none is known."""
+        ...
+
+    def forget_refusals(self, namespace: str) -> None:
+        """Something has changed: what the driver has refused in a namespace it may not refuse again."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ContainerFacts:
@@ -61,11 +70,15 @@ class ContainerFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """A pod: its phase, its containers, and its events, conditions and container states as texts."""
+    """A pod: its phase, its containers, and its events, conditions and container states as texts.
+
+    ``refusal`` is the permanent error with which the driver refuses one of its claims; empty without one.
+    """
 
     phase: str
     containers: Mapping[str, ContainerFacts] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +137,10 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
         for container, state in states.items()
         if state.get("waiting", {}).get("message")
     ]
-    return PodFacts(status.get("phase", ""), containers, (*conditions, *waiting, *_of(events, "Pod", name)))
+    claims = [item.claim for item in pod_claims(pod) if item.claim] if status.get("phase") == "Pending" else []
+    refusals = (cluster.refusal(namespace, claim) for claim in claims)  # of one that runs the claim is prepared
+    messages = (*conditions, *waiting, *_of(events, "Pod", name))
+    return PodFacts(status.get("phase", ""), containers, messages, next(filter(None, refusals), ""))
 
 
 def _health(status: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -28,6 +28,7 @@ from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
 _ORPHAN_AFTER = 600.0
+_EFFECTS_INTERVAL = 30.0  # seconds, as on a node
 _DRAIN_SECONDS = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
@@ -111,6 +112,7 @@ class SandboxNode:
             cdi_dir=self.cdi_dir,
             drain=_DRAIN_SECONDS,
             orphan_after=_ORPHAN_AFTER / self._time_scale,
+            effects_interval=_EFFECTS_INTERVAL / self._time_scale,
             child_environment={MARK_VARIABLE: self._mark},
             check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
             author=author,

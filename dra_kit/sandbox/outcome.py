@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_kit.resource.pods import containers
@@ -29,7 +29,10 @@ class Outcome:
 
 
 def judge(
-    pods: Sequence[Object], problems: Mapping[str, str], causes: Mapping[str, Sequence[str]] | None = None
+    pods: Sequence[Object],
+    problems: Mapping[str, str],
+    causes: Mapping[str, Sequence[str]] | None = None,
+    refused: Collection[str] = (),
 ) -> Outcome:
     """How pods stand.
 
@@ -40,6 +43,7 @@ def judge(
         pods: to look at.
         problems: what stands in the way of a pod, by its UID.
         causes: what is behind it, a sentence each, by UID.
+        refused: UIDs of pods whose claims the driver has refused for good; they are not waited for.
     """
     causes = causes or {}
     waiting = [pod for pod in pods if not (_is_ready(pod) if lasts(pod) else is_terminal(pod))]
@@ -47,7 +51,8 @@ def judge(
     bad = [pod for pod in pods if pod in waiting or pod in failed]
     uids = [pod["metadata"]["uid"] for pod in bad]
     reasons = [list(filter(None, dict.fromkeys((problems.get(uid, ""), *causes.get(uid, ()))))) for uid in uids]
-    return Outcome(not waiting, tuple(_reason(pod, *why) for pod, why in zip(bad, reasons, strict=True)))
+    settled = all(pod["metadata"]["uid"] in refused for pod in waiting)
+    return Outcome(settled, tuple(_reason(pod, *why) for pod, why in zip(bad, reasons, strict=True)))
 
 
 def lasts(pod: Object) -> bool:

@@ -34,6 +34,8 @@ class PodRecorder(SandboxObserver):
         self._final: dict[str, _Final] = {}  # by UID, of those that are
         self._containers: dict[str, Sequence[ContainerReport]] = {}  # by UID, from when its kubelet began to end them
         self._problems: dict[str, str] = {}
+        self.unprepared: set[str] = set()
+        """UIDs of the pods whose claims the driver was asked for last with an error."""
         self.left_out = 0
         """How many pods were deleted so long ago that nothing is known of them any more."""
 
@@ -72,9 +74,11 @@ class PodRecorder(SandboxObserver):
                 # what an earlier call came to says more
                 self._problems.setdefault(uid, f"driver {driver} has not answered {method} for ResourceClaim {names}")
             case ClaimsPrepared(pod=pod, error=""):
+                self.unprepared.discard(pod.uid)
                 self._problems.pop(pod.uid, None)
             case ClaimsPrepared(pod=pod, error=error):
                 self._problems[pod.uid] = error
+                self.unprepared.add(pod.uid)
             case ContainerStarted(config=config, status=status) if status.exit and status.exit.reason == START_ERROR:
                 self._problems[config.pod.uid] = f"container {config.name} cannot start: {status.exit.message}"
             case PodTerminating(pod=pod) if pod.uid not in self._containers:
@@ -98,6 +102,7 @@ class PodRecorder(SandboxObserver):
         known: Sequence[dict[str, Any]] = (self._pods, self._final, self._containers, self._problems)
         for items in known:
             items.pop(uid, None)
+        self.unprepared.discard(uid)
         self.left_out += 1
 
     def _known(self, pod: Object) -> _Final:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
 from dra_kit.kube.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox import private
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.controllers.workloads.controller import FOLLOWED as WORKLOADS
@@ -152,7 +153,7 @@ class Session:
         causes = await self._causes(sandbox, stuck)
         lacking = _shortfalls(sandbox, applied)
         if pods or lacking:
-            outcome = judge(pods, self._recorder.problems, causes)
+            outcome = judge(pods, self._recorder.problems, causes, self._refused(sandbox, pods))
             self._tell(Outcome(outcome.settled and not lacking, (*outcome.failures, *lacking)))
         else:
             made = ", ".join(f"{item.resource.kind} {item.name}" for item in applied)
@@ -177,7 +178,7 @@ class Session:
         uids = {item.object["metadata"]["uid"] for item in applied if item.resource.kind == PODS.kind}
         while True:
             pods = _pods(sandbox, applied)
-            outcome = judge(pods, self._recorder.problems)
+            outcome = judge(pods, self._recorder.problems, refused=self._refused(sandbox, pods))
             complete = uids <= {pod["metadata"]["uid"] for pod in pods} and not _shortfalls(sandbox, applied)
             if (outcome.settled and complete) or time.monotonic() > end:
                 return pods
@@ -203,6 +204,16 @@ class Session:
         for uid, lines in causes.items():
             self._recorder.explained(uid, lines[0])
         return causes
+
+    def _refused(self, sandbox: Sandbox, pods: Sequence[Object]) -> set[str]:
+        """UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""
+        return {
+            pod["metadata"]["uid"]
+            for pod in pods
+            if pod["metadata"]["uid"] in self._recorder.unprepared
+            and pod.get("status", {}).get("phase") == "Pending"
+            and any(item.claim and sandbox.refusal(key_of(pod)[0], item.claim) for item in pod_claims(pod))
+        }
 
     def _tell(self, outcome: Outcome) -> None:
         if outcome.passed:

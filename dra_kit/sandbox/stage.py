@@ -93,6 +93,7 @@ class Stage:
         problem: KubeError = Unavailable(f"{manifest} was not sent")
         # noted first: whatever interrupts the request, the object may exist then
         self.created.append(made)
+        self._cluster.forget_refusals(self.namespace)
         async for _ in self.until_deadline():
             try:
                 await self._client.create(resource, {**manifest.body, "metadata": metadata}, strict=True)
@@ -113,12 +114,14 @@ class Stage:
 
     async def delete(self, made: Made) -> bool:
         """Delete an object and wait; True when it is gone."""
+        self._cluster.forget_refusals(self.namespace)
         return not await self._remove([made], self._deadline())
 
     async def replace_file(self, setting: str, text: str) -> None:
         """Replace the file that the driver's setting names, until :meth:`close`."""
         former = await self._cluster.replace_file(setting, text)
         self._former_files.setdefault(setting, former)
+        self._cluster.forget_refusals(self.namespace)
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
         """Make a device ill, until :meth:`close` or until ``message`` is None.
@@ -127,6 +130,7 @@ class Stage:
             ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
         """
         await self._cluster.inject_health(device, reason, message)
+        self._cluster.forget_refusals(self.namespace)
         (self._ill.discard if message is None else self._ill.add)((device, reason))
 
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> Facts:

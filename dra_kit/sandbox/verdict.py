@@ -64,7 +64,8 @@ def _pod(
         yield Mismatch(subject, expected.phase, "there is no such pod")
         return
     if pod.phase != expected.phase:
-        yield Mismatch(subject, expected.phase, pod.phase, final=pod.phase in {"Succeeded", "Failed"})
+        got = f"{pod.phase}, refused by the driver for good: {pod.refusal}" if pod.refusal else pod.phase
+        yield Mismatch(subject, expected.phase, got, final=bool(pod.refusal) or pod.phase in {"Succeeded", "Failed"})
     yield from _message(subject, expected.message, pod.messages, namespace)
     for name, container in expected.containers.items():
         yield from _container(f"{subject}, container {name}", container, pod.containers.get(name), facts)

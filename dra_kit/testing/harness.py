@@ -92,7 +92,8 @@ class Harness:
 
         Raises:
             AssertionError: it did not come to that; the text has the pod's events and conditions and, where it has no
-                node, what ``dra-kit explain`` says of its devices. There is no waiting for a pod that does not exist.
+                node, what ``dra-kit explain`` says of its devices. There is no waiting for a pod that does not exist,
+                nor for one whose claim the driver has refused with a permanent error since the test's last change.
         """
         return named(self._background.call(self._wait(pod, phase, message, timeout)), pod)
 
@@ -157,6 +158,8 @@ class Harness:
                 return pod
             if pod.phase in _ENDED and phase not in {None, pod.phase}:
                 break
+            if pod.refusal and not message:  # another text may still come
+                break
         wish = " and ".join(filter(None, [phase or ("" if message else "Running"), message and f"told {message!r}"]))
         if pod is None:
             raise AssertionError(f"pod {name} does not exist; it should be {wish}; {self._applied()}")
@@ -181,6 +184,8 @@ def _as_wished(pod: PodFacts, phase: Phase | None, message: str) -> bool:
 
 
 def _told(pod: PodFacts) -> Iterator[str]:
+    if pod.refusal:
+        yield f"the driver refuses it for good: {pod.refusal}"
     yield from pod.messages
     for name, container in pod.containers.items():
         if container.exit_code is not None:

@@ -66,6 +66,14 @@ class RealCluster:
             f"device {device} is on a node of a real cluster, and cannot be made ill from here; run this in the sandbox"
         )
 
+    def refusal(self, namespace: str, claim: str) -> str:
+        """Nothing: of the driver's errors only the texts can be seen from here."""
+        del namespace, claim
+        return ""
+
+    def forget_refusals(self, namespace: str) -> None:
+        """Nothing is kept."""
+
 
 @asynccontextmanager
 async def real_cluster(kubeconfig: Path | None, driver: str) -> AsyncIterator[RealCluster]:

@@ -29,6 +29,10 @@ _DECIMAL_SUFFIXES: Final = {
 _BINARY_SUFFIXES: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_BY_EXPONENT: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _BINARY_BY_EXPONENT: Final = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
+_BYTES: Final = re.compile(
+    r"(?i)\s*(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[kmgtpe])(?P<binary>i)?(?:b|bytes?)?\s*"
+)
+"""Amounts of memory as people write them: ``16GB``, ``16 gib``, ``16g``."""
 _KNOWN_SUFFIXES: Final = " ".join(suffix for suffix in (*_DECIMAL_SUFFIXES, *_BINARY_SUFFIXES) if suffix)
 
 # Numbers of up to 18 digits always fit an int64.
@@ -233,7 +237,9 @@ def _parse(text: str) -> tuple[Amount, QuantityFormat, str | None]:
     """The number, its suffix family, and the text if Go takes that for canonical."""
     syntax = _SYNTAX.fullmatch(text)
     if syntax is None or not text:
-        raise InvalidQuantity(f"{_shown(text)} is not a quantity: it must be a number with an optional suffix")
+        raise InvalidQuantity(
+            f"{_shown(text)} is not a quantity: it must be a number with an optional suffix{_as_bytes(text)}"
+        )
     sign, zeros, integer, fraction, suffix = syntax.groups("")
     base, exponent, suffixes = _interpret_suffix(text, suffix)
     negative = sign == "-"
@@ -285,9 +291,22 @@ def _interpret_suffix(text: str, suffix: str) -> tuple[Literal[2, 10], int, Quan
             if abs(exponent) < 2**31:
                 return 10, exponent, "DecimalExponent"
     raise InvalidQuantity(
-        f"{_shown(text)} is not a quantity: the suffix must be one of {_KNOWN_SUFFIXES} or e<exponent>",
+        f"{_shown(text)} is not a quantity: the suffix must be one of {_KNOWN_SUFFIXES} or e<exponent>"
+        f"{_as_bytes(text)}",
         "suffix",
     )
+
+
+def _as_bytes(text: str) -> str:
+    """What to write for an amount of bytes, as people write it; empty where the text is none."""
+    match = _BYTES.fullmatch(text)
+    if match is None:
+        return ""
+    number, prefix = match["number"], match["prefix"].upper()
+    binary = f"{number}{prefix}i"
+    if match["binary"]:
+        return f"; write {binary}"
+    return f"; write {number}{'k' if prefix == 'K' else prefix} or {binary}"
 
 
 def _round_to_nano(unscaled: int, exponent: int) -> Amount:

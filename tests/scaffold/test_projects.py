@@ -42,10 +42,9 @@ def test_a_new_project_is_linted_tested_and_shown_at_once(
 )
 def test_copier_refuses_names_that_new_refuses(wrong: dict[str, str], tmp_path: Path) -> None:
     data = [word for name, value in {"project": "led", **wrong}.items() for word in ("--data", f"{name}={value}")]
-    copier = [str(Path(sys.executable).with_name("copier")), "copy", "--defaults", "--quiet", *data]
-    refused = subprocess.run(
-        [*copier, str(template()), str(tmp_path / "led")], capture_output=True, text=True, check=False
-    )
+    program = str(Path(sys.executable).with_name("copier"))
+    copier = [program, "copy", "--defaults", "--quiet", *data, str(template()), str(tmp_path / "led")]
+    refused = subprocess.run(copier, capture_output=True, text=True, check=False)
     assert refused.returncode != 0
     assert "such as led" in " ".join(refused.stderr.split())
     assert not (tmp_path / "led").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from dra_kit.errors import DraKitError, InternalError
+from dra_kit.errors import DraKitError, InternalError, PrepareError
 from dra_kit.process.tracebacks import from_author, place_of
 from dra_kit.values.cutting import cut
 
@@ -33,7 +33,9 @@ def told(error: Exception, message: str, *, module: str, logger: logging.Logger)
     problem = error if isinstance(error, DraKitError) else InternalError(f"{type(error).__name__}: {error}")
     problem.message = cut(problem.message, MESSAGE_BYTES)
     problem.args = (problem.message,)
-    fields = {"error": str(problem), "code": problem.code}
+    fields: dict[str, object] = {"error": str(problem), "code": problem.code}
+    if isinstance(problem, PrepareError) and problem.permanent:
+        fields["permanent"] = True
     if place := place_of(error, module):
         fields["at"] = place
     logger.error(message, extra=fields, exc_info=from_author(trace, module) if trace else None)

@@ -13,7 +13,6 @@ from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.device import Device
 from dra_kit.author.driver import Driver
 from dra_kit.author.effect import Ensuring
-from dra_kit.author.model import kind_of
 from dra_kit.author.prepared import Prepared
 from dra_kit.author.preparer import Preparer, config_without_claim, prepare_all
 from dra_kit.errors import (
@@ -85,13 +84,6 @@ class AuthorCalls:
                 self._check_all_awaited(ordinary, admin, error)
             failure = self._error("prepare", error)
             raise self._with_unasked_config(failure, claim, devices) from error
-        fits = isinstance(prepared, Sequence) and len(prepared) == len(devices)
-        if not fits or not all(isinstance(item, Prepared) for item in prepared):
-            raise PermanentError(
-                f"{type(preparer).__name__} returned {_described(prepared)} for {len(devices)} devices; return one "
-                "dra_kit.Prepared for each",
-                code="invalid-prepared",
-            )
         self._check_all_awaited(ordinary, admin)
         returned[:] = prepared
         return returned
@@ -159,14 +151,6 @@ class AuthorCalls:
         if isinstance(error, PermanentError):
             return PermanentError(text, code=error.code)
         return TransientError(text, code=error.code)
-
-
-def _described(returned: object) -> str:
-    """Types and count of what an author's code returned: its values may be secrets, and the text is an Event's."""
-    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
-        return kind_of(returned)
-    kinds = ", ".join(dict.fromkeys(kind_of(item) for item in returned))
-    return f"{kind_of(returned)} of {len(returned)}" + (f" ({kinds})" if kinds else "")
 
 
 def _not_yet(error: BaseException) -> NotYet | None:

@@ -66,6 +66,16 @@ def test_pods_that_fail_or_wait_are_told_with_the_reason(kitchen: Kitchen) -> No
     assert [line for line in told if line not in reasons] == []
 
 
+def test_a_pod_whose_claim_the_driver_refuses_for_good_ends_the_wait(kitchen: Kitchen) -> None:
+    kitchen.driver(prepare='raise dra.PermanentError("the oven is broken")')
+    kitchen.order(pod("guest", "true"))
+
+    text = kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeout", "600", code=1)
+
+    assert "not every pod did what it was to do\n" in text  # and not "within 600 s"
+    assert "Pod default/guest is Pending: NodePrepareResources failed" in text
+
+
 def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
     picky, lost, untold = pod("picky", "true"), pod("lost", "true"), pod("untold", "true")
     picky["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "thin"  # type: ignore[index]

@@ -43,6 +43,7 @@ class Cluster:
         refusals: answers to the next creations, as (status, message).
         node: what the node keeps.
         containers: (environment, output) of each container, by pod and container.
+        refused: permanent errors of the driver, by claim.
         files: the files that the driver's settings name.
     """
 
@@ -57,6 +58,7 @@ class Cluster:
         self.files: dict[str, str] = {}
         self.replaced: list[tuple[str, str]] = []
         self.injected: list[tuple[str, str, str | None]] = []
+        self.refused: dict[str, str] = {}
         self._client: Client | None = None
 
     # --- what dra_kit.sandbox.facts.Cluster asks for
@@ -89,6 +91,12 @@ class Cluster:
         if not reason.startswith("burnt"):
             raise ConfigurationError(f"{reason} is not in the policy")
         self.injected.append((device, reason, message))
+
+    def refusal(self, namespace: str, claim: str) -> str:
+        return self.refused.get(claim, "")
+
+    def forget_refusals(self, namespace: str) -> None:
+        self.refused.clear()
 
     # --- for tests
 

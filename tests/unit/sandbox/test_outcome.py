@@ -24,6 +24,13 @@ def pod(phase: str, *, ready: bool = False, restart: str = "Never", command: boo
     }
 
 
+def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
+    outcome = judge([pod("Pending")], {"1": "the oven is broken"}, refused={"1"})
+
+    assert (outcome.settled, outcome.passed) == (True, False)
+    assert outcome.failures == ("Pod default/guest is Pending: the oven is broken",)
+
+
 @pytest.mark.parametrize(
     ("item", "settled", "passed"),
     [

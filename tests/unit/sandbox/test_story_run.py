@@ -134,6 +134,16 @@ async def test_a_hopeless_story_does_not_wait(cluster: Cluster, tmp_path: Path) 
     assert [str(item.got) for item in result.failures[0].mismatches] == ["Failed"]
 
 
+async def test_a_step_forgets_what_the_driver_refused_before(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.files["menu"] = "old"
+    cluster.refused["lunch"] = "there is no such pizza"
+    (tmp_path / "menu.txt").write_text("new")
+    result = await run_story(story(tmp_path, "steps: [{edit: {menu: menu.txt}}]"), cluster, timeout=1)
+
+    assert result.passed
+    assert cluster.refused == {}
+
+
 async def test_what_stays_on_the_node_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
     cluster.node.add("CDI file of somebody else")
     cluster.on_delete = lambda _: None

@@ -69,6 +69,13 @@ def test_exactly_the_variables_that_differ_are_told(wanted: dict[str, str], actu
     assert told == [name for name, value in wanted.items() if actual.get(name) != value]
 
 
+def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
+    pod = PodFacts("Pending", refusal="the oven is broken")
+    (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), Facts({"guest": pod}), "ns")
+
+    assert (mismatch.got, mismatch.final) == ("Pending, refused by the driver for good: the oven is broken", True)
+
+
 @pytest.mark.parametrize(("phase", "final"), [("Pending", False), ("Succeeded", True), ("Failed", True)])
 def test_a_pod_that_ended_cannot_become_what_was_expected(phase: str, final: bool) -> None:
     (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), Facts({"guest": PodFacts(phase)}), "ns")

@@ -43,6 +43,8 @@ class Baker(dra.Preparer):
 
     def prepare(self, claim, device):
         price = self.settings.price_list.read_text().strip()
+        if price == "sold out":
+            raise dra.PermanentError("there is no bread today")
         return dra.Prepared(env={"FLOUR": self.settings.flour, "PRICE": price})
 
 
@@ -159,6 +161,12 @@ def test_a_pod_that_was_never_applied(dra):
     dra.wait("nope", timeout=100_000)
 
 
+def test_a_claim_that_the_driver_refuses_for_good(dra):
+    dra.replace_file("price_list", "sold out")
+    dra.apply("order.yaml")
+    dra.wait("guest", timeout=100_000)
+
+
 def test_a_container_that_does_not_exist(dra):
     dra.apply("order.yaml")
     dra.wait("guest").containers["eatre"]
@@ -191,6 +199,7 @@ FAILURES = {
     "read: No",
     "test_a_pod_that_was_never_applied": "AssertionError: pod nope does not exist; it should be Running; applied was "
     "nothing",
+    "test_a_claim_that_the_driver_refuses_for_good": "AssertionError: pod guest is Pending; it should be Running",
     "test_a_container_that_does_not_exist": "KeyError: 'pod guest has no started container eatre; did you mean "
     '"eater"? there is eater\'',
     "test_a_variable_that_does_not_exist": "KeyError: 'container eater has no variable FLUOR; did you mean "

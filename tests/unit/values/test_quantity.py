@@ -165,6 +165,21 @@ def test_the_error_tells_what_is_wrong(text: str, kind: str) -> None:
     assert repr(text) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("16GB", "write 16G or 16Gi"), ("16 gb", "write 16G or 16Gi"), ("16GiB", "write 16Gi"),
+        ("16g", "write 16G or 16Gi"), ("1.5 Gi", "write 1.5Gi"), ("512KB", "write 512k or 512Ki"),
+        ("1K", "write 1k or 1Ki"),
+    ],
+)  # fmt: skip
+def test_an_amount_of_bytes_as_people_write_it_is_told_as_a_quantity(text: str, remedy: str) -> None:
+    with pytest.raises(InvalidQuantity) as caught:
+        Quantity(text)
+
+    assert str(caught.value).endswith(f"; {remedy}")
+
+
 @pytest.mark.parametrize("value", [1.5, True, None, b"1", Decimal("NaN"), Decimal("Infinity")])
 def test_other_values_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="quantit"):

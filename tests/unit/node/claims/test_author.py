@@ -101,17 +101,31 @@ async def test_the_wrong_number_or_type_is_refused(node: Node, outcome: Any) -> 
     lunch = node.claim(devices=["pizza-0", "pizza-1"])
     async with node.running(driver(Whole(outcome))):
         error = await node.error(lunch)
-        assert error.startswith("Whole returned ")
-        assert error.endswith(" for 2 devices; return one dra_kit.Prepared for each")
+        place = f"{__file__}:{Whole.prepare_claim.__code__.co_firstlineno}"
+        assert error.startswith(f"Whole.prepare_claim ({place}) returned ")
+        assert error.endswith(" for 2 devices; return a list with one dra_kit.Prepared for each")
         assert node.is_clean()
 
 
-async def test_forgetting_to_return_is_told(node: Node) -> None:
+@pytest.mark.parametrize(
+    ("outcome", "told"),
+    [
+        (None, "None for device pizza-0; write 'return dra_kit.Prepared(…)', without anything in it for a container"),
+        ({"env": {"PIN": "hunter2"}}, "dict for device pizza-0; write 'return dra_kit.Prepared(…)'"),
+    ],
+    ids=["None", "dict"],
+)
+async def test_what_is_no_prepared_is_told_with_the_place_of_the_method(node: Node, outcome: Any, told: str) -> None:
+    class Waiter(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> Any:
+            return outcome
+
     lunch = node.claim()
-    async with node.running(driver(Doing(lambda claim, device: None))):
-        assert await node.error(lunch) == (
-            "Doing returned list of 1 (None) for 1 devices; return one dra_kit.Prepared for each"
-        )
+    async with node.running(driver(Waiter())):
+        error = await node.error(lunch)
+    place = f"{__file__}:{Waiter.prepare.__code__.co_firstlineno}"
+    assert error.startswith(f"Waiter.prepare ({place}) returned {told}")
+    assert "hunter2" not in error
 
 
 class Order(BaseModel):

@@ -1,0 +1,26 @@
+"""YAML that cannot be read is told so that who wrote it can mend it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.objects import values
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "remedy"),
+    [
+        ("metadata:\n  name: guest\n   labels: {a: b}\n", "line 3, column 10", "indent the line as its neighbours are"),
+        ("spec:\n  a: 1\n b: 2\n", "line 3, column 2", "indent the line as the other keys of its mapping are"),
+        ("spec:\n\ta: 1\n", "line 2, column 1", "indent with blanks, not tabs"),
+        ("items:\n- a\nb\n", "line 4, column 1", "write 'key: value', with a blank after the colon"),
+    ],
+    ids=["too deep", "in between", "tab", "no colon"],
+)
+def test_an_error_of_indentation_has_its_place_and_what_to_do(text: str, place: str, remedy: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        values(text, "order.yaml")
+
+    assert str(caught.value).startswith(f"order.yaml cannot be read: {place}: ")
+    assert f"; {remedy}" in str(caught.value)
