@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dra_kit.scaffold.answers import Answers
 from tests.cluster.deployed import KUBELET_DIR
 from tests.cluster.find import Found
 from tests.cluster.image import BUILD, fill_wheelhouse, load_built, make_base_image, run
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT
 
-NAME: Final = "led-driver"
-DRIVER: Final = f"{NAME}.example.com"
 _DOCKER: Final = f"""#!/bin/sh -eu
 command=$1
 shift
@@ -32,11 +31,13 @@ class NewProject:
 
     Attributes:
         plane: where it is deployed.
+        answers: that it was made with.
         folder: of the project.
         environment: stands for its virtual environment: dra-kit of these sources, and nothing to install.
     """
 
     plane: Plane
+    answers: Answers
     folder: Path
     environment: Path
 
@@ -51,7 +52,7 @@ class NewProject:
         }
         result = subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=600)
         if result.returncode:
-            place = ("--namespace", NAME)
+            place = ("--namespace", self.answers.project)
             told = [self.plane.kubectl(*words, *place, check=False).stdout for words in (("get", "pods"), ("events",))]
             raise AssertionError("\n".join([" ".join(words), result.stdout, result.stderr, *told]))
 
@@ -65,27 +66,30 @@ class NewProject:
         docker.chmod(0o755)
         self.make("image", f"DOCKER={docker}")
         # the name that Docker gives it, and containerd looks for
-        full = f"docker.io/library/{NAME}:0.1.0"
-        load_built(found, self.plane.kubeconfig.parent, f"localhost/{NAME}:0.1.0", full, self.environment)
+        image = f"{self.answers.project}:0.1.0"
+        full = f"docker.io/library/{image}"
+        load_built(found, self.plane.kubeconfig.parent, f"localhost/{image}", full, self.environment)
         shutil.rmtree(wheelhouse)
 
 
 @contextmanager
-def new_project(plane: Plane, directory: Path) -> Iterator[NewProject]:
-    """A new project with all defaults; what was deployed of it is gone in the end."""
-    run(DRA_KIT, "new", NAME, "--defaults", "--directory", directory / NAME)
+def new_project(plane: Plane, answers: Answers, directory: Path) -> Iterator[NewProject]:
+    """A new project; what was deployed of it is gone in the end."""
+    name, folder = answers.project, directory / answers.project
+    webhook = "--webhook" if answers.webhook else "--no-webhook"
+    run(DRA_KIT, "new", name, "--kind", answers.kind, webhook, "--directory", folder)
     tools = directory / "environment" / "bin"
     tools.mkdir(parents=True)
     (tools / "dra-kit").symlink_to(DRA_KIT)
-    (tools / f".{NAME}").touch()  # `make install` has nothing to do
-    project = NewProject(plane, directory / NAME, directory / "environment")
+    (tools / f".{name}").touch()  # `make install` has nothing to do
+    project = NewProject(plane, answers, folder, directory / "environment")
     try:
         yield project
     finally:
-        plane.kubectl("delete", "--ignore-not-found", "-f", str(project.folder / "demo" / "pod.yaml"))
-        helm = [str(plane.binaries / "helm"), "--kubeconfig", str(plane.kubeconfig), "--namespace", NAME]
-        run(*helm, "uninstall", NAME, "--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s")
-        plane.kubectl("delete", "namespace", NAME, "--ignore-not-found")
+        plane.kubectl("delete", "--ignore-not-found", "-f", str(folder / "demo" / "pod.yaml"))
+        helm = [str(plane.binaries / "helm"), "--kubeconfig", str(plane.kubeconfig), "--namespace", name]
+        run(*helm, "uninstall", name, "--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s")
+        plane.kubectl("delete", "namespace", name, "--ignore-not-found")
         # sooner than the kubelet does
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={DRIVER}")
-        shutil.rmtree(KUBELET_DIR / "plugins" / DRIVER, ignore_errors=True)
+        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={answers.driver}")
+        shutil.rmtree(KUBELET_DIR / "plugins" / answers.driver, ignore_errors=True)
