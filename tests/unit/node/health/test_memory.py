@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.node.health import memory
 from dra_kit.node.health.ledger import Remembered
 from dra_kit.node.health.memory import HealthMemory
+from dra_kit.node.state.place import sync
 
 
 def of(device: str) -> list[Remembered]:
@@ -17,15 +17,15 @@ def of(device: str) -> list[Remembered]:
 
 def test_two_processes_that_write_at_once_do_not_share_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In containers both have the same process ID."""
-    path, sync = tmp_path / "health.json", memory.sync
+    path, name = tmp_path / "health.json", "dra_kit.node.health.memory.sync"
     here, there = HealthMemory(path), HealthMemory(path)
 
     def while_the_other_writes(written: Path) -> None:
-        monkeypatch.setattr(memory, "sync", sync)
+        monkeypatch.setattr(name, sync)
         there.write(of("gpu-1"))
         sync(written)
 
-    monkeypatch.setattr(memory, "sync", while_the_other_writes)
+    monkeypatch.setattr(name, while_the_other_writes)
     here.write(of("gpu-0"))
     assert HealthMemory(path).read() == of("gpu-0")
     assert list(tmp_path.iterdir()) == [path]
