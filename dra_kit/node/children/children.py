@@ -19,6 +19,7 @@ from dra_kit.errors import NotYet, TransientError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.output import Output
 from dra_kit.node.children.program import Program, start
+from dra_kit.node.effects.understanding import title_of
 from dra_kit.node.locks.named import Holding, Locks
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class Children:
                 raise self._ended_early(child, program)
         holding = self._locks.try_hold(name)
         if not await holding.take():
-            raise NotYet(f"{child.title()} belongs to the driver's other process, which has to see to it")
+            raise NotYet(f"{title_of(child)} belongs to the driver's other process, which has to see to it")
         try:
             program = await self._find(child, holding) or await self._start(child, holding)
         except BaseException:
@@ -95,7 +96,7 @@ class Children:
             return True  # the other process has it, and sees to it
         if process_table.runs(process):
             self._own(name, self._program(child, process, holding))
-            logger.info("program taken over", extra={"program": child.title(), "pid": process.pid})
+            logger.info("program taken over", extra={"program": title_of(child), "pid": process.pid})
             return True
         holding.give_up()
         return False
@@ -127,7 +128,7 @@ class Children:
         if program is not None and not await self._end(program, child.end_within):
             self._own(name, program)
             raise TransientError(
-                f"{child.title()} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
+                f"{title_of(child)} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
                 "kernel; it is tried again, and a reboot ends it",
                 code="child-hangs",
             )
@@ -179,7 +180,7 @@ class Children:
         found = await asyncio.to_thread(process_table.marked, mark) if mark is not None else []
         if not found:
             return None
-        logger.info("program found again", extra={"program": child.title(), "pid": found[0].pid})
+        logger.info("program found again", extra={"program": title_of(child), "pid": found[0].pid})
         return self._program(child, found[0], holding)
 
     async def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
@@ -196,19 +197,20 @@ class Children:
             self._secret(name).write_text(secret)
             pid = await asyncio.to_thread(start, command, environment, mark, output)
         except (OSError, ValueError, TypeError, IndexError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise TransientError(
-                f"{child.title()}: program {command[:1]} cannot be started: {error}; correct "
+                f"{title_of(child)}: program {command[0] if command else ''!r} cannot be started: {why}; correct "
                 f"{type(child).__name__}.command, or put the program into the driver's image",
                 code="child-not-started",
             ) from error
         process = process_table.identify(pid) or RunningProcess(pid, 0)  # it may have ended already
-        logger.info("program started", extra={"program": child.title(), "pid": pid, "command": command})
-        return Program(child.title(), process, ours=True, output=output, holding=holding, ended=self._has_ended)
+        logger.info("program started", extra={"program": title_of(child), "pid": pid, "command": command})
+        return Program(title_of(child), process, ours=True, output=output, holding=holding, ended=self._has_ended)
 
     def _program(self, child: ChildProcess[Any], process: RunningProcess, holding: Holding) -> Program:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         output = Output(self._output_path(_name(child)), from_end=True)
-        return Program(child.title(), process, ours=False, output=output, holding=holding, ended=self._has_ended)
+        return Program(title_of(child), process, ours=False, output=output, holding=holding, ended=self._has_ended)
 
     def _has_ended(self, program: Program) -> None:
         if program not in self._programs.values():
@@ -223,7 +225,7 @@ class Children:
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
         words = program.last_words
         return TransientError(
-            f"{child.title()} {program.exit_text()} before it was ready"
+            f"{title_of(child)} {program.exit_text()} before it was ready"
             + (f"; it said: {words}" if words else "")
             + "; it is started again when the kubelet asks again",
             code="child-ended",
@@ -258,7 +260,7 @@ class Children:
                 await holding.take()
         except TimeoutError:
             raise TransientError(
-                f"{child.title()} belongs to the driver's other process on this node, which has not ended it yet; it "
+                f"{title_of(child)} belongs to the driver's other process on this node, which has not ended it yet; it "
                 "is tried again",
                 code="child-hangs",
             ) from None
