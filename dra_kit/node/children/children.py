@@ -19,6 +19,7 @@ from dra_kit.errors import NotYet, TransientError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.output import Output
 from dra_kit.node.children.program import Program, start
+from dra_kit.node.effects.understanding import title_of
 from dra_kit.node.locks.named import Holding, Locks
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ class Children:
                 raise self._ended_early(child, program)
         holding = self._locks.try_hold(name)
         if not await holding.take():
-            raise NotYet(f"{child.title()} belongs to the driver's other process, which has to see to it")
+            raise NotYet(f"{title_of(child)} belongs to the driver's other process, which has to see to it")
         try:
             program = await self._find(child, holding)
             if program is None:
@@ -104,7 +105,7 @@ class Children:
                 holding.give_up()
                 raise
             self._order(name).unlink(missing_ok=True)
-            logger.info("program taken over", extra={"program": child.title(), "pid": process.pid})
+            logger.info("program taken over", extra={"program": title_of(child), "pid": process.pid})
             return True
         holding.give_up()
         return False
@@ -135,7 +136,7 @@ class Children:
                 holding.give_up()
         if program is not None and not await self._end(name, program):
             raise TransientError(
-                f"{child.title()} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
+                f"{title_of(child)} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
                 "kernel; it is tried again, and a reboot ends it",
                 code="child-hangs",
             )
@@ -188,7 +189,7 @@ class Children:
         found = await asyncio.to_thread(process_table.marked, mark) if mark is not None else []
         if not found:
             return None
-        logger.info("program found again", extra={"program": child.title(), "pid": found[0].pid})
+        logger.info("program found again", extra={"program": title_of(child), "pid": found[0].pid})
         return self._taken_over(child, found[0], holding)
 
     def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
@@ -204,13 +205,14 @@ class Children:
             self._secret(name).write_text(secret)
             pid = start(command, environment, mark, output)
         except (OSError, ValueError, TypeError, IndexError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise TransientError(
-                f"{child.title()}: program {command[:1]} cannot be started: {error}; correct "
+                f"{title_of(child)}: program {command[0] if command else ''!r} cannot be started: {why}; correct "
                 f"{type(child).__name__}.command, or put the program into the driver's image",
                 code="child-not-started",
             ) from error
         process = process_table.identify(pid) or RunningProcess(pid, 0)  # it may have ended already
-        logger.info("program started", extra={"program": child.title(), "pid": pid, "command": command})
+        logger.info("program started", extra={"program": title_of(child), "pid": pid, "command": command})
         return self._program(child, process, holding, output=output, ours=True)
 
     def _taken_over(self, child: ChildProcess[Any], process: RunningProcess, holding: Holding) -> Program:
@@ -225,7 +227,7 @@ class Children:
         self, child: ChildProcess[Any], process: RunningProcess, holding: Holding, *, output: Output, ours: bool
     ) -> Program:
         return Program(
-            child.title(), process, ours=ours, end_within=child.end_within, output=output, holding=holding,
+            title_of(child), process, ours=ours, end_within=child.end_within, output=output, holding=holding,
             ended=self._has_ended,
         )  # fmt: skip
 
@@ -242,7 +244,7 @@ class Children:
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
         words = program.last_words
         return TransientError(
-            f"{child.title()} {program.exit_text()} before it was ready"
+            f"{title_of(child)} {program.exit_text()} before it was ready"
             + (f"; it said: {words}" if words else "")
             + "; it is started again when the kubelet asks again",
             code="child-ended",
@@ -286,7 +288,7 @@ class Children:
                 await holding.take()
         except TimeoutError:
             raise TransientError(
-                f"{child.title()} belongs to the driver's other process on this node, which has not ended it yet; it "
+                f"{title_of(child)} belongs to the driver's other process on this node, which has not ended it yet; it "
                 "is tried again",
                 code="child-hangs",
             ) from None

@@ -138,12 +138,16 @@ async def test_one_that_ends_before_it_is_ready_is_an_error_with_its_last_words(
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     class Missing(Shell, id="missing"):
+        def title(self) -> str:
+            raise AssertionError("the author's own mistake hides no other")
+
         def command(self) -> list[str]:
             return ["no-such-oven", "-f"]
 
     async with driver(tmp_path) as children:
         with pytest.raises(
-            dra.TransientError, match=r"program \['no-such-oven'\] cannot be started: .*Missing.command"
+            dra.TransientError,
+            match=r"program 'no-such-oven' cannot be started: No such file or directory; correct Missing.command",
         ):
             await Missing(script="").with_runner(children).apply(None)
 
