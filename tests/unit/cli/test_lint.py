@@ -154,8 +154,10 @@ def test_a_driver_brings_its_devices_its_models_and_its_settings(folder: Path) -
 
 
 def test_settings_of_the_project_are_those_that_its_sandbox_has(folder: Path) -> None:
+    # modules are known by name for as long as a process lives
+    (folder / "pizzeria.py").rename(folder / "own_settings.py")
     (folder / "pyproject.toml").write_text(
-        '[tool.dra-kit]\ndriver = "pizzeria"\n[tool.dra-kit.sandbox.settings]\ndoughs = ["thin", "{node}"]\n'
+        '[tool.dra-kit]\ndriver = "own_settings"\n[tool.dra-kit.sandbox.settings]\ndoughs = ["thin", "{node}"]\n'
     )
     assert "no findings" in lint(folder / "class.yaml", "--driver", folder, code=0).stdout
     assert 'help: dough is "pan"' in lint(folder / "class.yaml", "--driver", folder, "--doughs", "pan", code=0).stdout
