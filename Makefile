@@ -36,6 +36,10 @@ test-crash: install ## kill -9 at every durable step, a thousand random runs, 30
 test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/security.md); 50 bursts of pods
 	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs tests/hostile tests/unit/sandbox/scheduler/test_bursts.py
 
+.PHONY: test-scaffold
+test-scaffold: install ## the wheel in an environment of its own, and every kind of project that it makes (4 minutes)
+	$(BIN)/python -m pytest tests/scaffold
+
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
 	$(BIN)/python -m pytest -rs -m 'not long' $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
@@ -62,7 +66,7 @@ lint: install ## ruff, formatting and the layers of the architecture
 .PHONY: types
 types: install ## mypy strict and pyright
 	$(BIN)/mypy
-	MYPYPATH=examples/pizza-driver $(BIN)/mypy -p pizza_driver
+	MYPYPATH=examples/pizza-driver/src $(BIN)/mypy -p pizza_driver
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 .PHONY: format
@@ -73,6 +77,11 @@ format: install ## format the code and mend what ruff can mend
 .PHONY: proto
 proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
 	$(BIN)/python dra_kit/proto/generate.py
+
+.PHONY: golden-projects
+golden-projects: install ## after a change of templates/: the projects below tests/data anew, and the example's update
+	$(BIN)/python -m tests.unit.scaffold.projects
+	$(BIN)/dra-kit update --force examples/pizza-driver
 
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)

@@ -203,13 +203,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dra_kit' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"dra_kit.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module 'dra_kit' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"dra_kit.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

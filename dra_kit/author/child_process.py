@@ -33,7 +33,7 @@ class ChildRunner(Protocol):
     """Starts, finds and ends programs; the node role and ``dra_kit.testing`` implement it."""
 
     async def start(self, child: ChildProcess[Any]) -> RunningProcess:
-        """Find the program where it still runs, else start it.
+        """Find the program where it still runs, else call its ``clear`` and start it.
 
         Raises:
             PrepareError: it cannot be started, or has ended at once.
@@ -104,6 +104,12 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         """Whether the program can be used; by default as soon as it runs. Asked again until it says yes."""
         return True
 
+    def clear(self) -> Awaitable[None] | None:
+        """Remove what a program that was killed leaves: a socket, a PID file, whatever ``ready`` looks at.
+
+        Called before each start, and when the program has been ended; by default nothing.
+        """
+
     def with_runner(self, runner: ChildRunner) -> Self:
         """The same effect run by this runner; the framework calls it."""
         bound = self.model_copy()
@@ -132,6 +138,7 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         """End the program."""
         del outcome
         await self._run_by().end(self)
+        await call(self.clear)
 
     def _run_by(self) -> ChildRunner:
         if self._runner is None:

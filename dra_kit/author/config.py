@@ -105,8 +105,8 @@ class ConfigEntry(Generic[ConfigT_co]):
         config: what the entry holds, decoded; devices of one entry have the very same object.
         source: who wrote it: the ``DeviceClass`` of the request, or the ``claim``, which is the stronger.
         index: its place in ``status.allocation.devices.config`` of the claim: the same for all devices that it is for.
-        requests: the requests that it names, ``name`` or ``name/subrequest``; empty in an entry of the claim that is
-            for all of them. An entry of a class always names those that the class is of.
+        requests: those that it names, ``name`` or ``name/subrequest``, in an entry of the claim as they were written
+            there; an entry of a class names the requests of that class. Empty: for all.
     """
 
     config: ConfigT_co

@@ -87,7 +87,8 @@ class Effect(BaseModel, ABC, Generic[OutcomeT, HardwareT]):  # noqa: PLW1641 - p
 
     def title(self) -> str:
         """What people read of it in conflicts, Events and logs; by default its id and fields."""
-        return f"{self.effect_id or type(self).__name__} {self.model_dump_json()}"
+        fields = f" {self.model_dump_json()}" if type(self).model_fields else ""
+        return f"{self.effect_id or type(self).__name__}{fields}"
 
     @abstractmethod
     def apply(self, previous: OutcomeT | None) -> OutcomeT | Awaitable[OutcomeT]:

@@ -40,9 +40,10 @@ def check_all_prepared(prepare_claim: Callable[..., object], devices: int, retur
     Raises:
         PermanentError: it is not one ``Prepared`` for each device (code ``invalid-prepared``).
     """
-    fitting = isinstance(returned, Sequence) and len(returned) == devices
-    if isinstance(returned, Sequence) and fitting and all(isinstance(item, Prepared) for item in returned):
-        return returned
+    if isinstance(returned, Sequence) and len(returned) == devices:
+        prepared = [item for item in returned if isinstance(item, Prepared)]
+        if len(prepared) == devices:
+            return prepared
     asked = f"{devices} device{'' if devices == 1 else 's'}"
     raise _wrong(
         prepare_claim, f"{_described(returned)} for {asked}", "return a list with one dra_kit.Prepared for each"

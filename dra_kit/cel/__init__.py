@@ -74,13 +74,15 @@ __all__ = [  # noqa: RUF022 - sorted as Python sorts
 ]
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'dra_kit.cel' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"dra_kit.{home}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker would take any misspelt name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        home = _HOME_OF.get(name)
+        if home is None:
+            raise AttributeError(f"module 'dra_kit.cel' has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"dra_kit.{home}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -15,12 +15,15 @@ INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
 
 COMMANDS = {
+    "chart": "print where the helm chart is",
     "controller": "run the controller role: Events on the life of claims",
     "explain": "tell why a claim or pod gets devices, or why not",
     "lint": "check manifests: structure, limits, CEL, and common mistakes",
+    "new": "make a driver's project: code, tests, image, chart values",
     "node": "run the node role: serve the kubelet, publish devices",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
     "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
+    "update": "bring a project that `dra-kit new` made to this release's template",
     "webhook": "run the webhook role: check opaque configuration",
 }
 

@@ -25,7 +25,9 @@ from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import raised
 from dra_kit.resource.reference import ClaimReference
 
-_NODE: Final = "this-node"
+NODE: Final = "this-node"
+"""What the machine is called, which is no node."""
+
 _POLL_SECONDS: Final = 0.02
 _REMEDY: Final = "run this where its devices are, or correct it"
 
@@ -83,7 +85,7 @@ async def _started(driver: Driver[Any, Any], context: Context[Any], current: Cur
     except Exception as error:  # likewise
         text = f"{provider.__name__}.startup {raised(error, provider.__module__)}; {_REMEDY}"
         raise ConfigurationError(text) from error
-    await Discovery(driver, _NODE, current).run(asyncio.Event())
+    await Discovery(driver, NODE, current).run(asyncio.Event())
 
 
 class _OnceContext(Context[Any]):
@@ -91,7 +93,7 @@ class _OnceContext(Context[Any]):
 
     def __init__(self, driver: str, state_dir: Path, settings: Any) -> None:
         self.driver = driver
-        self.node = NodeInfo(_NODE)
+        self.node = NodeInfo(NODE)
         self.state_dir = state_dir
         self._stopping = Stopping()
         if settings is not None:

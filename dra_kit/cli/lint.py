@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -98,8 +99,8 @@ def command(
 
     FILES are files or folders with YAML or JSON; - is standard input. Needs no cluster. With --driver TARGET
     (module:attr, ./file.py or a folder with a pyproject.toml) selectors are checked against the devices that the
-    driver finds on this machine, with --from against those that "dra-kit snapshot" or "kubectl get
-    resourceslices,deviceclasses -o yaml" saved.
+    driver finds on this machine, where it has the settings of its project's sandbox; with --from against those that
+    "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml" saved.
 
     Exit code 0: no errors; 1: errors, or with --strict warnings; 2: the check could not be made.
     """
@@ -108,9 +109,11 @@ def command(
 
     sources = [source for item in files for source in _sources(item)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
-    settings = _settings(ctx, driver, target or "") if driver is not None else None
+    given: dict[str, object] = ctx.meta.get("driver_settings", {})
     classes = _classes_of(target) if target is not None else {}
-    surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
+    with tempfile.TemporaryDirectory(prefix="dra-kit-") as directory:
+        settings = _settings(driver, target, given, Path(directory)) if driver is not None and target else None
+        surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
     outcome = check(sources, surroundings)
     findings = outcome.findings
     if style == "json":
@@ -123,17 +126,6 @@ def command(
         text = report.as_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
         click.echo(text, color=colour)
     ctx.exit(1 if any(strict or found.level == "error" for found in findings) else 0)
-
-
-def _settings(ctx: click.Context, driver: Driver[Any, Any], target: str) -> BaseModel | None:
-    """The author's settings: flags and variables, and what the project gives to a sandbox, as no node is at hand."""
-    from dra_kit.sandbox.drivers import SandboxDriver, project_settings
-
-    values = {**project_settings(target, driver), **ctx.meta.get("driver_settings", {})}
-    directory = ctx.with_resource(TemporaryDirectory(prefix="dra-kit-lint-"))
-    return SandboxDriver((driver,), lambda each: author_settings(driver, each), values=values).settings_on(
-        "node-1", Path(directory)
-    )
 
 
 def _sources(item: Path) -> Iterator[SourceFile]:
@@ -166,6 +158,15 @@ def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
     from dra_kit.sandbox.drivers import device_classes
 
     return {name: one for file in device_classes(target) for name, one in _saved(file)[1].items()}
+
+
+def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
+    """The settings that the driver has in the sandbox of its project, but for what was given."""
+    from dra_kit.cli.first_inventory import NODE
+    from dra_kit.sandbox.drivers import SandboxDriver, project_settings
+
+    values = {**project_settings(target, driver), **given}
+    return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)
 
 
 def _surroundings(

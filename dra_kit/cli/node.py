@@ -12,6 +12,7 @@ import click
 from dra_kit.author.driver import Driver
 from dra_kit.cli.driver_settings import author_settings
 from dra_kit.cli.options import RoleCommand, common, path
+from dra_kit.errors import StoreError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
 
@@ -119,10 +120,8 @@ def command(  # noqa: PLR0917 - click passes them by name
         click.echo(_rules(driver), nl=False)
         return
     if dump_state:
-        from dra_kit.node.state.dump import dump_state as dump
-
         settings = NodeSettings(node_name="", kubelet_dir=kubelet_dir, state_dir=state_dir)
-        click.echo(json.dumps(dump(settings.database(driver.name)), indent=2))
+        click.echo(json.dumps(_dumped(driver.name, settings), indent=2))
         return
     if not node_name:
         raise click.UsageError("Missing option '--node-name' (DRA_NODE_NAME): the name of this node's Node object.")
@@ -147,6 +146,18 @@ def command(  # noqa: PLR0917 - click passes them by name
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         ctx.exit(runner.run(run_node(driver, settings)))
+
+
+def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
+    """What the node keeps; health that is damaged hides nothing else."""
+    from dra_kit.node.health.memory import FILE, dump_health
+    from dra_kit.node.state.dump import dump_state
+
+    dumped = dump_state(settings.database(driver))
+    try:
+        return dumped | {"health": dump_health(settings.state(driver) / FILE)}
+    except StoreError as error:
+        return dumped | {"health": [], "damaged": [*dumped["damaged"], str(error)]}
 
 
 def _rules(driver: Driver[Any, Any]) -> str:

@@ -358,6 +358,7 @@ class Agent:
         if self._health is not None:
             self._health.process_ended()
         self._mending.look_again()
+        self._reapplying.look_again()
         self._publisher.look_again()
 
     def _update(self, facts: DeviceFacts) -> None:

@@ -32,7 +32,7 @@ from dra_kit.sandbox.recorder import START_ERROR
 from dra_kit.sandbox.roles import HANGING_SECONDS
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE, SlowCalls
-from dra_kit.sandbox.tables import device_table
+from dra_kit.sandbox.tables import counter_lines, device_table
 from dra_kit.sandbox.told_output import ToldOutputs
 from dra_kit.values.printable import printable
 
@@ -147,21 +147,22 @@ class LiveView(SandboxObserver):
             if self._slices.pop(name, None) is not None:
                 self.entry(f"ResourceSlice {name} is gone: its devices{where} are offered no more", fg="yellow")
             return
-        devices = spec.get("devices", [])
-        content = json.dumps([devices, spec.get("sharedCounters", [])], sort_keys=True)
+        devices, counters = spec.get("devices", []), spec.get("sharedCounters", [])
+        content = json.dumps([devices, counters], sort_keys=True)
         if self._slices.get(name) == content:
             return
-        again = content in self._slices.values()
-        changed = name in self._slices
+        alike = next((other for other, known in self._slices.items() if known == content and other != name), None)
+        now = "now " if name in self._slices else ""
         self._slices[name] = content
-        offers = "now offers" if changed else "offers"
-        counters = spec.get("sharedCounters", [])
-        what = _count(devices, "device") if devices or not counters else _count(counters, "counter set")
-        self.entry(f"ResourceSlice {name}: {spec['driver']} {offers} {what}{where}", fg="cyan")
-        if again:
-            self.detail("the same as on another node")
+        if counters and not devices:
+            what = f"{now}has {_count(counters, 'counter set')}"
         else:
-            self.details([*map(_counters, counters), *device_table(devices)])
+            what = f"{now}offers {_count(devices, 'device')}"
+        self.entry(f"ResourceSlice {name}: {spec['driver']} {what}{where}", fg="cyan")
+        if alike:
+            self.detail(f"the same as in {alike}")
+        else:
+            self.details([*counter_lines(counters), *device_table(devices)])
 
     def _class_changed(self, change: Change) -> None:
         spec, before = change.object["spec"], change.previous["spec"] if change.previous else None
@@ -185,6 +186,8 @@ class LiveView(SandboxObserver):
                 self.detail(f"request {name}: {wanted} of class {part['deviceClassName']}")
                 for selector in part.get("selectors", []):
                     self.detail(f"  {_one_line(selector)}")
+                for capacity, amount in part.get("capacity", {}).get("requests", {}).items():
+                    self.detail(f"  {amount} of its {capacity}")
         self._configs_of_others(claim["spec"].get("devices", {}))
 
     def _configs_of_others(self, spec: Mapping[str, Any]) -> None:
@@ -333,11 +336,6 @@ def _count(items: list[Any], noun: str) -> str:
 
 def _one_line(selector: Mapping[str, Any]) -> str:
     return " ".join(selector["cel"]["expression"].split())
-
-
-def _counters(counter_set: Mapping[str, Any]) -> str:
-    amounts = (f"{name} {counter['value']}" for name, counter in counter_set.get("counters", {}).items())
-    return f"{counter_set['name']}: {', '.join(amounts)}"
 
 
 def _wanted(count: int) -> str:

@@ -30,6 +30,7 @@ from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
 _ORPHAN_AFTER = 600.0
 _POLL = 0.02
+_EFFECTS_INTERVAL = 30.0  # seconds, as on a node
 _DRAIN_SECONDS = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
@@ -113,6 +114,7 @@ class SandboxNode:
             cdi_dir=self.cdi_dir,
             drain=_DRAIN_SECONDS,
             orphan_after=_ORPHAN_AFTER / self._time_scale,
+            effects_interval=_EFFECTS_INTERVAL / self._time_scale,
             child_environment={MARK_VARIABLE: self._mark},
             check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
             author=author,

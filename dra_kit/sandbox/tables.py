@@ -1,4 +1,4 @@
-"""Devices as a table for people."""
+"""Devices and counters as tables for people."""
 
 from __future__ import annotations
 
@@ -9,21 +9,47 @@ _ROWS: Final = 16
 
 
 def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The devices of a ResourceSlice, a line each, with their attributes and capacities; of many the first ones."""
+    """The devices of a ResourceSlice, a line each, with attributes, capacities and taints.
+
+    Of many devices the first ones are shown, those with taints before them.
+    """
     if not devices:
         return []
     names = sorted({name for device in devices for name in device.get("attributes", {})})
     capacities = sorted({name for device in devices for name in device.get("capacity", {})})
-    rows = [["device", *names, *capacities]]
-    for device in devices[:_ROWS]:
+    tainted = any(device.get("taints") for device in devices)
+    rows = [["device", *names, *capacities, *(["taints"] if tainted else [])]]
+    shown = sorted(devices, key=lambda device: not device.get("taints"))[:_ROWS] if len(devices) > _ROWS else devices
+    for device in shown:
         attributes = {key: _attribute(value) for key, value in device.get("attributes", {}).items()}
         amounts = {key: str(value["value"]) for key, value in device.get("capacity", {}).items()}
         row = [device["name"], *(attributes.get(name, "-") for name in names)]
-        rows.append([*row, *(amounts.get(name, "-") for name in capacities)])
+        row += [amounts.get(name, "-") for name in capacities]
+        rows.append([*row, _taints(device)] if tainted else row)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if len(devices) > _ROWS:
         lines.append(f"… and {len(devices) - _ROWS} more")
+    return lines
+
+
+def _taints(device: Mapping[str, Any]) -> str:
+    """As kubectl writes those of nodes."""
+    texts = (
+        f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
+        for taint in device.get("taints", [])
+    )
+    return ", ".join(texts) or "-"
+
+
+def counter_lines(counter_sets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each counter set of a ResourceSlice; of many the first ones."""
+    lines = []
+    for counter_set in counter_sets[:_ROWS]:
+        counters = ", ".join(f"{value['value']} {name}" for name, value in counter_set.get("counters", {}).items())
+        lines.append(f"{counter_set['name']}: {counters}")
+    if len(counter_sets) > _ROWS:
+        lines.append(f"… and {len(counter_sets) - _ROWS} more")
     return lines
 
 

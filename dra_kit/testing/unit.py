@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
@@ -15,6 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from dra_kit.author.calling import call
+from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.context import EffectInForce, NodeInfo
 from dra_kit.author.device import Device
@@ -26,7 +26,8 @@ from dra_kit.author.preparer import Preparer
 from dra_kit.author.provider import DeviceProvider
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError, NotYet
-from dra_kit.node.calls.deadlines import trying_once
+from dra_kit.node.calls.deadlines import trying_for
+from dra_kit.node.children.children import Children
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.reader import allocated
 from dra_kit.node.context import NodeContext
@@ -42,7 +43,9 @@ from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.testing.allocation import allocated_claim
 from dra_kit.testing.background import Background
+from dra_kit.testing.objects import MemoryObjects
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
 
@@ -65,7 +68,7 @@ class Unit:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dra-kit-")))
             bench = Bench(self._driver, self._settings, directory)
             stack.callback(bench._store.close)  # noqa: SLF001 - of this module
-            stack.callback(bench._stopping.set)  # noqa: SLF001
+            stack.push_async_callback(bench._stop)  # noqa: SLF001
             await bench._start()  # noqa: SLF001
             self._left = stack.pop_all()
         return bench
@@ -90,7 +93,8 @@ class Bench:
     """Prepares and releases claims of made-up names as the node does: the same checks, and effects are the same.
 
     There are no files, no sockets and no API server; locks, conflicts, NotYet and what is undone are as on a node.
-    ``NotYet`` is not waited for: it is raised at once.
+    Programs of ``ChildProcess`` effects really run, and end with the bench; objects of ``ClusterObject`` effects are
+    kept in memory. ``holds`` is asked when a claim is prepared again, and at no other time.
     """
 
     def __init__(self, driver: Driver[Any, Any], settings: BaseModel | None, directory: Path) -> None:
@@ -98,7 +102,12 @@ class Bench:
         self._store = Store(directory / "state.sqlite")
         self._inventory = CurrentInventory()
         self._records: dict[str, ClaimRecord] = {}
-        self._hardware = Hardware(driver)
+        self._children: Children | None = None
+        self._children_part: asyncio.Future[None] | None = None
+        if any(issubclass(effect, ChildProcess) for effect in driver.effects.values()):
+            self._children = Children(directory / "children", Locks(directory / "children.lock"))
+        self._objects = MemoryObjects(NODE)
+        self._hardware = Hardware(driver, self._children, self._objects)
         self._started = asyncio.Event()
         self._stopping = Stopping()
         classes, locks = EffectClasses(driver.effects), Locks(directory / "effects.lock")
@@ -125,6 +134,8 @@ class Bench:
         )
 
     async def _start(self) -> None:
+        if self._children is not None:
+            self._children_part = asyncio.ensure_future(self._children.run(asyncio.Event()))
         for part in self._driver.node_bound:
             part.context = self._context
         await self._hardware.make(self._context)
@@ -132,10 +143,25 @@ class Bench:
         await call(self._driver.preparer.startup, self._context)
         self._started.set()
 
+    async def _stop(self) -> None:
+        self._stopping.set()
+        if self._children is not None and self._children_part is not None:
+            await self._children.end_all()
+            self._children_part.cancel()
+            await asyncio.wait({self._children_part})
+
     @property
     def effects(self) -> Sequence[EffectInForce]:
         """All effects that are stored, oldest first: applied, or begun."""
         return self._engine.known()
+
+    @property
+    def objects(self) -> dict[str, dict[str, Any]]:
+        """The objects of effects by ``<kind>/<name>``, to be changed as somebody in the cluster would.
+
+        The name is the effect's id and the claim's UID, which is ``uid-`` and the claim's name.
+        """
+        return self._objects.objects
 
     async def prepare(
         self,
@@ -144,6 +170,7 @@ class Bench:
         *,
         config: OpaqueConfig | Mapping[str, Any] | None = None,
         admin_access: bool = False,
+        within: float = 0,
     ) -> list[Prepared]:
         """What the preparer returns for each device of a claim; it may be prepared again.
 
@@ -152,6 +179,7 @@ class Bench:
             devices: as ``discover`` yields them; those of a claim have different names.
             config: for all of them, or opaque parameters as a manifest has them; None: the claim gives none.
             admin_access: the claim may only look at the devices.
+            within: seconds that effects get to come up, as a program does; 0: a ``NotYet`` is raised at once.
 
         Raises:
             PrepareError: what the user would be told; what was ensured is undone, unless it is a ``NotYet``.
@@ -160,15 +188,19 @@ class Bench:
         chosen, reference = list(devices), self._reference(claim)
         pool = Pool(name=NODE, devices=chosen)
         self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in chosen})
-        allocation = allocated(self._raw(reference, chosen, config, admin_access), reference, self._driver.name)
+        raw = allocated_claim(reference, self._driver.name, NODE, chosen, config, admin_access=admin_access)
+        allocation = allocated(raw, reference, self._driver.name)
         returned: list[Prepared] = []
+        before = self._records.get(claim)
+        if before is not None:
+            await self._preparation.effects_hold(before)  # what does not is applied again
         try:
-            with trying_once():
-                record, _ = await self._preparation.prepare(allocation, self._records.get(claim), returned)
+            with trying_for(within):
+                record, _ = await self._preparation.prepare(allocation, before, returned)
         except NotYet:
             raise
         except BaseException:
-            if claim not in self._records:
+            if before is None:
                 await self._undoing.release(reference)
             raise
         self._records[claim] = record
@@ -189,27 +221,6 @@ class Bench:
     def _reference(self, claim: str) -> ClaimReference:
         return ClaimReference("default", claim, f"uid-{claim}")
 
-    def _raw(
-        self,
-        reference: ClaimReference,
-        devices: Sequence[Device],
-        config: OpaqueConfig | Mapping[str, Any] | None,
-        admin_access: bool,
-    ) -> dict[str, Any]:
-        results = [
-            {"request": "device", "driver": self._driver.name, "pool": NODE, "device": item.name}
-            | ({"adminAccess": True} if admin_access else {})
-            for item in devices
-        ]
-        entries = []
-        if config is not None:
-            opaque = {"driver": self._driver.name, "parameters": _parameters(config)}
-            entries.append({"source": "FromClaim", "requests": [], "opaque": opaque})
-        return {
-            "metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid},
-            "status": {"allocation": {"devices": {"results": results, "config": entries}}},
-        }
-
 
 class BlockingBench:
     """The same for tests that are plain functions."""
@@ -223,6 +234,11 @@ class BlockingBench:
         """See :attr:`Bench.effects`."""
         return self._bench.effects
 
+    @property
+    def objects(self) -> dict[str, dict[str, Any]]:
+        """See :attr:`Bench.objects`."""
+        return self._bench.objects
+
     def prepare(
         self,
         claim: str = "claim",
@@ -230,9 +246,12 @@ class BlockingBench:
         *,
         config: OpaqueConfig | Mapping[str, Any] | None = None,
         admin_access: bool = False,
+        within: float = 0,
     ) -> list[Prepared]:
         """See :meth:`Bench.prepare`."""
-        return self._background.call(self._bench.prepare(claim, devices, config=config, admin_access=admin_access))
+        return self._background.call(
+            self._bench.prepare(claim, devices, config=config, admin_access=admin_access, within=within)
+        )
 
     def unprepare(self, claim: str = "claim") -> None:
         """See :meth:`Bench.unprepare`."""
@@ -281,11 +300,3 @@ def unit(
 class _NoDevices(DeviceProvider):
     def discover(self) -> Iterable[Sequence[Device]]:
         return ()
-
-
-def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:
-    if isinstance(config, Mapping):
-        return dict(config)
-    kind = type(config)
-    fields: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True))
-    return {"apiVersion": kind.api_version_, "kind": kind.kind_} | fields

@@ -25,7 +25,7 @@ DEADLINE_SECONDS = 180
 _CODE_DIR = "/etc/kitchen"
 _CODE = """
 import dra_kit as dra
-from pizza_driver import HeatOven, Kitchen, KitchenSettings, Waiter
+from pizza_driver.driver import HeatOven, Kitchen, KitchenSettings, Waiter
 
 driver = dra.Driver({name!r}, provider=Kitchen(), preparer=Waiter(), effects=[HeatOven], settings=KitchenSettings)
 """

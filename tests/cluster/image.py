@@ -1,4 +1,4 @@
-"""The example driver's image, built by its Dockerfile on a base image of Debian's packages, without any registry."""
+"""Images of drivers, built by their Dockerfiles on a base image of Debian's packages, without any registry."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ TAG = "cluster-tests"
 BASE_IMAGE = "localhost/python:3.11-bookworm"
 BASE_PYTHON = "3.11"
 BUILD_TOOLS = ("buildah", "debootstrap")
-PROJECT = Path("examples", "pizza-driver")
-CONTEXT = (".dockerignore", "LICENSE", "README.md", "pyproject.toml", "dra_kit", "requirements", PROJECT)
+PROJECT = REPOSITORY / "examples" / "pizza-driver"
+BUILD = ("--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--build-arg", "NO_INDEX=1")
+"""Flags of ``buildah build``: nothing is downloaded."""
 
 
 class CannotBuild(Exception):
@@ -25,7 +26,7 @@ class CannotBuild(Exception):
 
 
 def load_image(found: Found, state: Path, directory: Path) -> str:
-    """Build the image of the sources as they are and load it into the node.
+    """Build the example driver's image of the sources as they are, and load it into the node.
 
     Args:
         found: has a ``cluster`` tool.
@@ -38,50 +39,57 @@ def load_image(found: Found, state: Path, directory: Path) -> str:
     Raises:
         CannotBuild: naming the packages or the tool that are missing.
     """
+    make_base_image(found)
+    context, image = directory / "context", f"{IMAGE}:{TAG}"
+    shutil.copytree(PROJECT, context, ignore=shutil.ignore_patterns("__pycache__"))
+    fill_wheelhouse(context / "wheelhouse")
+    run("buildah", "build", *BUILD, "--tag", image, context)
+    load_built(found, state, image, image, directory)
+    shutil.rmtree(context)
+    return image
+
+
+def make_base_image(found: Found) -> None:
+    """Make the base image, if it is not there yet.
+
+    Raises:
+        CannotBuild: naming the packages or the tool that are missing.
+    """
     missing = [name for name in BUILD_TOOLS if not shutil.which(name)]
     if missing:
         raise CannotBuild(f"no image can be built here: install {' and '.join(missing)}")
     if found.tool is None or not (python_image := found.tool.with_name("python-image")).exists():
         raise CannotBuild(f"there is no python-image, which makes the base image, beside a cluster tool: {found.why}")
-    _run(python_image, BASE_IMAGE)
-    context, archive, image = directory / "context", directory / "image.tar", f"{IMAGE}:{TAG}"
-    _lay_out(context)
-    _download(context / "wheelhouse")
-    _run(
-        "buildah", "bud", "--isolation", "chroot", "--build-arg", f"BASE_IMAGE={BASE_IMAGE}",
-        "--file", context / PROJECT / "Dockerfile", "--tag", image, context,
-    )  # fmt: skip
+    run(python_image, BASE_IMAGE)
+
+
+def load_built(found: Found, state: Path, built: str, name: str, directory: Path) -> None:
+    """Load an image that was built into the node, under the name that pods have for it."""
+    assert found.tool is not None
+    archive = directory / "image.tar"
     try:
-        _run("buildah", "push", image, f"docker-archive:{archive}:{image}")
+        run("buildah", "push", built, f"docker-archive:{archive}:{name}")
     finally:
-        _run("buildah", "rmi", image)
-    _run(found.tool, "--dir", state, "load", archive)
+        run("buildah", "rmi", built)
+    run(found.tool, "--dir", state, "load", archive)
     archive.unlink()
-    shutil.rmtree(context)
-    return image
 
 
-def _lay_out(context: Path) -> None:
-    """The part of the repository that a build uses, where a wheelhouse can be added to it."""
-    for name in CONTEXT:
-        source = REPOSITORY / name
-        if source.is_dir():
-            shutil.copytree(source, context / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            (context / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, context / name)
-
-
-def _download(wheelhouse: Path) -> None:
-    """What the build would download otherwise, for the base image's Python."""
+def fill_wheelhouse(wheelhouse: Path) -> None:
+    """What the build of a project would download otherwise, for the base image's Python, and dra-kit itself."""
     pins = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
-    _run(
+    run(
         sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--require-hashes", "--no-deps",
         "--only-binary", ":all:", "--python-version", BASE_PYTHON, *(word for path in pins for word in ("-r", path)),
     )  # fmt: skip
+    run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
+        "--wheel-dir", wheelhouse, REPOSITORY,
+    )  # fmt: skip
 
 
-def _run(*command: object) -> None:
+def run(*command: object) -> None:
+    """Run a command that must succeed; its own words are in the error when it fails."""
     words = [str(word) for word in command]
     environment = {"STORAGE_DRIVER": "overlay", **os.environ}
     result = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=600)

@@ -115,6 +115,18 @@ class RealCluster:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)
 
+    async def restart_driver(self) -> None:
+        raise NotImplementedError("no story restarts the driver here")
+
+    def refusal(self, namespace: str, claim: str) -> str:
+        """Nothing: of the driver's errors only the texts can be seen from here."""
+        del namespace, claim
+        return ""
+
+    def forget_refusals(self, namespace: str) -> None:
+        """Nothing is kept."""
+        del namespace
+
     def _cdi_files(self) -> list[Path]:
         return sorted(path for path in files_below(CDI_DIR) if self._driver.name in path.name)
 

@@ -39,7 +39,7 @@ OF_OTHERS = (
 """What warnings that are no driver's doing say."""
 HOW_A_ROLLOUT_FAILS: Mapping[str, Mapping[str, Any]] = {
     "image-that-does-not-exist": {"image": {"repository": "localhost/pizza-driver", "tag": "of-tomorrow"}},
-    "driver-that-does-not-start": {"target": "pizza_driver:of_tomorrow"},
+    "driver-that-does-not-start": {"target": "pizza_driver.driver:of_tomorrow"},
 }
 
 

@@ -6,8 +6,10 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
+from dra_kit.node.state.checksums import checksum
 from dra_kit.node.state.schema import MAJOR, MINOR
 from tests.crash.invariants import check, check_stopped
 from tests.crash.world import World, world
@@ -207,5 +209,53 @@ async def test_the_release_before_goes_on_with_the_state_and_back() -> None:
         await made.prepare(first, second)
         await check(made)
         assert [item["metadata_generation"] for item in made.dump()["claims"]] == [7, 7]
+        await _end(made)
+        assert told(made) == ""
+
+
+# what releases up to 0.1 do not write into the records of the same form
+SINCE_0_1 = {"preparing", "sees"}
+OF_DEVICES_SINCE_0_1 = {"identity", "told_later"}
+
+
+def written_by_0_1(world: World) -> None:
+    """The records as that release writes them, which knows nothing of identities, with its checksums."""
+    with database(world) as state:
+        for *row, text in state.execute("SELECT uid, namespace, name, phase, record FROM claims").fetchall():
+            record = {key: value for key, value in json.loads(text).items() if key not in SINCE_0_1}
+            record["devices"] = [
+                {key: value for key, value in item.items() if key not in OF_DEVICES_SINCE_0_1}
+                for item in record["devices"]
+            ]
+            older = [*row, json.dumps(record)]
+            state.execute(
+                "UPDATE claims SET record = ?, checksum = ? WHERE uid = ?", (older[-1], checksum(older), row[0])
+            )
+
+
+def files_of_claims(world: World) -> dict[Path, bytes]:
+    """What containers have been given."""
+    paths = [*world.cdi.iterdir(), *(world.state / "device-metadata").rglob("*.json")]
+    return {path: path.read_bytes() for path in paths}
+
+
+async def test_claims_of_0_1_keep_their_files_and_effects_and_are_found_again_after_the_way_back() -> None:
+    async with world() as made:
+        first, second = made.allocate(["pan-0"], coating="teflon"), made.allocate(["pan-1", "pan-2"])
+        await made.prepare(first, second)
+        [process] = made.processes
+        await made.stop(process)
+        given, hardware = files_of_claims(made), column(made, "SELECT outcome FROM effects ORDER BY number")
+        for _ in range(2):  # there, back, and there again
+            written_by_0_1(made)
+            await made.running()
+            await made.prepare(first, second)
+            await eventually(lambda: all("identity" in item for item in records(made)[second.uid]["devices"]))
+            await check(made)
+            [process] = made.processes
+            await made.stop(process)
+            assert files_of_claims(made) == given, "nobody was prepared again"
+            assert column(made, "SELECT outcome FROM effects ORDER BY number") == hardware
+        await made.running()
         await _end(made)
         assert told(made) == ""

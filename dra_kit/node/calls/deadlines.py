@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -29,9 +28,9 @@ def try_until() -> float | None:
 
 
 @contextmanager
-def trying_once() -> Iterator[None]:
-    """What would try again says at once how far it has come."""
-    before = _try_until.set(-math.inf)
+def trying_for(seconds: float) -> Iterator[None]:
+    """What would try again says after so long how far it has come; 0: at once."""
+    before = _try_until.set(asyncio.get_running_loop().time() + seconds)
     try:
         yield
     finally:

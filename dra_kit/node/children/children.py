@@ -7,16 +7,19 @@ import hashlib
 import logging
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from dra_kit.author.calling import call
 from dra_kit.author.child_process import ChildProcess, RunningProcess
 from dra_kit.errors import NotYet, TransientError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.output import Output
 from dra_kit.node.children.program import Program, start
+from dra_kit.node.effects.understanding import title_of
 from dra_kit.node.locks.named import Holding, Locks
 
 logger = logging.getLogger(__name__)
@@ -73,9 +76,13 @@ class Children:
                 raise self._ended_early(child, program)
         holding = self._locks.try_hold(name)
         if not await holding.take():
-            raise NotYet(f"{child.title()} belongs to the driver's other process, which has to see to it")
+            raise NotYet(f"{title_of(child)} belongs to the driver's other process, which has to see to it")
         try:
-            program = await self._find(child, holding) or await self._start(child, holding)
+            program = await self._find(child, holding)
+            if program is None:
+                await call(child.clear)
+                program = self._start(child, holding)
+            self._order(name).unlink(missing_ok=True)  # it was for the one before
         except BaseException:
             holding.give_up()
             raise
@@ -92,8 +99,13 @@ class Children:
         if not await holding.take():
             return True  # the other process has it, and sees to it
         if process_table.runs(process):
-            self._own(name, self._program(child, process, holding))
-            logger.info("program taken over", extra={"program": child.title(), "pid": process.pid})
+            try:
+                self._own(name, self._taken_over(child, process, holding))
+            except BaseException:
+                holding.give_up()
+                raise
+            self._order(name).unlink(missing_ok=True)
+            logger.info("program taken over", extra={"program": title_of(child), "pid": process.pid})
             return True
         holding.give_up()
         return False
@@ -103,7 +115,7 @@ class Children:
         program = self._programs.get(_name(child))
         if program is None:
             return ""
-        if not ready and not program.runs:
+        if not program.runs:  # whatever it is that looks ready
             await self._forget(_name(child), program)
             raise self._ended_early(child, program)
         program.ready = program.ready or ready
@@ -122,14 +134,13 @@ class Children:
                 raise
             if program is None:
                 holding.give_up()
-        if program is not None and not await self._end(program, child.end_within):
-            self._own(name, program)
+        if program is not None and not await self._end(name, program):
             raise TransientError(
-                f"{child.title()} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
+                f"{title_of(child)} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
                 "kernel; it is tried again, and a reboot ends it",
                 code="child-hangs",
             )
-        for path in (self._output_path(name), self._order(name)):
+        for path in (self._output_path(name), self._order(name), self._secret(name)):
             path.unlink(missing_ok=True)
 
     # -- as a part of the process
@@ -142,18 +153,22 @@ class Children:
             while True:
                 for name, program in list(self._programs.items()):
                     program.log_output()
-                    if self._order(name).exists():
+                    if self._programs.get(name) is program and self._is_ordered(name):
                         await self._end_by_order(name, program)
                 if alone and self._sessions:
                     await asyncio.to_thread(process_table.reap_orphans, self._sessions)
                 await asyncio.sleep(LOOK_EVERY)
         finally:
+            if alone:
+                await self.end_all()
             while self._programs:
-                _, program = self._programs.popitem()
-                if alone:
-                    await self._end(program, ChildProcess.end_within)
-                else:
-                    program.give_up()
+                self._programs.popitem()[1].give_up()
+
+    async def end_all(self) -> None:
+        """End all programs that this process owns, with what they have started."""
+        owned = dict(self._programs)
+        self._programs.clear()
+        await asyncio.gather(*(self._end(name, program) for name, program in owned.items()))
 
     # -- inside
 
@@ -163,41 +178,58 @@ class Children:
 
     async def _forget(self, name: str, program: Program) -> None:
         """A program has ended: what it started goes with it, and it belongs to nobody."""
-        self._programs.pop(name, None)
-        await program.gone()
-        await program.kill_session()
-        program.give_up()
+        await program.end_session()
+        if self._programs.get(name) is program:  # last: whoever is cut off before finds it here again
+            del self._programs[name]
+            program.give_up()
 
     async def _find(self, child: ChildProcess[Any], holding: Holding) -> Program | None:
         """The program that an earlier process started, by its mark; there may be no record of it."""
-        found = await asyncio.to_thread(process_table.marked, self._mark(_name(child)))
+        mark = self._mark(_name(child))
+        found = await asyncio.to_thread(process_table.marked, mark) if mark is not None else []
         if not found:
             return None
-        logger.info("program found again", extra={"program": child.title(), "pid": found[0].pid})
-        return self._program(child, found[0], holding)
+        logger.info("program found again", extra={"program": title_of(child), "pid": found[0].pid})
+        return self._taken_over(child, found[0], holding)
 
-    async def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
+    def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
+        """Done at once, as asyncio does it: cut off in between, nobody would own the program."""
         name = _name(child)
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        output = Output(self._output_path(name), from_end=False)
+        output = self._output(name, written=False)
         command = list(child.command())
         environment = {**self._environment, **child.environment()}
+        secret = secrets.token_hex(16)
+        mark = self._directory / name / secret
         try:
-            pid = await asyncio.to_thread(start, command, environment, self._mark(name), output)
+            self._secret(name).touch(mode=0o600)
+            self._secret(name).write_text(secret)
+            pid = start(command, environment, mark, output)
         except (OSError, ValueError, TypeError, IndexError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise TransientError(
-                f"{child.title()}: program {command[:1]} cannot be started: {error}; correct "
+                f"{title_of(child)}: program {command[0] if command else ''!r} cannot be started: {why}; correct "
                 f"{type(child).__name__}.command, or put the program into the driver's image",
                 code="child-not-started",
             ) from error
         process = process_table.identify(pid) or RunningProcess(pid, 0)  # it may have ended already
-        logger.info("program started", extra={"program": child.title(), "pid": pid, "command": command})
-        return Program(child.title(), process, ours=True, output=output, holding=holding, ended=self._has_ended)
+        logger.info("program started", extra={"program": title_of(child), "pid": pid, "command": command})
+        return self._program(child, process, holding, output=output, ours=True)
 
-    def _program(self, child: ChildProcess[Any], process: RunningProcess, holding: Holding) -> Program:
+    def _taken_over(self, child: ChildProcess[Any], process: RunningProcess, holding: Holding) -> Program:
+        output = self._output(_name(child), written=True)
+        return self._program(child, process, holding, output=output, ours=False)
+
+    def _output(self, name: str, *, written: bool) -> Output:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        output = Output(self._output_path(_name(child)), from_end=True)
-        return Program(child.title(), process, ours=False, output=output, holding=holding, ended=self._has_ended)
+        return Output(self._output_path(name), written=written)
+
+    def _program(
+        self, child: ChildProcess[Any], process: RunningProcess, holding: Holding, *, output: Output, ours: bool
+    ) -> Program:
+        return Program(
+            title_of(child), process, ours=ours, end_within=child.end_within, output=output, holding=holding,
+            ended=self._has_ended,
+        )  # fmt: skip
 
     def _has_ended(self, program: Program) -> None:
         if program not in self._programs.values():
@@ -212,14 +244,20 @@ class Children:
     def _ended_early(self, child: ChildProcess[Any], program: Program) -> TransientError:
         words = program.last_words
         return TransientError(
-            f"{child.title()} {program.exit_text()} before it was ready"
+            f"{title_of(child)} {program.exit_text()} before it was ready"
             + (f"; it said: {words}" if words else "")
             + "; it is started again when the kubelet asks again",
             code="child-ended",
         )
 
-    async def _end(self, program: Program, within: float) -> bool:
-        gone = await program.end(within)
+    async def _end(self, name: str, program: Program) -> bool:
+        """Whether it is gone; else it stays ours."""
+        gone = False
+        try:
+            gone = await program.end()
+        finally:
+            if not gone:
+                self._own(name, program)
         if gone:
             program.give_up()
             logger.info("program ended", extra={"program": program.title, "pid": program.process.pid})
@@ -227,9 +265,12 @@ class Children:
 
     async def _end_by_order(self, name: str, program: Program) -> None:
         """The driver's other process, which has released the last claim, wants it ended."""
+        self._order(name).unlink(missing_ok=True)  # it does not concern the next one of that name
         del self._programs[name]
-        if not await self._end(program, ChildProcess.end_within):
-            self._programs[name] = program
+        await self._end(name, program)
+
+    def _is_ordered(self, name: str) -> bool:
+        return os.path.lexists(self._order(name))
 
     async def _owned_to_end(self, child: ChildProcess[Any], name: str) -> Holding:
         """Its lock, once the other process has ended it.
@@ -247,14 +288,21 @@ class Children:
                 await holding.take()
         except TimeoutError:
             raise TransientError(
-                f"{child.title()} belongs to the driver's other process on this node, which has not ended it yet; it "
+                f"{title_of(child)} belongs to the driver's other process on this node, which has not ended it yet; it "
                 "is tried again",
                 code="child-hangs",
             ) from None
         return holding
 
-    def _mark(self, name: str) -> Path:
-        return self._directory / name
+    def _mark(self, name: str) -> Path | None:
+        """What the program that was started last bears; it has a secret, since anybody may give it to a process."""
+        try:
+            return self._directory / name / (self._secret(name).read_text() or "none")
+        except FileNotFoundError:
+            return None
+
+    def _secret(self, name: str) -> Path:
+        return self._directory / f"{name}.mark"
 
     def _output_path(self, name: str) -> Path:
         return self._directory / f"{name}.log"

@@ -8,27 +8,31 @@ from pathlib import Path
 from typing import Final, Self
 
 LARGEST: Final = 1 << 20
-"""Bytes after which the file is emptied: all of it stands in the log."""
+"""Bytes after which the file is emptied: all of it stands in the log, but what is too much for that."""
 
 LINE_MAX: Final = 2000
-_READ: Final = 1 << 16
+LINES_MAX: Final = 500
+"""Lines of one look: whoever writes more floods the log, and holds up everybody else who is served here."""
+
+_READ: Final = 1 << 18  # bytes of one look, likewise
 
 
 class Output:
     """A program's output file, read on from where the last look ended.
 
     Args:
-        path: of the file; made, readable by its owner alone, when it is not there.
-        from_end: what stands there already has been read by an earlier process.
+        path: of the file; made, readable by its owner alone, when it is not there. What stands there already is in the
+            log of an earlier process, or of a program that ran before.
+        written: by this program, not by one before.
     """
 
-    def __init__(self, path: Path, *, from_end: bool) -> None:
+    def __init__(self, path: Path, *, written: bool) -> None:
         self._path = path
-        with self.open() as descriptor:
-            self._offset = os.fstat(descriptor.fileno()).st_size if from_end else 0
+        with self.open() as file:
+            self._offset = os.fstat(file.fileno()).st_size
         self._rest = b""
         self._last: deque[str] = deque(maxlen=1)
-        if from_end:
+        if written:
             self._last.extend(self._lines_of_old()[-1:])
 
     def open(self) -> _Appending:
@@ -42,23 +46,30 @@ class Output:
 
     def lines(self) -> list[str]:
         """The lines since the last look; a line that has no end yet is kept until it has, or is too long."""
-        found: list[str] = []
         with self.open() as file:
             descriptor = file.fileno()
             size = os.fstat(descriptor).st_size
             if size < self._offset:  # another process has emptied it
                 self._offset = 0
-            while block := os.pread(descriptor, _READ, self._offset):
-                self._offset += len(block)
-                *whole, self._rest = (self._rest + block).split(b"\n")
-                found += [text for line in whole if (text := _text(line))]
-                if len(self._rest) > LINE_MAX:
-                    found.append(_text(self._rest))
-                    self._rest = b""
+            passed_over = max(0, size - self._offset - _READ)
+            self._offset += passed_over
+            block = os.pread(descriptor, _READ, self._offset)
+            self._offset += len(block)
             if self._offset > LARGEST:
                 os.ftruncate(descriptor, 0)  # the program appends: it goes on at the beginning
                 self._offset = 0
+        if passed_over:
+            self._rest = b""
+            _, _, block = block.partition(b"\n")  # the rest of a line whose beginning was passed over
+        *whole, self._rest = (self._rest + block).split(b"\n")
+        found = [text for line in whole if (text := _text(line))]
+        if len(self._rest) > LINE_MAX:
+            found.append(_text(self._rest))
+            self._rest = b""
         self._last.extend(found[-1:])
+        if passed_over or len(found) > LINES_MAX:
+            more = f"{passed_over} bytes and {max(0, len(found) - LINES_MAX)} lines more, which are left out"
+            found[:-LINES_MAX] = [more]
         return found
 
     def rest(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,10 @@ MARK: Final = "DRA_KIT_CHILD"
 """The environment variable by which a program is found again that was started and not written down."""
 
 _PROC: Final = Path("/proc")
+
+_EXEC_LOOKS: Final = 5
+_EXEC_PAUSE: Final = 0.01  # seconds; in the middle of execve(2) a process has no environment
+_KERNEL_THREAD: Final = 0x00200000  # PF_KTHREAD of the kernel's sched.h: these never have one
 
 
 def identify(pid: int) -> RunningProcess | None:
@@ -38,19 +43,27 @@ def session_of(pid: int) -> list[int]:
 def marked(path: Path) -> list[RunningProcess]:
     """Leaders of sessions whose mark is this path or one below it, oldest first.
 
-    Environments of other users' processes cannot be read, and are passed over.
+    Blocks for a moment where a process is just being executed. Anybody may give a process of his own that mark.
+    Environments that may not be read are passed over.
     """
-    found = []
+    found, pids = [], list(_all())
     exact, below = f"{MARK}={path}".encode(), f"{MARK}={path}/".encode()
-    for pid in _all():
-        with suppress(OSError):
-            environment = (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
-            if not any(item == exact or item.startswith(below) for item in environment):
-                continue
-            fields = _stat(pid)
-            process = identify(pid)
-            if fields is not None and process is not None and int(fields[3]) == pid:
-                found.append(process)
+    for _ in range(_EXEC_LOOKS):
+        starting = []
+        for pid in pids:
+            with suppress(OSError):
+                environment = (_PROC / str(pid) / "environ").read_bytes()
+                fields = _stat(pid)
+                if not environment and fields is not None and _is_program(fields):
+                    starting.append(pid)
+                if not any(item == exact or item.startswith(below) for item in environment.split(b"\0")):
+                    continue
+                process = identify(pid)
+                if fields is not None and process is not None and int(fields[3]) == pid:
+                    found.append(process)
+        if not (pids := starting):
+            break
+        time.sleep(_EXEC_PAUSE)
     return sorted(found, key=lambda process: process.started)
 
 
@@ -75,6 +88,10 @@ def send(pid: int, number: signal.Signals) -> None:
     """Send a signal; a process that has ended needs none."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
+
+
+def _is_program(fields: list[str]) -> bool:
+    return fields[0] not in {"Z", "X"} and not int(fields[6]) & _KERNEL_THREAD
 
 
 def _all() -> Iterator[int]:

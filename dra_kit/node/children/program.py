@@ -30,6 +30,7 @@ class Program:
         title: for people.
         process: the program.
         ours: this process has started it, and can learn its exit status.
+        end_within: seconds that it gets to end when it is asked to.
         output: what it writes.
         holding: the lock that makes it ours; given up with it.
         ended: called once when the program has ended.
@@ -41,6 +42,7 @@ class Program:
         process: RunningProcess,
         *,
         ours: bool,
+        end_within: float,
         output: Output,
         holding: Holding,
         ended: Callable[[Program], None],
@@ -50,7 +52,9 @@ class Program:
         self.ready = not ours  # an earlier process of the driver has seen that it is
         self.since = time.monotonic()
         self._ours = ours
+        self._end_within = end_within
         self._code: int | None = None
+        self._unread = ""
         self._output = output
         self._holding = holding
         self._ended = ended
@@ -82,32 +86,44 @@ class Program:
 
     def log_output(self) -> None:
         """Bring what it has written since the last look into the log."""
-        lines = self._output.lines() if not self._gone.is_set() else self._output.rest()
+        try:
+            lines = self._output.lines() if not self._gone.is_set() else self._output.rest()
+        except OSError as error:  # a disk that does not work now is no reason to end, nor to end a program
+            if str(error) != self._unread:
+                self._unread = str(error)
+                told = {"program": self.title, "pid": self.process.pid, "error": self._unread}
+                logger.warning("output of a program not read", extra=told)
+            return
+        self._unread = ""
         for line in lines:
             logger.info("program says", extra={"program": self.title, "pid": self.process.pid, "line": line})
 
-    async def end(self, within: float) -> bool:
+    async def end(self) -> bool:
         """Ask it to end, then end it with all of its session; whether nothing is left."""
-        send(self.process.pid, signal.SIGTERM)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                await self._gone.wait()
-        return await self.kill_session()
+        if self.runs:
+            send(self.process.pid, signal.SIGTERM)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._end_within):
+                    await self._gone.wait()
+        return await self.end_session()
 
-    async def gone(self) -> None:
-        """Wait until it is known how it ended."""
-        await self._gone.wait()
-
-    async def kill_session(self) -> bool:
-        """End what is left of its session at once; whether nothing is left."""
+    async def end_session(self) -> bool:
+        """End it, and what is left of its session, at once; whether nothing is left."""
         deadline = time.monotonic() + _KILL_WAIT
-        while left := await asyncio.to_thread(session_of, self.process.pid):
+        while left := await asyncio.to_thread(self._session):
             if time.monotonic() > deadline:
                 return False
             for pid in left:
                 send(pid, signal.SIGKILL)
             await asyncio.sleep(0.02)
+        await self._gone.wait()  # what is not waited for stays in the process table
         return True
+
+    def _session(self) -> list[int]:
+        leader = identify(self.process.pid)
+        if leader not in {None, self.process}:
+            return []  # its ID belongs to another process, as it cannot while its session has members
+        return session_of(self.process.pid)
 
     def give_up(self) -> None:
         """Leave it to whoever comes next, running or not."""

@@ -25,12 +25,28 @@ def decoded_configs(claim: AllocatedClaim, decoder: ConfigDecoder[Any]) -> list[
         for entry in entries:
             index = index_of[id(entry)]
             if index not in known:
-                known[index] = _decoded(entry, index, result.request, decoder)
+                known[index] = _decoded(entry, index, result.request, _named(entry, claim), decoder)
     return [tuple(known[index_of[id(entry)]] for entry in entries) for entries in claim.configs]
 
 
+def _named(entry: v1.DeviceAllocationConfiguration, claim: AllocatedClaim) -> tuple[str, ...]:
+    """The requests that whoever wrote the entry named: the scheduler of 1.37 leaves them out where they are all."""
+    if entry.requests or entry.source != "FromClaim" or entry.opaque is None:
+        return entry.requests
+    wishes = (claim.raw.get("spec") or {}).get("devices") or {}
+    for wish in wishes.get("config") or ():
+        opaque = wish.get("opaque") or {}
+        if opaque.get("driver") == entry.opaque.driver and opaque.get("parameters") == entry.opaque.parameters:
+            return tuple(wish.get("requests") or ())
+    return ()
+
+
 def _decoded(
-    entry: v1.DeviceAllocationConfiguration, index: int, request: str, decoder: ConfigDecoder[Any]
+    entry: v1.DeviceAllocationConfiguration,
+    index: int,
+    request: str,
+    named: tuple[str, ...],
+    decoder: ConfigDecoder[Any],
 ) -> ConfigEntry[Any]:
     from_claim = entry.source == "FromClaim"
     try:
@@ -42,4 +58,4 @@ def _decoded(
             problems=error.problems,
             omitted=error.omitted,
         ) from error
-    return ConfigEntry(config, "claim" if from_claim else "class", index, entry.requests)
+    return ConfigEntry(config, "claim" if from_claim else "class", index, named)

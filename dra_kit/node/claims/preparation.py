@@ -226,8 +226,9 @@ class Preparation:
             spec=spec,
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
+            sees=tuple(sorted(admin_scope.outcomes)),
         )
-        return record, ordinary_scope.outcomes
+        return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}
 
     async def _device(
         self,

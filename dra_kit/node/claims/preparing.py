@@ -97,6 +97,7 @@ class Preparing:
         ):
             if before is None:
                 return await self._told(await self._prepare_first(claim, epoch))
+            before = self.durable.store.claim(before.uid) or before  # an effect of it may have been replaced meanwhile
             try:
                 return await self._told(await self._prepare_again(claim, before, epoch))
             except DraKitError as error:
@@ -153,7 +154,7 @@ class Preparing:
     async def _prepare_again(self, claim: AllocatedClaim, before: ClaimRecord, epoch: int) -> ClaimRecord:
         """Prepare a claim whose containers may run; where that fails, the claim stays as it was, if it can."""
         uid = claim.reference.uid
-        needed, in_force = self.durable.store.needs(uid), self._effects_in_force(uid)
+        needed, in_force, given = self.durable.store.needs(uid), self._effects_in_force(uid), self._outcomes(uid)
         if self.preparation.is_of_this_boot(before) and needed:
             # from now on these may make way for others, and then the record must not be answered from any more
             await self.durable.put(before.model_copy(update={"outdated": True}), epoch=epoch)
@@ -166,7 +167,8 @@ class Preparing:
             if stored is not None and stored.metadata_generation == before.metadata_generation:
                 if not isinstance(error, NotYet):
                     await self._roll_back(self.preparation.effects.undoing.release(claim.reference, keep=needed))
-                if stored.outdated != before.outdated and in_force <= self._effects_in_force(uid):
+                unchanged = in_force <= self._effects_in_force(uid) and given <= self._outcomes(uid)
+                if stored.outdated != before.outdated and unchanged:
                     await self._roll_back(self.durable.put(before, epoch=epoch))
             raise
         return record
@@ -174,7 +176,8 @@ class Preparing:
     def _may_stay(self, before: ClaimRecord, error: DraKitError) -> bool:
         """Whether a claim that could not be prepared again is as it was, so that the kubelet may have the same answer.
 
-        Not where effects had to make way or do not hold, or the record was outdated already, or a release has come.
+        Not where effects had to make way, were replaced or do not hold, or the record was outdated already, or a
+        release has come.
         """
         unchanged = self.durable.store.claim(before.uid) == before and not before.outdated
         whole = len(self._effects_in_force(before.uid)) == len(self.durable.store.needs(before.uid))
@@ -184,6 +187,11 @@ class Preparing:
         """Numbers and outcomes of what is in force for a claim."""
         boot, found = self.preparation.boot_id, self.durable.store.effects_of(uid)
         return {(item.number, item.outcome) for item in found if item.phase == "applied" and item.boot_id == boot}
+
+    def _outcomes(self, uid: str) -> set[tuple[int, str]]:
+        """Numbers and outcomes of what was in force for a claim, also of what does not hold any more."""
+        found = self.durable.store.effects_of(uid)
+        return {(item.number, item.outcome) for item in found if item.outcome is not None}
 
     def _may_run(self, uid: str) -> bool:
         """Whether containers of a claim may run although there is no record of it: it was lost, or is damaged."""

@@ -112,8 +112,15 @@ class EffectEngine:
                     return await self._in_force_now(effect, record, outcomes)
                 locked = needed
 
-    async def in_force(self, claim: ClaimReference, effect: Effect[ResultT, Any]) -> ResultT:
+    async def in_force(
+        self, claim: ClaimReference, effect: Effect[ResultT, Any], outcomes: MutableMapping[int, str | None]
+    ) -> ResultT:
         """The outcome of an effect that is in force; what has admin access changes nothing.
+
+        Args:
+            claim: that has it.
+            effect: what should be true.
+            outcomes: of all that this preparation has looked at, by number; it is added.
 
         Raises:
             PermanentError: it is not in force.
@@ -123,6 +130,7 @@ class EffectEngine:
         async with self._locks.hold_all((*keys_of(effect), *locks_of(effect))):
             record = same(effect, spec, self._store.effects())
             if record is not None and self.is_in_force(record):
+                outcomes[record.number] = record.outcome
                 return outcome_of(type(effect), record)
         raise PermanentError(
             f"effect {title_of(effect)} is not in force, and claim {claim} has admin access only, which "
@@ -148,7 +156,13 @@ class EffectEngine:
         self, effect: Effect[ResultT, Any], record: EffectRecord, outcomes: MutableMapping[int, str | None]
     ) -> ResultT:
         if not self.is_in_force(record):
-            record = await self._apply(effect, record)
+            try:
+                record = await self._apply(effect, record)
+            except NotYet:
+                raise
+            except Exception:
+                del outcomes[record.number]  # an author who expects that asks for another one, which it makes way for
+                raise
         outcomes[record.number] = record.outcome
         return outcome_of(type(effect), record)  # the same whether it was applied now or before
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.calling import call
@@ -12,6 +13,7 @@ from dra_kit.author.effect import Effect
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.deadlines import try_until
 from dra_kit.node.effects.engine import EffectEngine
+from dra_kit.node.effects.scope import FIRST_PAUSE, LAST_PAUSE
 from dra_kit.node.effects.understanding import EffectClasses
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
@@ -25,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """Seconds in which ``holds`` has answered; else it is not known."""
+_COMING_UP: Final = 30.0  # seconds in which what says that it comes up is asked again without another look
 _AT_ONCE: Final = 4  # questions: each may need a thread
 
 
@@ -71,15 +74,22 @@ class Holding:
         needed = self._store.effects_of(claim.uid)
         if not all(self._engine.is_in_force(record) for record in needed):
             return False
-        return all(await asyncio.gather(*(self._ask_aside(record) for record in needed)))
+        asked = [record for record in needed if record.effect in self._asked]
+        return all(await asyncio.gather(*(self._all_hold(group) for group in self._apart(asked))))
+
+    async def _all_hold(self, records: Sequence[EffectRecord]) -> bool:
+        for record in records:
+            if not await self._ask_aside(record):
+                return False
+        return True
 
     async def _ask_aside(self, record: EffectRecord) -> bool:
         """Where somebody is at work on what the effect touches, the answer is what is written down."""
-        if record.effect not in self._asked:
-            return True
         async with self._locks.try_hold_all(self._classes.touched(record)) as alone:
-            current = self._current(record) if alone else None
-            return current is None or await self._holds(current)
+            current = self._current(record)
+            if current is None:
+                return True
+            return await self._holds(current) if alone else self._engine.is_in_force(current)
 
     # -- at the start, and now and then
 
@@ -90,12 +100,18 @@ class Holding:
             StoreError: the state cannot be read now.
         """
         prepared = {item.uid for item in self._store.claims() if self._is_prepared(item)}
-        for record in self._store.effects():
-            needed = any(claim.uid in prepared for claim in record.claims)
-            if needed and self._concerns(record) and record.number not in self._mending:
-                task = asyncio.create_task(self._mend(record))
-                self._mending[record.number] = task
-                task.add_done_callback(lambda _, number=record.number: self._mending.pop(number))  # type: ignore[misc]
+        wanted = [
+            record
+            for record in self._store.effects()
+            if any(claim.uid in prepared for claim in record.claims)
+            and self._concerns(record)
+            and record.number not in self._mending
+        ]
+        for group in self._apart(wanted):
+            numbers = [record.number for record in group]
+            task = asyncio.create_task(self._mend_all(group))
+            self._mending.update(dict.fromkeys(numbers, task))
+            task.add_done_callback(partial(self._mended, numbers))
 
     async def stop(self, grace: float) -> None:
         """End what is under way; apply goes on where it cannot be stopped, as when the process is killed."""
@@ -114,22 +130,42 @@ class Holding:
             return False
         return record.phase == "intent" or (record.phase == "applied" and record.effect in self._asked)
 
+    async def _mend_all(self, records: Sequence[EffectRecord]) -> None:
+        for record in records:
+            await self._mend(record)
+
+    def _mended(self, numbers: Sequence[int], _: object) -> None:
+        for number in numbers:
+            del self._mending[number]
+
     async def _mend(self, known: EffectRecord) -> None:
-        try:
-            async with self._locks.try_hold_all(self._classes.touched(known)) as alone:
-                record = self._current(known) if alone else None  # else who is at work there sees to it
-                if record is None or not self._concerns(record) or not record.claims:
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + _COMING_UP, FIRST_PAUSE
+        while True:
+            try:
+                await self._mend_now(known)
+            except Exception as error:  # noqa: BLE001 - it is tried again, at the next look at the latest
+                self._tell(known, error)
+                if not isinstance(error, NotYet) or loop.time() + pause > until:
                     return
-                if record.phase == "applied":
-                    async with self._turns:
-                        holds = await self._holds(record)
-                    if holds:
-                        self._told.pop(record.number, None)
-                        return
-                await self._engine.apply_again(record)
-                self._told.pop(record.number, None)
-        except Exception as error:  # noqa: BLE001 - it is tried again at the next look
-            self._tell(known, error)
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LAST_PAUSE)
+
+    async def _mend_now(self, known: EffectRecord) -> None:
+        async with self._locks.try_hold_all(self._classes.touched(known)) as alone:
+            record = self._current(known) if alone else None  # else who is at work there sees to it
+            if record is None or not self._concerns(record) or not record.claims:
+                return
+            if record.phase == "applied":
+                async with self._turns:
+                    holds = await self._holds(record)
+                if holds:
+                    self._told.pop(record.number, None)
+                    return
+            await self._engine.apply_again(record)
+            self._told.pop(record.number, None)
 
     def _tell(self, record: EffectRecord, error: Exception) -> None:
         text = str(error) if isinstance(error, DraKitError) else raised(error)
@@ -142,6 +178,17 @@ class Holding:
         else:
             trace = None if isinstance(error, DraKitError) else from_author(error)
             logger.warning("effect that does not hold not applied", extra=told, exc_info=trace)
+
+    def _apart(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
+        """Groups that can be looked at at once; those of one group would find each other at work."""
+        groups: list[tuple[set[str], list[EffectRecord]]] = []
+        for record in records:
+            touched, members = self._classes.touched(record), [record]
+            for group in [group for group in groups if group[0] & touched]:
+                groups.remove(group)
+                touched, members = touched | group[0], [*group[1], *members]
+            groups.append((touched, members))
+        return [members for _, members in groups]
 
     # -- one effect, whose keys and locks are held
 

@@ -58,7 +58,7 @@ class ClaimEffects:
         self._running.add(ended)
         try:
             if self._admin_access:
-                return await self._engine.in_force(self._claim, effect)
+                return await self._engine.in_force(self._claim, effect, self.outcomes)
             return await self._tried(effect)
         finally:
             self._running.discard(ended)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
-import os
+import secrets
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,12 +21,15 @@ from dra_kit.node.steps import Step, reached
 
 logger = logging.getLogger(__name__)
 
+FILE: Final = "health.json"
+"""Its name, below the state directory."""
+
 _FORM: Final = 1
 """A release that reads another one knows nothing: what it would misread is worse."""
 
 
 class HealthMemory:
-    """The file ``health.json``.
+    """The file :data:`FILE` of the state directory.
 
     Args:
         path: of the file; its directory is there.
@@ -45,19 +48,12 @@ class HealthMemory:
         """What was written last; nothing where there is no file, or it is damaged, which is told."""
         self._seen = self._signature()
         try:
-            return _known(json.loads(self._path.read_bytes()))
-        except FileNotFoundError:
-            return []
+            return [_remembered(item) for item in _stored(self._path)]
         except (OSError, ValueError, KeyError, TypeError) as cause:
-            aside = self._path.with_name(f"{self._path.name}.damaged")
-            error = StoreError(
-                f"health of devices in {self._path} cannot be read: {type(cause).__name__}: {cause}; it is set "
-                f"aside as {aside.name}, and the driver's health source finds out again what is wrong",
-                code="damaged-health",
-            )
+            error = _damaged(self._path, cause)
             logger.error("health of devices is lost", extra={"error": str(error), "code": error.code})
             with suppress(OSError):  # then it is written over
-                self._path.replace(aside)
+                self._path.replace(_aside(self._path))
             return []
 
     def of_another(self) -> list[Remembered]:
@@ -79,7 +75,8 @@ class HealthMemory:
         """
         text = json.dumps([_json(item) for item in known])
         document = json.dumps({"form": _FORM, "checksum": checksum([text]), "devices": text})
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        # no process ID: in containers both processes of an update have the same
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
         try:
             self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
             temporary.write_text(document)
@@ -96,12 +93,41 @@ class HealthMemory:
         reached(Step.HEALTH_STORED)
 
 
-def _known(document: dict[str, Any]) -> list[Remembered]:
+def dump_health(path: Path) -> list[dict[str, Any]]:
+    """What ``dra-kit node --dump-state`` shows of the file: devices with what is wrong with them; it stays as it is.
+
+    Raises:
+        StoreError: the file is damaged, or cannot be read.
+    """
+    try:
+        return [{name: item[name] for name in ("pool", "device", "problems")} for item in _stored(path)]
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise _damaged(path, cause) from cause
+
+
+def _stored(path: Path) -> list[dict[str, Any]]:
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return []
     text = document["devices"]
     if document["form"] != _FORM or document["checksum"] != checksum([text]):
         msg = "its checksum is not that of what was stored"
         raise ValueError(msg)
-    return [_remembered(item) for item in json.loads(text)]
+    stored: list[dict[str, Any]] = json.loads(text)
+    return stored
+
+
+def _damaged(path: Path, cause: Exception) -> StoreError:
+    return StoreError(
+        f"health of devices in {path} cannot be read: {type(cause).__name__}: {cause}; the node sets it aside as "
+        f"{_aside(path).name}, and the driver's health source finds out again what is wrong",
+        code="damaged-health",
+    )
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.damaged")
 
 
 def _json(item: Remembered) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dra_kit.node.health.advertising import advertised
 from dra_kit.node.health.conditions import Moment, Problem, present
 from dra_kit.node.health.identity import Identity, Key, identity, identity_of
 from dra_kit.node.health.ledger import Ledger, Remembered, Verdict
-from dra_kit.node.health.memory import HealthMemory
+from dra_kit.node.health.memory import FILE, HealthMemory
 from dra_kit.node.health.recovery import Recovery
 from dra_kit.node.health.watching import Watching
 from dra_kit.node.slices.inventory import CurrentInventory
@@ -62,7 +62,7 @@ def monitor_of(
         publish: takes what is to be published from now on.
         changed: told of each problem.
     """
-    memory = HealthMemory(state_dir / "health.json")
+    memory = HealthMemory(state_dir / FILE)
     ledger = Ledger(driver, source, identity_of)
     memory.sweep()
     ledger.remember(memory.read())

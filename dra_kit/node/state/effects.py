@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from dra_kit.errors import InternalError
+from dra_kit.errors import InternalError, StoreError
 from dra_kit.node.state.damage import Damages
 from dra_kit.node.state.database import Database
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
@@ -131,7 +131,7 @@ class EffectStore:
                 return ()
             changes = {"phase": "applied", "outcome": outcome, "boot_id": boot_id, "error": ""}
             put_effect(db, found.model_copy(update=changes))
-            return _outdate(db, found.claims, boot_id) if replaces else ()
+            return _outdate(db, found, boot_id) if replaces else ()
 
         return await self._db.write(write)
 
@@ -191,15 +191,19 @@ class EffectStore:
         await self._db.write(write)
 
 
-def _outdate(db: sqlite3.Connection, claims: Sequence[ClaimReference], boot_id: str) -> tuple[ClaimReference, ...]:
-    marked = []
-    for claim in claims:
-        row = db.execute(f"SELECT {CLAIM} FROM claims WHERE uid = ?", (claim.uid,)).fetchone()  # noqa: S608 - a constant
-        record = claim_of(row) if row is not None else None
-        if isinstance(record, ClaimRecord) and (record.phase, record.boot_id) == ("prepared", boot_id):
+def _outdate(db: sqlite3.Connection, effect: EffectRecord, boot_id: str) -> tuple[ClaimReference, ...]:
+    needing, marked = {claim.uid for claim in effect.claims}, []
+    for row in db.execute(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid").fetchall():  # noqa: S608 - a constant
+        try:
+            record = claim_of(row)
+        except StoreError:  # another release wrote it, and knows what becomes of it
+            continue
+        if not isinstance(record, ClaimRecord) or (record.phase, record.boot_id) != ("prepared", boot_id):
+            continue
+        if record.uid in needing or effect.number in record.sees:
             *_, text, seal = claim_row(record.model_copy(update={"outdated": True}))
-            db.execute("UPDATE claims SET record = ?, checksum = ? WHERE uid = ?", (text, seal, claim.uid))
-            marked.append(claim)
+            db.execute("UPDATE claims SET record = ?, checksum = ? WHERE uid = ?", (text, seal, record.uid))
+            marked.append(record.reference)
     return tuple(marked)
 
 

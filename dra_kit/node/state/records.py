@@ -51,6 +51,7 @@ class ClaimRecord(BaseModel):
         pod_claim_name: of a claim made from a template: part of the path of its metadata.
         metadata_generation: rises when the metadata changes.
         outdated: it is being prepared again, for a device changed; effects need not be those of the record any more.
+        sees: numbers of the effects whose outcomes it was given without needing them, for its admin access.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
@@ -67,6 +68,7 @@ class ClaimRecord(BaseModel):
     pod_claim_name: str | None = None
     metadata_generation: int = 1
     outdated: bool = False
+    sees: tuple[int, ...] = ()
 
     def has(self, pool: str, device: str) -> bool:
         """Whether the claim was prepared with that device."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from dra_kit.testing import Harness, Invalid
 
 STORIES = Path(__file__).parents[1] / "stories"

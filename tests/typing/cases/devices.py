@@ -63,6 +63,7 @@ dra.Driver("gpu.example", provider=Nics(), preparer=GpuPreparer())  # error: mis
 pool = dra.Pool(devices=[Gpu(name="gpu-0", uuid="GPU-0")])
 assert_type(pool, dra.Pool[Gpu])
 assert_type(pool.devices, Sequence[Gpu])
+dra.Pool(devices=[Gpu(name="gpu-0", uuid="GPU-0")], may_be_empty=True)
 assert_type(dra.Inventory(pools=[pool]), dra.Inventory[Gpu])
 plain: dra.Inventory[dra.Device] = dra.Inventory(pools=[pool])
 

@@ -3,6 +3,7 @@
 from typing import Any, assert_type
 
 import dra_kit as dra
+from dra_kit.testing import unit
 
 
 class Oven:
@@ -39,3 +40,15 @@ class Waiter(dra.Preparer):
         applied = await device.ensure(Attachment(claim_uid=claim.uid, namespace=claim.namespace, port=7))
         assert_type(applied, dra.AppliedObject)
         return dra.Prepared(env={"DAEMON": running.pid})  # error: dict-item reportArgumentType
+
+
+class Clears(Daemon, id="clears"):
+    async def clear(self) -> None:
+        return None
+
+
+def test_a_bench(any_driver: dra.Driver[Any, Any]) -> None:
+    with unit(any_driver) as bench:
+        bench.prepare("lunch", [dra.Device(name="a")], within=10)
+        bench.prepare("lunch", [dra.Device(name="a")], within="10 s")  # error: arg-type reportArgumentType
+        assert_type(bench.objects, dict[str, dict[str, Any]])

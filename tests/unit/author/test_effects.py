@@ -256,3 +256,17 @@ async def test_something_else_than_an_effect_is_told() -> None:
 def test_effects_belong_to_prepare() -> None:
     with pytest.raises(RuntimeError, match="only be ensured while a claim is being prepared"):
         device_with(None).ensure(Named())
+
+
+def test_an_effect_without_fields_is_titled_by_its_id() -> None:
+    class Power(dra.Effect, id="power"):
+        def keys(self) -> list[str]:
+            return ["power"]
+
+        def apply(self, previous: None) -> None:
+            """On."""
+
+        def revert(self, outcome: None) -> None:
+            """Off."""
+
+    assert Power().title() == "power"

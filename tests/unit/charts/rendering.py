@@ -22,7 +22,7 @@ DRIVER = "kitchen.pizza.example"
 DEPLOYED: Mapping[str, Any] = {
     "driverName": DRIVER,
     "image": {"repository": "images.example/pizza-driver", "tag": "1.2.3"},
-    "target": "pizza_driver:driver",
+    "target": "pizza_driver.driver:driver",
 }
 """What everybody has to say."""
 

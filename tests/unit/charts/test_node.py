@@ -52,7 +52,7 @@ def test_every_variable_is_one_that_the_command_reads(helm: Helm, tmp_path: Path
 
 @pytest.mark.parametrize("role", ["node", "controller"])
 def test_each_role_is_an_argument_of_the_image(role: str, deployed: Manifests) -> None:
-    assert deployed.container(role)["args"] == [role, "pizza_driver:driver"]
+    assert deployed.container(role)["args"] == [role, "pizza_driver.driver:driver"]
 
 
 def test_it_is_root_without_any_of_its_powers(deployed: Manifests) -> None:

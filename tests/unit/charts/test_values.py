@@ -9,6 +9,22 @@ import yaml
 
 from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, Helm, Refused
 
+CLASSES = """\
+# one of each
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: pizza}
+---
+# only a comment
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: pizza-vegetarian}
+spec:
+  selectors:
+    - cel: {expression: 'device.attributes["kitchen.pizza.example"].cheese == "{{ not a template }}"'}
+"""
+
 
 def test_the_chart_is_well_formed(helm: Helm) -> None:
     helm.lint({**DEPLOYED, "webhook": {"certificate": {"secretName": "webhook"}}})
@@ -29,6 +45,12 @@ def test_the_chart_is_well_formed(helm: Helm) -> None:
         ({**DEPLOYED, "node": {"settings": {"menu": ["a"]}}}, "menu"),
         ({**DEPLOYED, "node": {"terminationGracePeriodSeconds": 20}}, "terminationGracePeriodSeconds"),
         ({**DEPLOYED, "node": {"livenessProbe": {}}}, "livenessProbe"),
+        ({**DEPLOYED, "deviceClasses": [{}]}, "deviceClasses"),
+        (
+            {**DEPLOYED, "deviceClasses": f"{CLASSES}---\nkind: Secret\n"},
+            "something else than DeviceClasses: kind Secret",
+        ),
+        ({**DEPLOYED, "deviceClasses": f"{CLASSES}---\nkind: [\n"}, "something else than DeviceClasses: error"),
         ({**DEPLOYED, "logging": {"level": "verbose"}}, "level"),
         ({**DEPLOYED, "webhook": {"certificate": {"caBundle": "LS0tLS1CRUdJTg=="}}}, "caBundle"),
         ({**DEPLOYED, "node": {"networkPolicy": {"ports": []}}}, "ports"),
@@ -74,6 +96,13 @@ def test_without_an_image_there_are_only_rights_and_their_limits(helm: Helm) -> 
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",
     }
+
+
+def test_device_classes_are_part_of_the_release_as_they_are_given(helm: Helm) -> None:
+    rendered = helm.render({**DEPLOYED, "deviceClasses": CLASSES})
+    found = [item for item in rendered.objects if item["kind"] == "DeviceClass"]
+    assert found == [item for item in yaml.safe_load_all(CLASSES) if item is not None]
+    assert "DeviceClass" not in helm.render(DEPLOYED).kinds()
 
 
 def test_an_image_by_digest_needs_no_tag(helm: Helm) -> None:

@@ -153,12 +153,21 @@ def test_a_driver_brings_its_devices_its_models_and_its_settings(folder: Path) -
     )
 
 
-def test_settings_that_the_project_gives_to_a_sandbox_are_heeded(folder: Path) -> None:
-    project = '[tool.dra-kit]\ndriver = "pizzeria:driver"\n[tool.dra-kit.sandbox.settings]\ndoughs = ["thin", "pan"]\n'
-    (folder / "pyproject.toml").write_text(project)
-    target = folder / "pizzeria.py"
-    assert lint(folder / "class.yaml", "--driver", target, code=0).stdout.startswith("no findings")
-    assert "[matches-nothing]" in lint(folder / "class.yaml", "--driver", target, "--doughs", "pan", code=0).stdout
+def test_settings_of_the_project_are_those_that_its_sandbox_has(folder: Path) -> None:
+    # modules are known by name for as long as a process lives
+    (folder / "pizzeria.py").rename(folder / "own_settings.py")
+    (folder / "pyproject.toml").write_text(
+        '[tool.dra-kit]\ndriver = "own_settings"\n[tool.dra-kit.sandbox.settings]\ndoughs = ["thin", "{node}"]\n'
+    )
+    assert "no findings" in lint(folder / "class.yaml", "--driver", folder, code=0).stdout
+    assert 'help: dough is "pan"' in lint(folder / "class.yaml", "--driver", folder, "--doughs", "pan", code=0).stdout
+
+
+def test_a_provider_may_read_its_context_when_it_discovers(folder: Path) -> None:
+    module = folder / "pizzeria.py"
+    module.write_text(module.read_text().replace("in enumerate(doughs)", "in enumerate(self.context.settings.doughs)"))
+    result = lint(folder / "class.yaml", "--driver", module, "--doughs", "thin", code=0)
+    assert result.output == "no findings in 1 object of 1 file\n"
 
 
 def test_validators_of_a_config_have_the_settings(folder: Path) -> None:

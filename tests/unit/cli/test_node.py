@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import socket
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dra_kit.node.health.conditions import Problem
+from dra_kit.node.health.ledger import Remembered
+from dra_kit.node.health.memory import HealthMemory
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
@@ -168,6 +172,27 @@ async def test_dump_state_shows_claims_and_effects(target: Path, tmp_path: Path)
     assert (shown["effect"], shown["phase"], shown["error"]) == ("heat", "intent", "valve stuck")
     assert [claim["name"] for claim in shown["claims"]] == ["lunch"]
     assert dumped["epochs"] == {}
+    assert dumped["health"] == []
+
+
+def test_dump_state_shows_what_is_wrong_with_devices(target: Path, tmp_path: Path) -> None:
+    Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
+    since = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+    burnt = Problem("burnt", "black", None, since)
+    HealthMemory(tmp_path / "health.json").write([Remembered(("node-1", "pizza-0"), {"name": "a"}, (burnt,))])
+    dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
+    problem = {"reason": "burnt", "message": "black", "value": None, "since": since.isoformat()}
+    assert dumped["health"] == [{"pool": "node-1", "device": "pizza-0", "problems": [problem]}]
+
+
+def test_damaged_health_is_told_and_not_touched(target: Path, tmp_path: Path) -> None:
+    Store(NodeSettings(node_name="", state_dir=tmp_path).database("dra.pizza")).close()
+    file = tmp_path / "health.json"
+    file.write_text('{"form": 1, "devices": "[]", "checksum": ""}')
+    dumped = json.loads(dra_kit("node", target, "--dump-state", "--state-dir", tmp_path, code=0).stdout)
+    assert dumped["health"] == []
+    assert f"health of devices in {file} cannot be read" in dumped["damaged"][0]
+    assert list(tmp_path.glob("health*")) == [file]
 
 
 def test_help_shows_the_authors_settings(target: Path) -> None:

@@ -56,6 +56,10 @@ def test_the_object_asks_for_a_port_in_the_claims_namespace(page: ModuleType) ->
     assert attachment.body() == {"spec": {"port": "7"}}
 
 
+def test_its_test_passes(page: ModuleType) -> None:
+    page.test_a_claim_waits_for_its_port()
+
+
 async def test_the_program_runs_as_long_as_a_claim_needs_it(page: ModuleType, short: Path) -> None:
     running: list[dra.RunningProcess] = []
 

@@ -18,9 +18,11 @@ ResultT = TypeVar("ResultT")
 
 driver = load_driver(str(PROJECT))
 # loaded by path, so type checkers do not know the project's modules
-pizza: Any = importlib.import_module("pizza_driver")
-bake: Any = importlib.import_module("pizza_driver.kitchen").bake
+pizza: Any = importlib.import_module("pizza_driver.driver")
 kitchen: Any = importlib.import_module("pizza_driver.kitchen")
+bake: Any = kitchen.bake
+read_menu: Any = kitchen.read_menu
+PizzaConfig: Any = importlib.import_module("pizza_driver.config").PizzaConfig
 
 
 class KitchenContext(dra.Context[Any]):
@@ -74,13 +76,13 @@ class ApplyAtOnce:
 
 def allocated(name: str, scope: ApplyAtOnce, *, admin_access: bool = False, **config: object) -> Any:
     """A pizza of the default menu, allocated with this config."""
-    menu = pizza.read_menu((PROJECT / "menu.yaml").read_text())
+    menu = read_menu((PROJECT / "menu.yaml").read_text())
     (advertised,) = [device for device in bake(menu) if device.name == name]
     return dra.AllocatedDevice(
         name=name,
         pool="node-a",
         request="pizza",
-        config=pizza.PizzaConfig(**config),
+        config=PizzaConfig(**config),
         advertised=advertised,
         admin_access=admin_access,
         effects=Effects(scope),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from tests.unit.examples.kitchen import PROJECT, KitchenContext, bake, kitchen, pizza
+from tests.unit.examples.kitchen import PROJECT, KitchenContext, bake, kitchen, pizza, read_menu
 
 MENU = "pizzas: [{name: margherita, dough: thin, sauce: tomato, cheese: mozzarella, toppings: [basil], slices: 8}]"
 
@@ -31,7 +31,7 @@ def names(devices: list[dra.Device]) -> list[str]:
 
 
 def test_the_default_menu_holds_the_pizzas_of_the_manifests() -> None:
-    devices = {item.name: item for item in bake(pizza.read_menu((PROJECT / "menu.yaml").read_text()))}
+    devices = {item.name: item for item in bake(read_menu((PROJECT / "menu.yaml").read_text()))}
 
     assert {"margherita-0", "margherita-1", "pepperoni-0", "pepperoni-1", "funghi-0"} <= set(devices)
     assert devices["funghi-0"].attributes == {
@@ -46,7 +46,7 @@ def test_the_default_menu_holds_the_pizzas_of_the_manifests() -> None:
 
 
 def test_the_recipe_is_not_published() -> None:
-    (device,) = bake(pizza.read_menu(MENU))
+    (device,) = bake(read_menu(MENU))
 
     assert device.recipe.toppings == ["basil"]
     assert "recipe" not in device.to_v1().model_dump()
@@ -118,7 +118,7 @@ def test_a_pizza_that_stands_on_the_menu_twice_is_refused() -> None:
     line = MENU[len("pizzas: [") : -1]
 
     with pytest.raises(ValueError, match="margherita stands on the menu twice"):
-        pizza.read_menu(f"pizzas: [{line}, {line}]")
+        read_menu(f"pizzas: [{line}, {line}]")
 
 
 def _started(awaitable: Any) -> Any:

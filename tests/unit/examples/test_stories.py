@@ -10,7 +10,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.sandbox.manifests import load_manifests
 from dra_kit.sandbox.story import Story, find_stories, load_story
-from tests.unit.examples.kitchen import PROJECT, STORIES, bake, driver, pizza
+from tests.unit.examples.kitchen import PROJECT, STORIES, PizzaConfig, bake, driver, read_menu
 
 NAMES = {
     "order-by-claim",
@@ -55,7 +55,7 @@ def test_a_story_can_be_read_and_is_explained(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(NAMES - {"bad-config"}))
 def test_the_driver_takes_the_config_of_a_story(name: str) -> None:
     for config in parameters(load_story(STORIES / name)):
-        assert isinstance(driver.configs.decode(config), pizza.PizzaConfig)
+        assert isinstance(driver.configs.decode(config), PizzaConfig)
 
 
 def test_the_driver_refuses_the_bad_config() -> None:
@@ -67,9 +67,9 @@ def test_the_driver_refuses_the_bad_config() -> None:
 
 def test_the_new_menu_adds_one_pizza() -> None:
     (edit,) = [step.edits["menu"] for step in load_story(STORIES / "menu-changes").steps if step.edits]
-    before = bake(pizza.read_menu((PROJECT / "menu.yaml").read_text()))
+    before = bake(read_menu((PROJECT / "menu.yaml").read_text()))
 
-    after = bake(pizza.read_menu(edit))
+    after = bake(read_menu(edit))
 
     assert after[: len(before)] == before
     assert [device.name for device in after[len(before) :]] == ["hawaii-0"]

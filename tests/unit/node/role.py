@@ -107,11 +107,12 @@ class Node:
         config: Sequence[Mapping[str, Any]] = (),
         annotations: Mapping[str, str] | None = None,
         owner: Mapping[str, Any] | None = None,
+        spec: Mapping[str, Any] | None = None,
     ) -> ClaimReference:
         """A claim that is allocated these devices, each a name or a whole result; none is not allocated.
 
         ``config`` are opaque parameters of the claim, or whole entries when they have a ``source``; ``owner`` is the
-        claim's ownerReference.
+        claim's ownerReference, ``spec`` what was asked for.
         """
         uid = uid or f"uid-{name}"
         results = [
@@ -133,7 +134,7 @@ class Node:
             # the API server deletes what has an owner that is not there
             there = self.api.put("pods", {"metadata": {"name": owner["name"], "namespace": "default"}})
             metadata["ownerReferences"] = [{**owner, "uid": there["metadata"]["uid"]}]
-        self.api.put("resourceclaims", {"metadata": metadata, "spec": {}, "status": status})
+        self.api.put("resourceclaims", {"metadata": metadata, "spec": dict(spec or {}), "status": status})
         return ClaimReference("default", name, uid)
 
     def slices(self) -> list[dict[str, Any]]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 
-import dra_kit as dra
+import yaml
+
 from dra_kit.cdi.names import temporary_file_name
-from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.process.target import load_driver
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.live import LiveView
 from dra_kit.sandbox.workload.container_log import LIMIT
 from tests.unit.sandbox.kubelet.polling import until
-from tests.unit.sandbox.test_cluster import CLASS, Settings, Waiter, claim, new_driver, phase, pod
+from tests.unit.sandbox.test_cluster import CLASS, Settings, claim, new_driver, phase, pod
+from tests.unit.scaffold.projects import PROJECTS
 
 # more than is kept of the output, then a pause until the file is there, then a last word
 LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
@@ -59,6 +61,38 @@ async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
     view.flush()
     assert "CHEESE=false" in told.getvalue()
     assert half.name not in told.getvalue()
+
+
+async def told_of(kind: str, devices: int) -> str:
+    """What is told of a new project of that kind: its devices, and the claim of its demo."""
+    told = io.StringIO()
+    view = LiveView(told)
+    project = PROJECTS / f"{kind}-driver"
+    driver = load_driver(str(project))
+    settings = driver.settings
+    assert settings is not None
+    made = SandboxDriver((driver,), settings.model_validate, values={"devices": devices})
+    [one] = yaml.safe_load_all((project / "deviceclasses.yaml").read_text())
+    template, guest = yaml.safe_load_all((project / "demo" / "pod.yaml").read_text())
+    for item in (template, guest):
+        item["metadata"]["namespace"] = "default"
+    async with Sandbox(made, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, one), (RESOURCE_CLAIM_TEMPLATES, template), (PODS, guest)):
+            await sandbox.client.create(resource, item)
+        await until(lambda: " goes to node-1" in told.getvalue())
+    return told.getvalue()
+
+
+async def test_counter_sets_are_told_and_slices_that_are_alike_named() -> None:
+    told = await told_of("partitionable", 2)
+    assert "has 1 counter set on node-1\n           card-0: 1 slice-0, 1 slice-1, 1 slice-2, 1 slice-3\n" in told
+    assert "has 1 counter set on node-1\n           card-1: 1 slice-0, 1 slice-1, 1 slice-2, 1 slice-3\n" in told
+    assert "offers no devices" not in told
+
+
+async def test_the_capacity_that_a_claim_asks_for_is_told() -> None:
+    told = await told_of("shared", 1)
+    assert "a device of class shared-driver.example.com\n             2Gi of its memory\n" in told
 
 
 async def test_names_messages_and_output_reach_the_terminal_as_letters_only() -> None:
@@ -107,27 +141,6 @@ def test_a_message_of_several_lines_forges_no_entry() -> None:
         r"             0.00 s every pod did what it was to do\r\x1b[A",
     ]
     assert r"a name\n  0.00 s" in told.getvalue()
-
-
-class Carver(dra.DeviceProvider):
-    def discover(self) -> Iterator[dra.Inventory[dra.Device]]:
-        oven = dra.CounterSet(name="oven-0", counters={"slices": 8})
-        taken = dra.DeviceCounterConsumption(counter_set="oven-0", counters={"slices": 4})
-        halves = [dra.Device(name=f"half-{number}", consumes_counters=[taken]) for number in range(2)]
-        yield dra.Inventory(pools=[dra.Pool(devices=halves, counter_sets=[oven])])
-
-
-async def test_a_slice_of_counter_sets_offers_these() -> None:
-    told = io.StringIO()
-    carved = dra.Driver("dra.pizza", provider=Carver(), preparer=Waiter())
-
-    async with Sandbox(
-        SandboxDriver((carved,)), SandboxSettings(webhook=False, controller=False), observers=(LiveView(told),)
-    ):
-        await until(lambda: "offers 2 devices" in told.getvalue() and "counter set" in told.getvalue())
-
-    assert "offers 1 counter set on node-1\n           oven-0: slices 8" in told.getvalue()
-    assert "no devices" not in told.getvalue()
 
 
 async def test_a_config_for_another_driver_is_told() -> None:

@@ -183,3 +183,52 @@ def test_admin_access_needs_no_config_where_other_claims_do() -> None:
         assert prepared.env["SIZE"] == "0"
         with pytest.raises(dra.PermanentError, match="say how large"):
             bench.prepare("lunch", [GPU])
+
+
+class Sharer(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        taken = ",".join(f"{name}={amount}" for name, amount in device.consumed_capacity.items())
+        return dra.Prepared(env={"SHARE": f"{device.share_id} {taken}"})
+
+
+async def test_each_claim_has_a_share_of_its_own_of_a_device_that_may_be_shared() -> None:
+    policy = dra.CapacityRequestPolicy(default="1Gi", valid_values=["1Gi", "2Gi"])
+    memory = dra.DeviceCapacity(value="8Gi", request_policy=policy)
+    shared = dra.Device(name="a", capacity={"memory": memory}, allow_multiple_allocations=True)
+    async with unit(Sharer()) as bench:
+        [first] = await bench.prepare("lunch", [shared])
+        [second] = await bench.prepare("dinner", [shared])
+    assert first.env["SHARE"] == "share-lunch memory=1Gi"
+    assert second.env["SHARE"] == "share-dinner memory=1Gi"
+
+
+class Told(dra.Effect[int, FakeCard], id="told"):
+    def keys(self) -> Iterable[str]:
+        return ["told"]
+
+    def apply(self, previous: int | None) -> int:
+        self.hardware.partitions["told"] = "yes"
+        return (previous or 0) + 1
+
+    def holds(self, outcome: int) -> bool:
+        return "told" in self.hardware.partitions
+
+    def revert(self, outcome: int | None) -> None:
+        self.hardware.partitions.clear()
+
+
+class Teller(dra.Preparer):
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        times = await device.ensure(Told())
+        return dra.Prepared(env={"TIMES": str(times)})
+
+
+async def test_what_does_not_hold_is_applied_again_when_the_claim_is_prepared_again() -> None:
+    card = FakeCard()
+    async with unit(Teller(), effects=[Told], hardware=card) as bench:
+        await bench.prepare("lunch", [GPU])
+        [again] = await bench.prepare("lunch", [GPU])
+        assert again.env == {"TIMES": "1"}
+        card.partitions.clear()
+        [again] = await bench.prepare("lunch", [GPU])
+        assert again.env == {"TIMES": "2"}

@@ -17,6 +17,8 @@ import dra_kit as dra
 from dra_kit.author.child_process import ChildProcess, RunningProcess
 from dra_kit.node.children import process_table
 from dra_kit.node.children.children import Children
+from dra_kit.node.children.output import Output
+from dra_kit.node.children.program import Program
 from dra_kit.node.locks.named import Locks
 
 
@@ -65,6 +67,15 @@ async def driver(directory: Path, ended: Callable[[], None] = lambda: None) -> A
     finally:
         part.cancel()
         await asyncio.gather(part, return_exceptions=True)
+
+
+async def applied(daemon: Shell, previous: RunningProcess | None) -> RunningProcess:
+    """The program once it is nobody else's any more."""
+    async with asyncio.timeout(30):
+        while True:
+            with suppress(dra.NotYet):
+                return await daemon.apply(previous)
+            await asyncio.sleep(0.02)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -127,12 +138,16 @@ async def test_one_that_ends_before_it_is_ready_is_an_error_with_its_last_words(
 
 async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
     class Missing(Shell, id="missing"):
+        def title(self) -> str:
+            raise AssertionError("the author's own mistake hides no other")
+
         def command(self) -> list[str]:
             return ["no-such-oven", "-f"]
 
     async with driver(tmp_path) as children:
         with pytest.raises(
-            dra.TransientError, match=r"program \['no-such-oven'\] cannot be started: .*Missing.command"
+            dra.TransientError,
+            match=r"program 'no-such-oven' cannot be started: No such file or directory; correct Missing.command",
         ):
             await Missing(script="").with_runner(children).apply(None)
 
@@ -188,11 +203,19 @@ async def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
 async def test_what_it_writes_stands_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     async with driver(tmp_path) as children:
-        daemon = Shell(script="printf 'one\\ntwo'").with_runner(children)
-        await daemon.apply(None)
-        await until(
-            lambda: [getattr(item, "line", "") for item in caplog.records if hasattr(item, "line")] == ["one", "two"]
-        )
+        daemon = Shell(script=f"printf 'one\\ntwo'; {SLEEPS}").with_runner(children)
+        process = await daemon.apply(None)
+        await until(lambda: lines(caplog) == ["one"])
+        await daemon.revert(process)
+        assert lines(caplog) == ["one", "two"], "a line has no end until the program has"
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [item.line for item in caplog.records if hasattr(item, "line")]
+
+
+async def said(caplog: pytest.LogCaptureFixture, line: str) -> None:
+    await until(lambda: line in lines(caplog))
 
 
 KILLED = """
@@ -245,6 +268,38 @@ async def test_one_that_was_started_and_not_written_down_is_ended(tmp_path: Path
     assert not process_table.runs(before)
 
 
+async def test_a_process_of_somebody_elses_that_bears_the_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        await daemon.apply(None)
+        [output] = (tmp_path / "children").glob("*.log")
+        await daemon.revert(None)
+        marks = [str(output.with_suffix("")), str(output.with_suffix("") / "0123456789abcdef")]
+        others = [
+            await asyncio.create_subprocess_exec("sleep", "1000", env={"DRA_KIT_CHILD": mark}, start_new_session=True)
+            for mark in marks
+        ]
+        started = await daemon.apply(None)
+        assert started.pid not in {other.pid for other in others}
+        await daemon.revert(None)
+        for other in others:
+            assert other.returncode is None
+            other.kill()
+            await other.wait()
+
+
+async def test_a_process_is_found_also_while_it_executes_another_program(tmp_path: Path) -> None:
+    for number in range(50):
+        mark = tmp_path / "children" / str(number)
+        script = "exec /bin/sh -c 'exec /bin/sleep 1000'"
+        other = await asyncio.create_subprocess_exec(
+            *("/bin/sh", "-c", script), env={"DRA_KIT_CHILD": str(mark)}, start_new_session=True
+        )
+        assert [found.pid for found in process_table.marked(mark)] == [other.pid]
+        other.kill()
+        await other.wait()
+
+
 async def test_one_killed_together_with_the_driver_does_not_hold(tmp_path: Path) -> None:
     before = await start_and_kill_the_driver(tmp_path)
     os.kill(before.pid, signal.SIGKILL)
@@ -278,3 +333,154 @@ async def test_the_owner_ends_it_when_the_other_process_has_released_the_last_cl
         await Shell(script=SLEEPS).with_runner(other).revert(process)
         assert not process_table.runs(process)
         assert await Shell(script=SLEEPS).with_runner(other).apply(None) != process
+
+
+async def test_an_order_to_end_it_does_not_concern_the_next_one(tmp_path: Path) -> None:
+    """The other process gave up waiting, and the owner ended it later."""
+    async with driver(tmp_path) as owner:
+        daemon = Shell(script=SLEEPS).with_runner(owner)
+        process = await daemon.apply(None)
+        [output] = (tmp_path / "children").glob("*.log")
+        output.with_suffix(".end").touch()
+        await until(lambda: not process_table.runs(process))
+        again = await applied(daemon, process)
+        assert not output.with_suffix(".end").exists()
+        assert await daemon.holds(again)
+
+
+async def test_who_ends_it_for_the_other_process_gives_it_its_time(tmp_path: Path) -> None:
+    class Brief(Shell, id="brief"):
+        end_within = 0.2
+
+    out, ended = tmp_path / "ready", tmp_path / "ended"
+    async with driver(tmp_path) as owner, driver(tmp_path) as other:
+        trap = f"trap 'sleep 2; touch {ended}; exit' TERM; touch {out}; while :; do sleep 0.1; done"
+        await Brief(script=trap).with_runner(owner).apply(None)
+        await until(out.exists)
+        await Brief(script=trap).with_runner(other).revert(None)
+        assert not ended.exists(), "it was killed after its own time"
+
+
+async def test_what_it_wrote_stands_in_the_log_once_however_often_it_is_started(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    ended = asyncio.Event()
+    async with driver(tmp_path, ended.set) as children:
+        daemon = Shell(script=f"echo up $$; {SLEEPS}").with_runner(children)
+        process = await daemon.apply(None)
+        for _ in range(2):
+            await said(caplog, f"up {process.pid}")
+            ended.clear()
+            os.kill(process.pid, signal.SIGKILL)
+            async with asyncio.timeout(30):
+                await ended.wait()
+            process = await daemon.apply(process)
+        await said(caplog, f"up {process.pid}")
+    assert len(lines(caplog)) == 3
+
+
+async def test_one_that_floods_its_output_holds_up_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with driver(tmp_path) as children:
+        daemon = Shell(script="yes flood | head -c 20000000; exec sleep 1000").with_runner(children)
+        process = await daemon.apply(None)
+        await until(lambda: any("lines more" in line for line in lines(caplog)))
+        async with asyncio.timeout(30):
+            await daemon.revert(process)
+    assert not process_table.runs(process)
+
+
+async def test_one_that_ended_is_not_prepared_with_whatever_its_ready_says(tmp_path: Path) -> None:
+    """What it looks at may be left of the one before."""
+
+    class Stale(Shell, id="stale"):
+        async def ready(self) -> bool:  # type: ignore[override]
+            [output] = (tmp_path / "children").glob("*.log")
+            await until(lambda: bool(output.read_text()) and not process_table.marked(tmp_path / "children"))
+            return True
+
+    async with driver(tmp_path) as children:
+        with pytest.raises(dra.TransientError, match="ended with exit code 3 before it was ready"):
+            await Stale(script="echo bye; exit 3").with_runner(children).apply(None)
+
+
+async def test_one_that_is_cut_off_while_it_is_started_again_can_be_started_later(tmp_path: Path) -> None:
+    """What the one before has started takes its time to go."""
+    ended = asyncio.Event()
+    async with driver(tmp_path, ended.set) as children:
+        daemon = Shell(script="sleep 1000 & wait").with_runner(children)
+        first = await daemon.apply(None)
+        await until(lambda: len(process_table.session_of(first.pid)) == 2)
+        os.kill(first.pid, signal.SIGKILL)
+        async with asyncio.timeout(30):
+            await ended.wait()
+        again = asyncio.ensure_future(daemon.apply(first))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        again.cancel()
+        await asyncio.gather(again, return_exceptions=True)
+        assert await daemon.holds(await daemon.apply(first))
+
+
+async def test_one_that_does_not_listen_leaves_no_zombie(tmp_path: Path) -> None:
+    out = tmp_path / "ready"
+    async with driver(tmp_path) as children:
+        for _ in range(10):
+            daemon = Shell(script=f"trap '' TERM; touch {out}; while :; do sleep 1; done").with_runner(children)
+            process = await daemon.apply(None)
+            await until(out.exists)
+            out.unlink()
+            Shell.end_within, before = 0.0, Shell.end_within
+            await daemon.revert(process)
+            Shell.end_within = before
+            assert not Path(f"/proc/{process.pid}").exists()
+
+
+async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> None:
+    """It has ended, and IDs come around."""
+    output = Output(tmp_path / "log", written=True)
+    stranger = await asyncio.create_subprocess_exec("/bin/sleep", "1000", start_new_session=True)
+    program = Program(
+        "shell",
+        RunningProcess(stranger.pid, 1),
+        ours=False,
+        end_within=0.1,
+        output=output,
+        holding=Locks(tmp_path / "locks").hold("shell"),
+        ended=lambda _: None,
+    )
+    assert await program.end()
+    assert process_table.identify(stranger.pid) is not None
+    stranger.kill()
+    await stranger.wait()
+
+
+class Tidy(Shell, id="tidy"):
+    """Ready when its file is there, which one that is killed leaves behind."""
+
+    def clear(self) -> None:
+        if self.ready_file is not None:
+            self.ready_file.unlink(missing_ok=True)
+
+
+async def test_what_an_earlier_one_left_is_cleared_before_a_program_is_started(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    file.touch()
+    async with driver(tmp_path) as children:
+        with pytest.raises(dra.NotYet, match="not ready yet"):
+            await Tidy(script=SLEEPS, ready_file=file).with_runner(children).apply(None)
+        file.touch()
+        await Tidy(script=SLEEPS, ready_file=file).with_runner(children).apply(None)
+        assert file.exists()  # it runs already
+
+
+async def test_what_a_program_leaves_is_cleared_when_it_is_ended(tmp_path: Path) -> None:
+    file = tmp_path / "ready"
+    async with driver(tmp_path) as children:
+        daemon = Tidy(script=f"touch {file}; {SLEEPS}", ready_file=file).with_runner(children)
+        with suppress(dra.NotYet):
+            await daemon.apply(None)
+        await until(file.exists)
+        await daemon.revert(None)
+    assert not file.exists()

@@ -225,6 +225,32 @@ async def test_each_config_tells_its_source_its_place_and_the_requests_it_named(
     ]
 
 
+async def test_an_entry_names_its_requests_also_where_the_scheduler_left_them_out_since_they_are_all(
+    node: Node,
+) -> None:
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    class Noting(dra.Preparer[PizzaConfig]):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+            seen.extend((entry.source, entry.requests) for entry in device.configs)
+            return dra.Prepared()
+
+    def opaque(*toppings: str) -> dict[str, Any]:
+        return {"opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=toppings)}}
+
+    lunch = node.claim(
+        config=[
+            {"source": "FromClass", **opaque()},
+            {"source": "FromClaim", **opaque("olives")},
+            {"source": "FromClaim", **opaque("mushrooms")},
+        ],
+        spec={"devices": {"config": [opaque("olives"), {"requests": ["pizza"], **opaque("mushrooms")}]}},
+    )
+    async with node.running(driver(Noting())):
+        await node.prepare(lunch)
+    assert seen == [("class", ()), ("claim", ()), ("claim", ("pizza",))]
+
+
 async def test_the_class_config_counts_where_the_claim_has_none(node: Node) -> None:
     entry = {"source": "FromClass", "opaque": {"driver": role.DRIVER, "parameters": parameters(toppings=["olives"])}}
     other = {"source": "FromClaim", "opaque": {"driver": "gpu.example", "parameters": {"any": 1}}}

@@ -543,3 +543,29 @@ async def test_a_damaged_row_is_named_and_the_node_serves(
         assert node.records() == []
         assert len(node.state()["damaged"]) == 1
     assert "effect not undone, its record is damaged" in [item.getMessage() for item in caplog.records]
+
+
+async def test_an_effect_whose_failure_the_author_expects_makes_way_for_another(node: Node) -> None:
+    kitchen()
+    lunch = node.claim()
+
+    async def tried(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        try:
+            heat = await device.ensure(Heat(oven="oven", temperature=900))
+        except dra.TransientError:
+            heat = await device.ensure(Heat(oven="oven", temperature=200))
+        return dra.Prepared(env={"FLAME": str(heat["flame"])})
+
+    def too_hot(what: str, temperature: int) -> None:
+        if (what, temperature) == ("apply", 900):
+            raise dra.TransientError("too hot")
+
+    Heat.hardware.fail = too_hot
+    async with node.running(driver(Doing(tried), effects=[Heat])):
+        answer = await node.prepare(lunch)
+        assert Heat.hardware.log == [("revert", 900, None), ("apply", 200, None)]
+        assert node.effects() == [("heat", "applied", ["lunch"])]
+        assert await node.prepare(lunch) == answer
+        assert len(Heat.hardware.log) == 2, "it is prepared, and nothing is tried again"
+        await node.unprepare(lunch)
+        assert node.is_clean()

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 import dra_kit as dra
 from dra_kit.node.effects.holding import Holding
 from tests.support.api import eventually
-from tests.unit.node.drivers import Doing, driver
+from tests.unit.node.drivers import Doing, Oven, driver
 from tests.unit.node.role import Node
+from tests.unit.node.upkeep.test_leftovers import beside
 
 SOON = 0.05
 NEVER = 3600.0
@@ -118,6 +120,21 @@ async def test_another_outcome_is_written_for_all_claims_and_told_to_claims_and_
     assert all("on node node-1: daemon mps did not hold any more" in item["note"] for item in node.events())
 
 
+async def test_another_outcome_is_written_for_a_claim_with_admin_access_too(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    inspection = node.claim("inspection", [{"device": "pizza-0", "adminAccess": True}])
+    async with node.running(starting(daemons), effects_interval=SOON):
+        await node.prepare(lunch)
+        await node.prepare(inspection)
+        daemons.running.clear()
+        await eventually(lambda: node.env(lunch) == node.env(inspection) == ["SERIAL=2"])
+        await eventually(lambda: len(node.events()) == 2)
+        await node.unprepare(lunch)
+        assert daemons.log[-1] == ("revert", 2), "who only looks on keeps nothing in force"
+        await node.unprepare(inspection)
+        assert node.is_clean()
+
+
 async def test_it_is_asked_at_the_start_and_not_again_at_once(node: Node) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
@@ -126,6 +143,17 @@ async def test_it_is_asked_at_the_start_and_not_again_at_once(node: Node) -> Non
     async with node.running(starting(daemons), effects_interval=NEVER):
         await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
         assert applied(daemons) == [None, 1]
+
+
+async def test_it_is_asked_when_another_process_has_ended_which_may_have_seen_to_it(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with AsyncExitStack() as stack:
+        with beside(node):
+            agent = await stack.enter_async_context(node.running(starting(daemons), effects_interval=NEVER))
+            await eventually(lambda: agent.supervisor.status()["effects"].state == "ready")
+            await node.prepare(lunch)
+            daemons.running.clear()
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
 
 
 async def test_a_repeated_prepare_asks_and_answers_with_what_is_true_now(node: Node) -> None:
@@ -199,6 +227,18 @@ async def test_while_it_comes_up_again_a_prepare_that_needs_it_says_so(node: Nod
         assert "revert" not in {what for what, _ in daemons.log}
 
 
+async def test_what_comes_up_is_asked_again_long_before_the_next_look(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    async with node.running(starting(daemons), effects_interval=NEVER):
+        await node.prepare(lunch)
+    daemons.booting = True
+    daemons.running.clear()
+    async with node.running(starting(daemons), effects_interval=NEVER):  # the one look is at the start
+        await eventually(lambda: node.effects() == [("daemon", "intent", ["lunch"])])
+        daemons.booting = False
+        await eventually(lambda: node.env(lunch) == ["SERIAL=2"])
+
+
 async def test_what_was_applied_before_a_reboot_is_not_asked(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     daemons, lunch = Daemons(), node.claim()
     async with node.running(starting(daemons), effects_interval=NEVER):
@@ -248,3 +288,72 @@ async def test_an_outcome_that_changes_while_a_claim_is_being_prepared_is_notice
         go_on.set()
         await asked
         await eventually(lambda: node.env(dinner) == ["SERIAL=2"])
+
+
+async def test_what_a_failing_prepare_has_replaced_is_not_answered_from_before(node: Node) -> None:
+    daemons, lunch, failing = Daemons(), node.claim(), asyncio.Event()
+
+    async def moody(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        prepared = await started(claim, device)
+        if failing.is_set():
+            raise dra.TransientError("no dough")
+        return prepared
+
+    made = driver(Doing(moody), effects=[Daemon], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=NEVER):
+        answer = await node.prepare(lunch)
+        daemons.running.clear()
+        failing.set()
+        assert "no dough" in await node.error(lunch), "its files still name the daemon that is gone"
+        assert daemons.running == {"mps": 2}
+        failing.clear()
+        assert await node.prepare(lunch) == answer
+        assert node.env(lunch) == ["SERIAL=2"]
+
+
+class Twin(Daemon, id="twin"):
+    """One of several that must not be looked at at once."""
+
+    def locks(self) -> Iterable[str]:
+        return ["bus"]
+
+
+async def paired(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+    serials = [await device.ensure(Twin(name=name)) for name in ("left", "right")]
+    return dra.Prepared(env={"SERIALS": ",".join(map(str, serials))})
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["by itself", "with a repeated prepare"])
+async def test_those_that_share_a_lock_are_all_asked(node: Node, asked: bool) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    made = driver(Doing(paired), effects=[Twin], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=NEVER if asked else SOON):
+        await node.prepare(lunch)
+        del daemons.running["right"]
+        if asked:
+            await node.prepare(lunch)
+            assert node.env(lunch) == ["SERIALS=1,3"]
+        else:
+            await eventually(lambda: node.env(lunch) == ["SERIALS=1,3"])
+        del daemons.running["left"]
+        if asked:
+            await node.prepare(lunch)
+            assert node.env(lunch) == ["SERIALS=4,3"]
+        else:
+            await eventually(lambda: node.env(lunch) == ["SERIALS=4,3"])
+
+
+async def test_what_another_claim_shares_a_lock_with_is_asked_too(node: Node) -> None:
+    daemons, claims = Daemons(), [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(3)]
+
+    async def own(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        serial = await device.ensure(Twin(name=claim.name))
+        return dra.Prepared(env={"SERIAL": str(serial)})
+
+    pizzas = [dra.Device(name=f"pizza-{number}") for number in range(3)]
+    made = driver(Doing(own), Oven(*pizzas), effects=[Twin], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=SOON):
+        for claim in claims:
+            await node.prepare(claim)
+        del daemons.running["claim-2"]
+        await eventually(lambda: node.env(claims[2]) == ["SERIAL=4"])

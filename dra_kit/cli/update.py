@@ -1,0 +1,44 @@
+"""``dra-kit update``."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from dra_kit.errors import ConfigurationError
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path())
+@click.option("--force", is_flag=True, help="also when the project has changes that are not committed")
+@click.pass_context
+def command(ctx: click.Context, folder: Path, force: bool) -> None:
+    """Bring the project in FOLDER, which `dra-kit new` made, to the template of this release.
+
+    What you changed stays; where the template changed the same lines, both stand there with git's marks. Exit code 1
+    when there are such conflicts.
+    """
+    from dra_kit.scaffold.answers import read_answers
+    from dra_kit.scaffold.rendering import installed_version, render
+    from dra_kit.scaffold.share import template
+    from dra_kit.scaffold.updating import uncommitted, update
+
+    answers, made_by = read_answers(folder)
+    if not force and (lines := list(islice(uncommitted(folder), 3))):
+        raise ConfigurationError(
+            f"{folder} has changes that are not committed ({'; '.join(lines)}), which could not be told from the "
+            "template's; commit them, or use --force"
+        )
+    version = installed_version()
+    changes = update(folder, render(template(), answers, version), project=f"dra-kit {made_by}")
+    for change in changes:
+        click.echo(f"{change.outcome:<9} {change.path}")
+    conflicts = sum(change.outcome == "conflict" for change in changes)
+    if conflicts:
+        click.echo(f"{conflicts} files have conflicts: look for <<<<<<< in them", err=True)
+        ctx.exit(1)
+    click.echo(
+        f"{folder} is as the template of dra-kit {version} makes it, with your changes" if changes else "nothing to do"
+    )

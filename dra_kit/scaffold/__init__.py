@@ -1,0 +1,1 @@
+"""``dra-kit new`` and ``dra-kit update``: a driver's project from the template."""

@@ -1,0 +1,102 @@
+"""A new project on disk: whole or not at all, and never over something else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from dra_kit.errors import ConfigurationError, InternalError
+from dra_kit.manifests.files import read_file
+from dra_kit.manifests.limits import MANIFESTS
+
+BASE: Final = ".dra-kit.base.json"
+"""What the template made, unchanged: where ``dra-kit update`` finds what was the author's."""
+
+
+def create(folder: Path, files: Mapping[PurePosixPath, str]) -> None:
+    """Write a new project.
+
+    Raises:
+        ConfigurationError: there is something at that place, or it cannot be written to.
+    """
+    refuse_taken(folder)
+    _check(files)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be made: {error}; choose another place by --directory") from None
+    try:
+        made.chmod(0o777 & ~_umask())
+        for path, text in files.items():
+            write(made, path, text)
+        write_base(made, files)
+        made.rename(folder)  # of an empty folder it takes the place; a full one is refused by the kernel, too
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be made: {error}; choose another place by --directory") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def refuse_taken(folder: Path) -> None:
+    """Refuse a place where something is.
+
+    Raises:
+        ConfigurationError: naming it.
+    """
+    if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+        raise ConfigurationError(
+            f"{folder} exists already and is not an empty folder, and nothing is overwritten; choose another name, or "
+            "another place by --directory"
+        )
+
+
+def write(folder: Path, path: PurePosixPath, text: str) -> None:
+    """Write one file of a project."""
+    place = folder / path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
+
+
+def write_base(folder: Path, files: Mapping[PurePosixPath, str]) -> None:
+    """Write down what the template made."""
+    base = {str(path): text for path, text in sorted(files.items())}
+    write(folder, PurePosixPath(BASE), json.dumps(base, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_base(folder: Path) -> dict[PurePosixPath, str]:
+    """What the template made the last time.
+
+    Raises:
+        ConfigurationError: it is not there.
+    """
+    path = folder / BASE
+    try:
+        found = json.loads(read_file(path, MANIFESTS))
+        return {PurePosixPath(name): str(text) for name, text in found.items()}
+    except (ConfigurationError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read, so that nobody knows what is yours: {error}; restore it, or, where copier made "
+            "the project, run `copier update`"
+        ) from None
+
+
+def _check(files: Mapping[PurePosixPath, str]) -> None:
+    """Refuse to write what could not work: an answer that the template's authors did not think of."""
+    for path, text in files.items():
+        try:
+            if path.suffix == ".py":
+                compile(text, str(path), "exec")
+        except SyntaxError as error:
+            raise InternalError(f"the template makes {path}, which is no Python: {error}") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

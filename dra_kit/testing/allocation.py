@@ -1,0 +1,63 @@
+"""A ResourceClaim as the scheduler would have allocated it, for tests without one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.device import Device
+from dra_kit.resource.reference import ClaimReference
+
+
+def allocated_claim(
+    reference: ClaimReference,
+    driver: str,
+    pool: str,
+    devices: Sequence[Device],
+    config: OpaqueConfig | Mapping[str, Any] | None,
+    *,
+    admin_access: bool,
+) -> dict[str, Any]:
+    """The claim object; of a device that may be shared it has a share, with what the request policies give by default.
+
+    Args:
+        reference: of the claim.
+        driver: the driver's name.
+        pool: that the devices are in.
+        devices: all for one request, ``device``.
+        config: of the claim, for all devices.
+        admin_access: of the request.
+    """
+    results = []
+    for device in devices:
+        result: dict[str, Any] = {"request": "device", "driver": driver, "pool": pool, "device": device.name}
+        if admin_access:
+            result["adminAccess"] = True
+        if device.allow_multiple_allocations:
+            result |= {"shareID": f"share-{reference.name}", "consumedCapacity": _consumed(device)}
+        results.append(result)
+    entries = []
+    if config is not None:
+        opaque = {"driver": driver, "parameters": _parameters(config)}
+        entries.append({"source": "FromClaim", "requests": [], "opaque": opaque})
+    return {
+        "metadata": {"name": reference.name, "namespace": reference.namespace, "uid": reference.uid},
+        "status": {"allocation": {"devices": {"results": results, "config": entries}}},
+    }
+
+
+def _consumed(device: Device) -> dict[str, str]:
+    return {
+        name: str(offer.value if offer.request_policy is None else offer.request_policy.default or offer.value)
+        for name, offer in device.to_v1().capacity.items()
+    }
+
+
+def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(config, Mapping):
+        return dict(config)
+    kind = type(config)
+    fields: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True))
+    return {"apiVersion": kind.api_version_, "kind": kind.kind_} | fields

@@ -1,0 +1,1 @@
+"""The kitchen.pizza.example DRA driver."""

@@ -1,0 +1,1 @@
+"""The network-driver.example.com DRA driver."""

@@ -1,0 +1,55 @@
+"""The driver: which devices a node has, and what a container gets with one."""
+
+from collections.abc import Iterator, Sequence
+
+import dra_kit as dra
+from pydantic import BaseModel, Field
+
+from network_driver.config import DeviceConfig
+
+
+class Settings(BaseModel):
+    """Flags of ``dra-kit node``, environment variables DRIVER_..., and ``node.settings`` of the chart."""
+
+    devices: int = Field(4, ge=0, description="number of pretended devices")
+
+
+class Device(dra.Device):
+    """What a claim can get; fields of your own, such as this name of the host's interface, are never published."""
+
+    interface: str
+
+
+class Provider(dra.DeviceProvider[Device, None, Settings]):
+    """Which devices this node has."""
+
+    def discover(self) -> Iterator[Sequence[Device]]:
+        # TODO: ask your hardware. Yield again when something changes; yield what there is, all of it, each time.
+        yield [
+            Device(
+                name=f"vf-{number}",
+                attributes={"model": "example", "index": number},
+                capacity={"bandwidth": "10G"},
+                interface=f"vf{number}",
+            )
+            for number in range(self.context.settings.devices)
+        ]
+
+
+class Preparer(dra.Preparer[DeviceConfig, Device]):
+    """What a container gets when a device is allocated to it."""
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[DeviceConfig, Device]) -> dra.Prepared:
+        interface = f"net-{device.name}"
+        network = dra.NetworkDeviceData(interface_name=interface)
+        ready = dra.Condition(type="Ready", status="True", reason="Prepared")
+        return dra.Prepared(
+            env={f"{device.env_name}_INTERFACE": interface, f"{device.env_name}_MTU": str(device.config.mtu)},
+            # TODO: moves the host's interface into the container, under this name:
+            # net_devices=[dra.NetDevice(host_interface_name=device.advertised.interface, name=interface)],
+            status=dra.DeviceStatus(conditions=[ready], network_data=network),
+            metadata=dra.DeviceMetadata(network_data=network),
+        )
+
+
+driver = dra.Driver("network-driver.example.com", provider=Provider(), preparer=Preparer(), settings=Settings)

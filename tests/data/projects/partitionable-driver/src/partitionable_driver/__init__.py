@@ -1,0 +1,1 @@
+"""The partitionable-driver.example.com DRA driver."""

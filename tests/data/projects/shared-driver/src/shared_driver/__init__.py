@@ -1,0 +1,1 @@
+"""The shared-driver.example.com DRA driver."""

@@ -1,0 +1,1 @@
+"""The simple-driver.example.com DRA driver."""

@@ -1,0 +1,1 @@
+"""The unguarded-driver.example.com DRA driver."""

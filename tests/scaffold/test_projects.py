@@ -1,0 +1,63 @@
+"""Every kind of project works at once, in an environment with nothing but the wheel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dra_kit.scaffold.answers import FILE, Answers
+from dra_kit.scaffold.share import template
+from dra_kit.scaffold.writing import BASE
+from tests.scaffold.conftest import Environment
+from tests.unit.scaffold.projects import ANSWERS, committed, rendered
+
+projects = pytest.mark.parametrize("answers", ANSWERS, ids=lambda answers: answers.project)
+
+
+@projects
+def test_a_new_project_is_linted_tested_and_shown_at_once(
+    answers: Answers, environment: Environment, tmp_path: Path
+) -> None:
+    webhook = "--webhook" if answers.webhook else "--no-webhook"
+    environment.run("dra-kit", "new", answers.project, "--kind", answers.kind, webhook, cwd=tmp_path)
+    project = tmp_path / answers.project
+    made = {path: text for path, text in committed(project).items() if path.name != BASE}
+    assert made == rendered(answers)
+
+    assert "warning" not in environment.run("make", "lint", cwd=project)  # mypy, strict, is part of it
+    assert " passed in " in environment.run("make", "test", cwd=project)
+    assert "story first-device passed" in environment.run("make", "sandbox", cwd=project)
+    pyright = Path(sys.executable).with_name("pyright")
+    assert "0 errors, 0 warnings" in environment.run(pyright, "--pythonpath", environment.python, ".", cwd=project)
+    assert environment.run("dra-kit", "update", cwd=project) == "nothing to do\n"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"project": "Led"}, {"driver": "led"}, {"driver": "led_1.example.com"}, {"package": "led-driver"}],
+    ids=str,
+)
+def test_copier_refuses_names_that_new_refuses(wrong: dict[str, str], tmp_path: Path) -> None:
+    data = [word for name, value in {"project": "led", **wrong}.items() for word in ("--data", f"{name}={value}")]
+    program = str(Path(sys.executable).with_name("copier"))
+    copier = [program, "copy", "--defaults", "--quiet", *data, str(template()), str(tmp_path / "led")]
+    refused = subprocess.run(copier, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert "such as led" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "led").exists()
+
+
+@projects
+def test_copier_makes_the_same(answers: Answers, tmp_path: Path) -> None:
+    copier = Path(sys.executable).with_name("copier")
+    data = [word for name, value in answers.as_dict().items() for word in ("--data", f"{name}={value}")]
+    subprocess.run([copier, "copy", "--defaults", "--quiet", *data, template(), tmp_path / "made"], check=True)
+    made = {str(path): text for path, text in committed(tmp_path / "made").items()}
+    told = made.pop(FILE)
+    assert made == {str(path): text for path, text in rendered(answers).items() if str(path) != FILE}
+    # copier's own answers file has its own words, which `copier update` needs
+    assert f"project: {answers.project}\n" in told
+    assert f"kind: {answers.kind}\n" in told

@@ -1,0 +1,26 @@
+"""The chart takes what a project gives to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.charts.rendering import Helm
+from tests.unit.examples.kitchen import PROJECT
+from tests.unit.scaffold.projects import ANSWERS, PROJECTS
+
+
+@pytest.mark.parametrize(
+    "project", [*(PROJECTS / answers.project for answers in ANSWERS), PROJECT], ids=lambda x: x.name
+)
+def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm) -> None:
+    values = yaml.safe_load((project / "deploy" / "values.yaml").read_text())
+    classes = (project / "deviceclasses.yaml").read_text()
+
+    rendered = helm.render({**values, "deviceClasses": classes})
+
+    webhook = bool(values["webhook"]["certificate"]["secretName"])
+    assert {"DaemonSet", "Deployment", "DeviceClass"} <= rendered.kinds()
+    assert ("ValidatingWebhookConfiguration" in rendered.kinds()) == webhook

@@ -1,0 +1,101 @@
+"""Names of projects, drivers and packages: what is refused, and what is offered instead."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.resource.validation.formats import driver_name
+from dra_kit.scaffold.names import check_driver, check_package, check_project, default_driver, default_package
+
+
+@pytest.mark.parametrize("name", ["led", "led-driver", "a1", "x" * 40])
+def test_a_project_may_be_called(name: str) -> None:
+    assert check_project(name) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("Led Driver", "how about 'led-driver'?"),
+        ("led_driver", "how about 'led-driver'?"),
+        ("-led-", "how about 'led'?"),
+        ("9lives", "how about 'lives'?"),
+        ("", "write for instance led-driver"),
+        ("???", "write for instance led-driver"),
+        ("x" * 41, f"how about {'x' * 40!r}?"),
+        ("../led", "how about 'led'?"),
+    ],
+)
+def test_a_project_may_not_be_called(name: str, remedy: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        check_project(name)
+    assert str(raised.value).startswith(f"project name {name!r}: ")
+    assert str(raised.value).endswith(remedy)
+    assert raised.value.code == "invalid-name"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("led", "it has no domain, and another driver could have the same name; how about 'led.example.com'"),
+        ("LED.example.com", "it must be lower case; how about 'led.example.com'"),
+        ("led_1.example.com", "how about 'led-1.example.com'"),
+        ("x" * 64 + ".com", "write for instance led.example.com"),
+    ],
+)
+def test_a_driver_may_not_be_called(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        check_driver(name)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("class", "it is a word of Python; how about 'class_driver'?"),
+        ("json", "it is the name of another module; how about 'json_driver'?"),
+        ("dra_kit", "it is the name of another module; how about 'dra_kit_driver'?"),
+        (
+            "led-driver",
+            "it must be lower-case letters, digits and '_', and begin with a letter; how about 'led_driver'?",
+        ),
+    ],
+)
+def test_a_package_may_not_be_called(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(text)):
+        check_package(name)
+
+
+@given(st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True))
+def test_the_defaults_of_every_project_may_be_used(project: str) -> None:
+    assert check_driver(default_driver(check_project(project)))
+    package = default_package(project)
+    assert check_package(package).isidentifier()
+    assert not keyword.iskeyword(package)
+    assert package not in sys.stdlib_module_names
+
+
+@given(st.text(max_size=60))
+def test_what_is_offered_may_be_used(name: str) -> None:
+    for check in (check_project, check_driver, check_package):
+        try:
+            check(name)
+        except ConfigurationError as error:
+            if offered := re.search(r"how about '([^']*)'[^']*$", str(error)):
+                assert check(offered[1]) == offered[1]
+
+
+@given(st.text(max_size=60))
+def test_a_driver_that_is_accepted_is_one_for_the_api(name: str) -> None:
+    try:
+        check_driver(name)
+    except ConfigurationError:
+        return
+    assert not driver_name(name, "name")

@@ -1,0 +1,117 @@
+"""``dra-kit new``: what it asks, what it makes, and what it never does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DRA_KIT = str(Path(sys.executable).with_name("dra-kit"))
+
+
+def run(*arguments: object, cwd: Path, code: int = 0, answers: str | None = None) -> str:
+    """What a command prints, without a terminal unless there are answers to type."""
+    command = [DRA_KIT, *map(str, arguments)]
+    if answers is not None:
+        # script(1) gives it a terminal
+        command = ["script", "--quiet", "--return", "--command", " ".join(command), "/dev/null"]
+    result = subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        input=answers,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    assert result.returncode == code, result.stdout + result.stderr
+    assert "Traceback" not in result.stdout + result.stderr
+    return result.stdout + result.stderr
+
+
+def test_without_a_terminal_it_asks_nothing_and_tells_the_next_commands(tmp_path: Path) -> None:
+    told = run("new", "led", cwd=tmp_path)
+    assert "driver led.example.com" in told
+    assert told.endswith(
+        "Next:\n"
+        "  cd led\n"
+        "  make test       # a pod gets a device, in a cluster of one process\n"
+        "  make sandbox    # the same, to watch\n"
+    )
+    assert (tmp_path / "led" / "src" / "led" / "driver.py").is_file()
+    assert [path.name for path in tmp_path.iterdir()] == ["led"]
+
+
+def test_flags_are_answers(tmp_path: Path) -> None:
+    run(
+        *("new", "led", "--driver", "led.acme.example", "--package", "acme_led", "--kind", "shared", "--no-webhook"),
+        *("--directory", "made/here"),
+        cwd=tmp_path,
+    )
+    project = tmp_path / "made" / "here"
+    assert 'dra.Driver("led.acme.example"' in (project / "src" / "acme_led" / "driver.py").read_text()
+    assert (
+        (project / ".dra-kit.yml")
+        .read_text()
+        .endswith("project: led\ndriver: led.acme.example\npackage: acme_led\nkind: shared\nwebhook: false\n")
+    )
+
+
+def test_on_a_terminal_it_asks_four_questions_and_again_after_a_wrong_answer(tmp_path: Path) -> None:
+    told = run("new", "led", cwd=tmp_path, answers="led\nled.acme.example\n\nnetwork\nn\n")
+    assert told.count("Name of the driver [led.example.com]:") == 2
+    assert "it has no domain" in told
+    assert "Python package [led]:" in told
+    assert "Devices (simple, partitionable, shared, network) [simple]:" in told
+    assert "Refuse bad config when it is applied [Y/n]:" in told
+    assert "kind: network\nwebhook: false\n" in (tmp_path / "led" / ".dra-kit.yml").read_text()
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    mine = tmp_path / "led" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    told = run("new", "led", cwd=tmp_path, code=2)
+    assert "error: led exists already and is not an empty folder, and nothing is overwritten; choose another" in told
+    assert [path.name for path in mine.parent.iterdir()] == ["mine.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["led"]
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "led").symlink_to("elsewhere")
+    assert "exists already" in run("new", "led", cwd=tmp_path, code=2)
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "led").mkdir()
+    run("new", "led", cwd=tmp_path)
+    assert (tmp_path / "led" / "pyproject.toml").is_file()
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told = run("new", "led", "--directory", "file/led", cwd=tmp_path, code=2)
+    assert "error: file/led cannot be made" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["Led"], "error: project name 'Led': it must be lower-case letters"),
+        (["led", "--driver", "led"], "error: driver name 'led': it has no domain"),
+        (["led", "--package", "class"], "error: package name 'class': it is a word of Python"),
+        (["led", "--kind", "big"], "'big' is not one of 'simple', 'partitionable', 'shared', 'network'"),
+    ],
+)
+def test_a_wrong_answer_is_told_and_nothing_is_made(arguments: list[str], text: str, tmp_path: Path) -> None:
+    assert text in run("new", *arguments, cwd=tmp_path, code=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_chart_that_comes_with_it_is_told(tmp_path: Path) -> None:
+    chart = Path(run("chart", cwd=tmp_path).strip())
+    assert (chart / "Chart.yaml").is_file()

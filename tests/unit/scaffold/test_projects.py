@@ -1,0 +1,109 @@
+"""What the template makes: no change of it goes unseen."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from dra_kit.scaffold.answers import Answers, Kind
+from dra_kit.scaffold.rendering import installed_version, version_range
+from dra_kit.scaffold.share import template
+from tests.unit.scaffold.projects import ANSWERS, PROJECTS, committed, rendered
+
+FROM_1_34_TO_1_37 = {
+    "DRAConsumableCapacity",
+    "DRADeviceTaints",
+    "DRAPartitionableDevices",
+    "DRAResourceClaimDeviceStatus",
+}
+"""Feature gates that every kube-apiserver of these releases knows (pkg/features/kube_features.go)."""
+
+
+@pytest.fixture(params=ANSWERS, ids=lambda answers: answers.project)
+def answers(request: pytest.FixtureRequest) -> Answers:
+    found: Answers = request.param
+    return found
+
+
+def test_the_template_makes_what_is_committed(answers: Answers) -> None:
+    assert rendered(answers) == committed(PROJECTS / answers.project), "`make golden-projects`, and look at `git diff`"
+
+
+def test_each_kind_is_committed_and_nothing_else() -> None:
+    assert {answers.kind for answers in ANSWERS} == set(get_args(Kind))
+    assert {path.name for path in PROJECTS.iterdir()} == {answers.project for answers in ANSWERS}
+
+
+def test_copier_is_told_of_the_version_that_the_template_is_for() -> None:
+    questions = yaml.safe_load((template() / "copier.yml").read_text())
+    assert questions["dra_kit_range"]["default"] == version_range(installed_version())
+
+
+def test_pod_of_the_demo_is_that_of_the_story(answers: Answers) -> None:
+    files = {str(path): text for path, text in rendered(answers).items()}
+    demo, story = (list(yaml.safe_load_all(files[path])) for path in ("demo/pod.yaml", "stories/first-device/pod.yaml"))
+    assert demo == story
+
+
+def test_text_files_end_with_one_line_break_and_have_no_spaces_at_the_end(answers: Answers) -> None:
+    for path, text in rendered(answers).items():
+        assert not text or re.search(r"\S\n\Z", text), path
+        assert not re.search(r"[ \t]$", text, flags=re.MULTILINE), path
+
+
+def test_files_that_programs_read_can_be_read(answers: Answers) -> None:
+    for path, text in rendered(answers).items():
+        if path.suffix in {".yaml", ".yml"}:
+            list(yaml.safe_load_all(text))
+        elif path.suffix == ".toml":
+            tomllib.loads(text)
+
+
+def test_cluster_of_kind_has_what_devices_need(answers: Answers) -> None:
+    config: dict[str, Any] = yaml.safe_load((PROJECTS / answers.project / "kind" / "cluster.yaml").read_text())
+    assert config.keys() == {"kind", "apiVersion", "featureGates", "containerdConfigPatches", "nodes"}
+    assert (config["kind"], config["apiVersion"]) == ("Cluster", "kind.x-k8s.io/v1alpha4")
+    assert config["featureGates"].keys() == FROM_1_34_TO_1_37
+    assert set(config["featureGates"].values()) == {True}
+    for patch in config["containerdConfigPatches"]:
+        ((plugin, values),) = tomllib.loads(patch)["plugins"].items()
+        assert plugin in {"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"}
+        assert values == {"enable_cdi": True}
+    assert [node["role"] for node in config["nodes"]] == ["control-plane", "worker"]
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="recipes are NOT checked: there is no make")
+def test_recipes_of_the_makefile_are_shell(answers: Answers, tmp_path: Path) -> None:
+    project = PROJECTS / answers.project
+    targets = re.findall(r"^([a-z-]+):.*##", (project / "Makefile").read_text(), flags=re.MULTILINE)
+    assert {"help", "test", "lint", "sandbox", "image", "kind-up", "kind-load", "kind-demo", "deploy"} <= set(targets)
+    # --dry-run prints what would be run
+    command = ["make", "--dry-run", "--always-make", *targets]
+    made = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
+    script = tmp_path / "recipes"
+    script.write_text(made.stdout)
+    for checker in ("bash -n", "shellcheck --shell=sh --severity=warning"):
+        words = checker.split()
+        if shutil.which(words[0]):
+            checked = subprocess.run([*words, str(script)], capture_output=True, text=True, check=False)
+            assert checked.returncode == 0, json.dumps(checked.stdout + checked.stderr)
+
+
+def test_workflow_runs_targets_of_the_makefile(answers: Answers) -> None:
+    files = {str(path): text for path, text in rendered(answers).items()}
+    jobs = yaml.safe_load(files[".github/workflows/ci.yml"])["jobs"]
+    runs = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert runs
+    for run in runs:
+        make, *targets = run.split()
+        assert make == "make"
+        for target in targets:
+            assert f"\n.PHONY: {target}\n" in files["Makefile"]

@@ -1,0 +1,137 @@
+"""``dra-kit update``: the author's edits and a newer template, side by side."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.scaffold.updating import Change, update
+from dra_kit.scaffold.writing import BASE, create
+from tests.unit.scaffold.test_new import run
+
+LINES = "".join(f"line {number}\n" for number in range(10))
+OLD = {
+    "same": "same\n",
+    "changed": "old\n",
+    "edited": "old\n",
+    "both": LINES,
+    "clash": "old\n",
+    "removed": "old\n",
+    "removed-edited": "old\n",
+    "deleted": "old\n",
+}
+NEW = {
+    "same": "same\n",
+    "changed": "new\n",
+    "edited": "old\n",
+    "both": LINES.replace("line 8", "new 8"),
+    "clash": "new\n",
+    "deleted": "new\n",
+    "added": "new\n",
+    "added-clash": "new\n",
+}
+
+
+def files(texts: dict[str, str]) -> dict[PurePosixPath, str]:
+    return {PurePosixPath(path): text for path, text in texts.items()}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """One whose author has edited it."""
+    folder = tmp_path / "led"
+    create(folder, files(OLD))
+    for name, text in {
+        "edited": "mine\n",
+        "both": LINES.replace("line 1", "mine 1"),
+        "clash": "mine\n",
+        "removed-edited": "mine\n",
+        "added-clash": "mine\n",
+    }.items():
+        (folder / name).write_text(text)
+    (folder / "deleted").unlink()
+    return folder
+
+
+def test_edits_stay_and_what_is_new_comes(project: Path) -> None:
+    changes = update(project, files(NEW), project="dra-kit 0.0.1")
+    assert changes == [
+        Change(PurePosixPath("added"), "added"),
+        Change(PurePosixPath("added-clash"), "conflict"),
+        Change(PurePosixPath("both"), "merged"),
+        Change(PurePosixPath("changed"), "changed"),
+        Change(PurePosixPath("clash"), "conflict"),
+        Change(PurePosixPath("deleted"), "kept"),
+        Change(PurePosixPath("removed"), "removed"),
+        Change(PurePosixPath("removed-edited"), "kept"),
+    ]
+    there = {path.name: path.read_text() for path in project.iterdir() if path.name != BASE}
+    clash = "<<<<<<< yours\nmine\n=======\nnew\n>>>>>>> template\n"
+    assert there == {
+        "same": "same\n",
+        "changed": "new\n",
+        "edited": "mine\n",
+        "both": LINES.replace("line 1", "mine 1").replace("line 8", "new 8"),
+        "clash": clash,
+        "removed-edited": "mine\n",
+        "added": "new\n",
+        "added-clash": clash,
+    }
+
+
+def test_a_second_update_has_nothing_to_do(project: Path) -> None:
+    update(project, files(NEW), project="dra-kit 0.0.1")
+    assert update(project, files(NEW), project="dra-kit 0.0.1") == []
+
+
+def test_a_project_without_its_base_is_refused(project: Path) -> None:
+    (project / BASE).unlink()
+    with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
+        update(project, files(NEW), project="dra-kit 0.0.1")
+
+
+def git(project: Path, *arguments: str) -> None:
+    identity = ["-c", "user.name=tests", "-c", "user.email=tests@localhost"]
+    command = ["git", *identity, "-C", str(project), *arguments]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def older(project: Path, path: str, text: str) -> None:
+    """As if the template had made another text the last time."""
+    base = json.loads((project / BASE).read_text())
+    base[path] = text
+    (project / BASE).write_text(json.dumps(base))
+    (project / path).write_text(text)
+
+
+def test_the_command_tells_what_it_did(tmp_path: Path) -> None:
+    run("new", "led", cwd=tmp_path)
+    project = tmp_path / "led"
+    older(project, "Makefile", "old:\n")
+    older(project, ".gitignore", "old\n")
+    (project / ".gitignore").write_text("mine\n")
+    told = run("update", "led", cwd=tmp_path, code=1)
+    assert told == ("conflict  .gitignore\nchanged   Makefile\n1 files have conflicts: look for <<<<<<< in them\n")
+    (project / ".gitignore").write_text("mine\n")
+    assert run("update", "led", cwd=tmp_path) == "nothing to do\n"
+
+
+def test_uncommitted_changes_are_refused_unless_forced(tmp_path: Path) -> None:
+    run("new", "led", cwd=tmp_path)
+    project = tmp_path / "led"
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "made")
+    assert run("update", cwd=project) == "nothing to do\n"
+    (project / "README.md").write_text("mine\n")
+    told = run("update", cwd=project, code=2)
+    assert "has changes that are not committed ( M README.md)" in told
+    assert run("update", "--force", cwd=project) == "nothing to do\n"
+
+
+def test_what_new_did_not_make_is_refused(tmp_path: Path) -> None:
+    assert "was not made by `dra-kit new`" in run("update", cwd=tmp_path, code=2)
