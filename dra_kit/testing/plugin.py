@@ -35,8 +35,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The plugin's marker."""
     config.addinivalue_line("markers", "dra_namespace(labels): labels of the test's namespace")
-    # pytest's own formatter shows the constant message alone: what it is about stands in the fields
-    logging_plugin = config.pluginmanager.get_plugin("logging-plugin")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Lines of dra-kit's log in reports get their fields: pytest's formatter shows the constant message alone."""
+    logging_plugin = session.config.pluginmanager.get_plugin("logging-plugin")
     for name in ("caplog_handler", "report_handler"):
         handler = getattr(logging_plugin, name, None)
         if isinstance(handler, logging.Handler) and handler.formatter is not None:
