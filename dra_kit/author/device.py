@@ -176,7 +176,7 @@ def valid_v1(device: Device) -> v1.Device:
         if errors:
             raise invalid(f"{type(device).__name__} {shown(device.name)}", errors)
         _known[key] = valid
-    device.__dict__[_VALID] = valid
+    vars(device)[_VALID] = valid
     return valid.v1
 
 
@@ -243,7 +243,7 @@ def _types(attributes: Mapping[str, AttributeValue]) -> list[object]:
 
 
 def _unchecked(copied: DeviceT) -> DeviceT:
-    copied.__dict__.pop(_VALID, None)
+    vars(copied).pop(_VALID, None)
     return copied
 
 

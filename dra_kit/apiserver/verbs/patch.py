@@ -66,9 +66,11 @@ class Subject(Protocol):
         Raises:
             Refusal: 404.
         """
+        ...
 
     def shown(self, stored: Stored) -> Object:
         """What the client sees of it."""
+        ...
 
     async def change(self, stored: Stored, wire: Object, context: Context) -> Answer:
         """Store what the patch made of it.
@@ -76,6 +78,7 @@ class Subject(Protocol):
         Raises:
             Refusal: it is not changed.
         """
+        ...
 
 
 class _Whole:

@@ -67,6 +67,7 @@ class EffectClasses:
                 f"effect {cls.__name__} is not one of the driver's; add it to Driver(effects=[{cls.__name__}])",
                 code="unknown-effect",
             )
+        text = ""
         try:
             text = effect.model_dump_json(by_alias=True)
             again: Effect[Any, Any] | None = _read(cls, text)
