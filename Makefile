@@ -29,8 +29,8 @@ test: install ## unit, property, golden and role tests (no cluster, no network)
 	$(BIN)/python -m pytest $(PARALLEL)
 
 .PHONY: test-crash
-test-crash: install ## kill -9 at every durable step, a thousand random runs, 300 damaged bytes (at most 30 minutes)
-	CRASH_SEEDS=1000 CRASH_DAMAGE=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
+test-crash: install ## kill -9 at every durable step, a thousand random runs (SEEDS=n), 300 damaged bytes
+	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_DAMAGE=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
 .PHONY: test-hostile
 test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/security.md); 50 bursts of pods
