@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from dra_kit.author.calling import call
 from dra_kit.author.child_process import ChildProcess, RunningProcess
-from dra_kit.errors import NotYet, TransientError
+from dra_kit.errors import NotYet, StoreError, TransientError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.output import Output
 from dra_kit.node.children.program import Program, start
@@ -195,14 +195,20 @@ class Children:
     def _start(self, child: ChildProcess[Any], holding: Holding) -> Program:
         """Done at once, as asyncio does it: cut off in between, nobody would own the program."""
         name = _name(child)
-        output = self._output(name, written=False)
         command = list(child.command())
         environment = {**self._environment, **child.environment()}
         secret = secrets.token_hex(16)
         mark = self._directory / name / secret
         try:
+            output = self._output(name, written=False)
             self._secret(name).touch(mode=0o600)
             self._secret(name).write_text(secret)
+        except OSError as error:
+            raise StoreError(
+                f"{title_of(child)}: {self._directory} cannot be written: {error}; check that the disk is writable and "
+                "not full (--state-dir)"
+            ) from error
+        try:
             pid = start(command, environment, mark, output)
         except (OSError, ValueError, TypeError, IndexError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else error

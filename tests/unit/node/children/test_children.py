@@ -15,6 +15,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.author.child_process import ChildProcess, RunningProcess
+from dra_kit.errors import StoreError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.children import Children
 from dra_kit.node.children.output import Output
@@ -150,6 +151,17 @@ async def test_a_program_that_is_not_there_is_named(tmp_path: Path) -> None:
             match=r"program 'no-such-oven' cannot be started: No such file or directory; correct Missing.command",
         ):
             await Missing(script="").with_runner(children).apply(None)
+
+
+async def test_a_disk_that_cannot_be_written_is_named_and_not_the_program(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Shell(script=SLEEPS).with_runner(children)
+        process = await daemon.apply(None)
+        [output] = (tmp_path / "children").glob("*.log")
+        await daemon.revert(process)
+        output.mkdir()  # in the way
+        with pytest.raises(StoreError, match=r"children cannot be written: .*--state-dir"):
+            await daemon.apply(None)
 
 
 async def test_one_that_was_killed_does_not_hold_and_is_started_again(tmp_path: Path) -> None:
