@@ -25,20 +25,32 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: test
-test: install ## unit, property, golden and role tests (no cluster, no network)
-	$(BIN)/python -m pytest $(PARALLEL)
+test: install ## unit, property, golden and role tests (no cluster, no network, under five minutes)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
+
+.PHONY: test-processes
+test-processes: install ## commands and drivers as processes of their own: dev, sandbox, kill -9, pages of the documentation
+	$(BIN)/python -m pytest $(PARALLEL) -m processes tests/unit
+
+.PHONY: test-examples
+test-examples: install ## tests of examples/gpu-driver, without a GPU
+	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
 
 .PHONY: test-crash
 test-crash: install ## kill -9 at every durable step, a thousand random runs (SEEDS=n), 300 damaged bytes
 	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_DAMAGE=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash
 
 .PHONY: test-hostile
-test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/security.md); 50 bursts of pods
+test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/explanation/security.md); 50 bursts of pods
 	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs tests/hostile tests/unit/sandbox/scheduler/test_bursts.py
 
 .PHONY: test-scaffold
 test-scaffold: install ## the wheel in an environment of its own, and every kind of project that it makes (4 minutes)
 	$(BIN)/python -m pytest tests/scaffold
+
+.PHONY: first-hour
+first-hour: install ## a transcript, timed: from nothing but the wheel to a driver of one's own on a real node
+	$(BIN)/python -m tests.scaffold.first_hour
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
@@ -53,6 +65,30 @@ test-cluster-long: install ## the scenarios of a real node that take minutes eac
 demo: install ## watch a pizza being ordered, in a cluster of one process
 	$(BIN)/dra-kit sandbox examples/pizza-driver --story examples/pizza-driver/stories/order-by-claim
 
+.PHONY: demo-gpu
+demo-gpu: export PYTHONPATH := $(CURDIR)/examples/gpu-driver/src
+demo-gpu: SHELL := /bin/bash
+demo-gpu: .SHELLFLAGS := -o pipefail -c
+demo-gpu: install ## watch a pretended GPU being divided for claims, and made whole again
+	@folder="$$(mktemp -d)"; $(BIN)/python -m gpu_driver.show "$$folder" h100 & shown=$$!; \
+	$(BIN)/dra-kit sandbox examples/gpu-driver --story examples/gpu-driver/stories/10-dynamic-mig --fake-gpus h100 \
+	  --dynamic-mig --fake-folder "$$folder" | grep --line-buffered -E 's (Pod|kubelet .* calls|everything|left|story)|FAIL|ed:'; \
+	code=$$?; kill $$shown; rm -rf "$$folder"; exit $$code
+
+EXAMPLE := $(MAKE) --directory examples/pizza-driver VIRTUAL_ENV=$(abspath $(VENV))
+
+.PHONY: kind-up
+kind-up: ## a cluster in Docker, for kind-demo (docs/how-to/kind.md)
+	$(EXAMPLE) kind-up
+
+.PHONY: kind-demo
+kind-demo: install ## the example in that cluster: image, helm, a pod with a pizza
+	$(EXAMPLE) image kind-load kind-demo
+
+.PHONY: kind-down
+kind-down: ## delete that cluster
+	$(EXAMPLE) kind-down
+
 .PHONY: bench
 bench: install ## speed and memory against a real API server, budget beside figure (JSON=file, RIVAL=binary)
 	$(BIN)/python -m benchmarks $(if $(JSON),--json "$(JSON)") $(if $(RIVAL),--rival "$(RIVAL)")
@@ -64,24 +100,52 @@ lint: install ## ruff, formatting and the layers of the architecture
 	$(BIN)/lint-imports
 
 .PHONY: types
-types: install ## mypy strict and pyright
+types: install ## mypy strict and pyright; every type of the package known
 	$(BIN)/mypy
 	MYPYPATH=examples/pizza-driver/src $(BIN)/mypy -p pizza_driver
+	MYPYPATH=examples/gpu-driver/src $(BIN)/mypy -p gpu_driver
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	@# it names all 600 modules, too
+	PYTHONPATH=. $(BIN)/pyright --pythonpath $(BIN)/python --verifytypes dra_kit --ignoreexternal >$(VENV)/types.txt \
+	  || { grep -v '^   dra_kit' $(VENV)/types.txt; exit 1; }
+	@grep 'completeness' $(VENV)/types.txt
 
 .PHONY: format
 format: install ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+DOCS := .venv-docs
+# the driver's roles are imported for the reference, but not installed
+DOCS_PYTHON := PYTHONPATH=$(CURDIR) $(DOCS)/bin/python
+SPHINX := $(DOCS_PYTHON) -m sphinx --fail-on-warning --keep-going --fresh-env --doctree-dir build/docs/doctrees
+
+$(DOCS)/.installed: requirements/docs.txt
+	$(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --require-hashes --no-deps -r requirements/docs.txt
+	@touch $@
+
+.PHONY: docs
+docs: $(DOCS)/.installed ## the documentation site: build/docs/html/index.html; a warning is an error
+	$(SPHINX) --builder html docs build/docs/html
+
+.PHONY: docs-links
+docs-links: $(DOCS)/.installed ## do the links to other sites still lead somewhere (needs the internet)
+	$(SPHINX) --builder linkcheck docs build/docs/links
+
+.PHONY: demo-svg
+demo-svg: $(DOCS)/.installed ## the picture in the README, of what `make demo` prints
+	$(DOCS_PYTHON) docs/site_parts/demo.py
+
 .PHONY: proto
 proto: install ## generate dra_kit/proto/*_pb2* from the .proto files
 	$(BIN)/python dra_kit/proto/generate.py
 
 .PHONY: golden-projects
-golden-projects: install ## after a change of templates/: the projects below tests/data anew, and the example's update
+golden-projects: install ## after a change of templates/: the projects below tests/data anew, and the examples' update
 	$(BIN)/python -m tests.unit.scaffold.projects
 	$(BIN)/dra-kit update --force examples/pizza-driver
+	$(BIN)/dra-kit update --force examples/gpu-driver
 
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
@@ -94,4 +158,5 @@ PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashe
 lock: ## pin the development environment again, and what images are built of (needs uv on the PATH)
 	$(PIN) --group dev --output-file requirements/dev.txt pyproject.toml
 	$(PIN) --constraints requirements/dev.txt --output-file requirements/runtime.txt pyproject.toml
+	$(PIN) --group docs --constraints requirements/dev.txt --output-file requirements/docs.txt pyproject.toml
 	echo hatchling | $(PIN) --constraints requirements/dev.txt --output-file requirements/build.txt -

@@ -2,7 +2,7 @@
 
 ::
 
-    DraKitError                     has a stable ``code``; docs/troubleshooting.md has a heading for each
+    DraKitError                     has a stable ``code``; docs/reference/troubleshooting.md has a heading for each
     ├── ConfigurationError          the author or the deployer must change something; the CLI prints it and exits 2
     │   ├── InvalidDevice           a device, pool or inventory breaks a rule of the API   (also a ValueError)
     │   ├── TargetError             the TARGET of a command cannot be loaded
@@ -144,7 +144,7 @@ class KubeError(DraKitError):
         super().__init__(message, code=code)
         self.status = status
         self.reason = reason
-        self.text = text or message
+        self.text: str = text or message
 
 
 class Unavailable(KubeError):

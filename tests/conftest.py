@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from importlib import import_module
 
@@ -15,6 +16,10 @@ from tests.hostile.ledger import PROPERTY, summary
 # imported since there is a plugin in it, cannot do that in two threads at a time (dra_kit/testing/bed.py tells more).
 for role in ("node", "controller", "webhook"):
     import_module(f"dra_kit.{role}.agent")
+
+# a Makefile under test is read as its author would, not as a part of the `make` that started the tests
+for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
+    os.environ.pop(variable, None)
 
 # machines are shared: how long an example takes says nothing
 settings.register_profile("dra-kit", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -7,7 +7,7 @@ from decimal import MAX_PREC, Context
 from typing import Final, NamedTuple
 
 from dra_kit.allocator.nodes import Node, node_matches
-from dra_kit.resource.v1 import Device, DeviceTaint, DeviceTaintRule, NodeSelector, ResourceSlice
+from dra_kit.resource.v1 import Device, DeviceTaint, DeviceTaintRule, NodeSelector, ResourceSlice, ResourceSliceSpec
 from dra_kit.values.quantity import Quantity
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -66,13 +66,13 @@ class AdvertisedDevice:
     )  # fmt: skip
 
     def __init__(self, slice_: ResourceSlice, device: Device) -> None:
-        self.spec = spec = slice_.spec
-        self.device = device
-        self.id = DeviceID(spec.driver, spec.pool.name, device.name)
-        self.shareable = bool(device.allow_multiple_allocations)
-        self.taints = _blocking(device.taints)
+        self.spec: ResourceSliceSpec = slice_.spec
+        self.device: Device = device
+        self.id: DeviceID = DeviceID(self.spec.driver, self.spec.pool.name, device.name)
+        self.shareable: bool = bool(device.allow_multiple_allocations)
+        self.taints: tuple[DeviceTaint, ...] = _blocking(device.taints)
         self.rule_taints: tuple[DeviceTaint, ...] = ()
-        self.demands = tuple(
+        self.demands: tuple[CounterDemand, ...] = tuple(
             CounterDemand(
                 demand.counter_set,
                 tuple((name, nano(counter.value)) for name, counter in demand.counters.items()),
@@ -80,8 +80,8 @@ class AdvertisedDevice:
             )
             for demand in device.consumes_counters
         )
-        self.capacity = {name: nano(capacity.value) for name, capacity in device.capacity.items()}
-        self.whole = all(
+        self.capacity: dict[str, int] = {name: nano(capacity.value) for name, capacity in device.capacity.items()}
+        self.whole: bool = all(
             capacity.request_policy is None and amount >= 0
             for capacity, amount in zip(device.capacity.values(), self.capacity.values(), strict=True)
         )
@@ -107,11 +107,13 @@ class AdvertisedSlice:
     __slots__ = ("binding", "devices", "grouped", "name", "spec")
 
     def __init__(self, slice_: ResourceSlice, rules: Sequence[DeviceTaintRule]) -> None:
-        self.name = slice_.metadata.name
-        self.spec = slice_.spec
-        self.devices = tuple(AdvertisedDevice(slice_, device) for device in slice_.spec.devices)
-        self.grouped = any(demand.groups for device in self.devices for demand in device.demands)
-        self.binding = any(device.device.binding_conditions for device in self.devices)
+        self.name: str = slice_.metadata.name
+        self.spec: ResourceSliceSpec = slice_.spec
+        self.devices: tuple[AdvertisedDevice, ...] = tuple(
+            AdvertisedDevice(slice_, device) for device in slice_.spec.devices
+        )
+        self.grouped: bool = any(demand.groups for device in self.devices for demand in device.demands)
+        self.binding: bool = any(device.device.binding_conditions for device in self.devices)
 
         self.taint(rules)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.releases import OLDEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,6 @@ class Gates:
 def _minor(version: str) -> int:
     major, _, rest = version.removeprefix("v").partition(".")
     minor = rest.partition(".")[0]
-    if major != "1" or not minor.isdecimal() or int(minor) < 34:
+    if major != "1" or not minor.isdecimal() or int(minor) < OLDEST.minor:
         raise ValueError(f"{version!r} is no Kubernetes release with resource.k8s.io/v1: write for example '1.37'")
     return int(minor)

@@ -53,9 +53,9 @@ class Pool:
 
     def __init__(self, pool_id: PoolID, slices: Iterable[AdvertisedSlice]) -> None:
         self.id = pool_id
-        self.slices = tuple(slices)
+        self.slices: tuple[AdvertisedSlice, ...] = tuple(slices)
         self._views: dict[tuple[str, Gates], tuple[Hashable, NodePool | None]] = {}
-        self.node_names = frozenset(slice_.spec.node_name or "" for slice_ in self.slices)
+        self.node_names: frozenset[str] = frozenset(slice_.spec.node_name or "" for slice_ in self.slices)
         """Nodes that its slices name; ``""`` is among them if a slice names none."""
 
     def on(self, node: Node, gates: Gates) -> NodePool | None:
@@ -125,8 +125,8 @@ class NodePools:
     """
 
     def __init__(self, pools: Iterable[NodePool]) -> None:
-        self.ordered = sorted(pools, key=lambda pool: (pool.binding and not pool.invalid, pool.id))
-        self.devices = [
+        self.ordered: list[NodePool] = sorted(pools, key=lambda pool: (pool.binding and not pool.invalid, pool.id))
+        self.devices: list[AdvertisedDevice] = [
             device for pool in self.ordered if not pool.incomplete and not pool.invalid for device in pool.devices
         ]
 

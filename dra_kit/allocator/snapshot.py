@@ -41,7 +41,7 @@ class Snapshot:
         taint_rules: Iterable[DeviceTaintRule | Document] = (),
         claims: Iterable[ResourceClaim | Document] = (),
     ) -> None:
-        self.usage = Usage()
+        self.usage: Usage = Usage()
         self.classes: dict[str, DeviceClass] = {}
         self._rules = tuple(DeviceTaintRule.model_validate(rule) for rule in taint_rules)
         self._slices: dict[str, list[AdvertisedSlice]] = {}

@@ -28,7 +28,7 @@ class Refusal(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = None if details is None else dict(details)
+        self.details: dict[str, Any] | None = None if details is None else dict(details)
 
     def status(self) -> Object:
         """The Status object."""

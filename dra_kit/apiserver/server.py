@@ -6,6 +6,7 @@ import asyncio
 import base64
 import ssl
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from dra_kit.resource.gates import FeatureGates
 
 Object = dict[str, Any]
 
+_GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
+_POLL: Final = 0.005
 CONTEXT: Final = "dra-kit"
 """Name of context, cluster and user in a kubeconfig."""
 
@@ -64,14 +67,16 @@ class ApiServer:
         controllers: bool = True,
         namespace_seconds: float = NAMESPACE_SECONDS,
     ) -> None:
-        self.host, self.port = host, port
-        self.api = Api(gates or FeatureGates.default(), Registry(KINDS))
+        self.host: str = host
+        self.port: int = port
+        self.api: Api = Api(gates or FeatureGates.default(), Registry(KINDS))
         self._endpoint = Endpoint(self.api, door)
         self._door = door
         self._tls = tls
         self._ca: bytes | None = None
         self._ssl: ssl.SSLContext | None = None
         self._runner: web.ServerRunner | None = None
+        self._listener: asyncio.Server | None = None
         seeds.fill(self.api)
         seeds.follow_definitions(self.api)
         self._with_controllers = controllers
@@ -141,6 +146,7 @@ class ApiServer:
             self._controllers.close()
         await self.stop_listening()
         await self.api.admission.close()
+        await self._connections_gone()
 
     async def listen(self) -> None:
         """Takes requests, after :meth:`stop_listening` again: where it was, and with all objects that it had."""
@@ -151,16 +157,28 @@ class ApiServer:
             shutdown_timeout=0.1,
         )
         await runner.setup()
-        site = web.TCPSite(runner, self.host, self.port, ssl_context=self._ssl_context())
-        await site.start()
+        loop, protocols = asyncio.get_running_loop(), runner.server
+        assert protocols is not None  # noqa: S101 - since setup
+        self._listener = await loop.create_server(protocols, self.host, self.port, ssl=self._ssl_context())
         self._runner = runner
-        self.port = runner.addresses[0][1]
+        self.port = self._listener.sockets[0].getsockname()[1]
 
     async def stop_listening(self) -> None:
         """Is away, as an API server that has ended: connections break, and new ones are refused."""
         runner, self._runner = self._runner, None
+        if self._listener is not None:
+            self._listener.close()
         if runner is not None:
             await runner.cleanup()
+
+    async def _connections_gone(self) -> None:
+        """Wait until the connections that were closed are gone, those in the middle of a TLS handshake, too.
+
+        It takes turns of the event loop: sockets of a loop that ends before are left to the garbage collector.
+        """
+        end = time.monotonic() + _GONE_SECONDS
+        while time.monotonic() < end and connections(self._listener):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(_POLL)
 
     def _ssl_context(self) -> ssl.SSLContext | None:
         if not self._tls or self._ssl is not None:
@@ -173,6 +191,14 @@ class ApiServer:
         self._ca = authority.cert_pem.bytes()
         self._ssl = context
         return context
+
+
+def connections(listener: asyncio.Server | None) -> int:
+    """How many connections a server has accepted that are still there: Server.wait_closed, right from 3.12 on only."""
+    if listener is None:
+        return 0
+    clients = getattr(listener, "_clients", None)  # from 3.13 on
+    return len(clients) if clients is not None else getattr(listener, "_active_count", 0)
 
 
 def _request(

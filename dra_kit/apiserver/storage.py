@@ -66,8 +66,8 @@ class Storage:
     """
 
     def __init__(self, history: int = HISTORY) -> None:
-        self.revision = 1
-        self.compacted = 0
+        self.revision: int = 1
+        self.compacted: int = 0
         self._objects: defaultdict[str, dict[str, Stored]] = defaultdict(dict)
         self._keys: defaultdict[str, list[str]] = defaultdict(list)
         self._history: deque[Change] = deque(maxlen=history)

@@ -104,6 +104,14 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         """Whether the program can be used; by default as soon as it runs. Asked again until it says yes."""
         return True
 
+    def alive(self) -> bool | Awaitable[bool]:
+        """Whether the program, which runs, still works; asked as ``holds`` is, and by default not doubted.
+
+        A program that hangs is a process like any other: ask it something. False: it is ended and started anew. An
+        exception means that it is not known, and changes nothing.
+        """
+        return True
+
     def clear(self) -> Awaitable[None] | None:
         """Remove what a program that was killed leaves: a socket, a PID file, whatever ``ready`` looks at.
 
@@ -118,10 +126,12 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
 
     @final
     async def apply(self, previous: RunningProcess | None) -> RunningProcess:
-        """Find or start the program and wait until it is ready."""
-        del previous  # a process that runs is found by its keys
+        """Find or start the program and wait until it is ready; end it before where it runs and works no more."""
         runner = self._run_by()
-        process = await runner.start(self)
+        process = await runner.start(self)  # one that runs is found by its keys
+        if process == previous and not await call(self.alive):
+            await runner.end(self)
+            process = await runner.start(self)
         ready = await call(self.ready)
         words = await runner.is_ready(self, ready=ready)
         if not ready:
@@ -130,8 +140,8 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
 
     @final
     async def holds(self, outcome: RunningProcess) -> bool:
-        """Whether it still is the process that was started."""
-        return await self._run_by().runs(self, outcome)
+        """Whether it still is the process that was started, and works."""
+        return await self._run_by().runs(self, outcome) and await call(self.alive)
 
     @final
     async def revert(self, outcome: RunningProcess | None) -> None:

@@ -110,8 +110,7 @@ class AllocatedDevice(Generic[ConfigT_co, AdvertisedT_co]):
     @property
     def env_name(self) -> str:
         """The device's name in the form of an environment variable: ``pizza-0`` is ``PIZZA_0``."""
-        name = re.sub(r"[^A-Z0-9]", "_", self.name.upper())
-        return f"_{name}" if name[:1].isdigit() else name
+        return env_name(self.name)
 
     def ensure(self, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:
         """Make an effect true for as long as the claim is prepared, and give its outcome.
@@ -142,6 +141,12 @@ class PreparedDevice:
     share_id: str | None = None
     request: str = ""
     state: JsonValue = None
+
+
+def env_name(device: str) -> str:
+    """The name of a device in the form of an environment variable."""
+    name = re.sub(r"[^A-Z0-9]", "_", device.upper())
+    return f"_{name}" if name[:1].isdigit() else name
 
 
 def _ensure(effects: Effects | None, effect: Effect[ResultT, Any]) -> Ensuring[ResultT]:

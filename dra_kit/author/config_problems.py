@@ -24,6 +24,8 @@ MOST_PROBLEMS: Final = 20
 TEXT_BYTES: Final = 400
 """Bytes of a problem's text, most of which may be a validator's."""
 
+UNKNOWN_FIELD: Final = "unknown field"
+
 _PATH_BYTES: Final = 300
 _MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
 
@@ -116,7 +118,7 @@ def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
     match detail["type"]:
         case "extra_forbidden":
             keys = [field.alias or name for model in beside for name, field in model.model_fields.items()]
-            return f"unknown field{did_you_mean(detail['loc'][-1], keys)}"
+            return f"{UNKNOWN_FIELD}{did_you_mean(detail['loc'][-1], keys)}"
         case "missing":
             return "is required"
         case "json_invalid":

@@ -16,6 +16,7 @@ from dra_kit.author.config_cost import check_cost
 from dra_kit.author.config_problems import (
     MOST_PROBLEMS,
     TEXT_BYTES,
+    UNKNOWN_FIELD,
     Problem,
     duplicate_keys,
     instead_of,
@@ -84,10 +85,19 @@ class ConfigDecoder(Generic[ConfigT]):
         except (ValueError, RecursionError):
             raise _invalid(model.kind_, [*problems, ("", "has a number too large, or too many levels")]) from None
         validate = partial(model.model_validate_json, text, strict=True, extra="forbid", context=self._settings)
-        config = _validated(model, body, problems, validate)
+        config = _validated(model, body, problems, validate, self._fields_of_others(model))
         if problems:
             raise _invalid(model.kind_, problems)
         return self._upgraded(config)
+
+    def _fields_of_others(self, model: type[OpaqueConfig]) -> dict[str, str]:
+        """The version that has a field, of the other versions of a model's kind; the newest one where several do."""
+        return {
+            field.alias or name: other.api_version_
+            for other in reversed(self._models.values())
+            if other is not model and other.kind_ == model.kind_
+            for name, field in other.model_fields.items()
+        }
 
     def _model(self, parameters: Any) -> type[OpaqueConfig]:
         if not self._models:
@@ -127,7 +137,7 @@ class ConfigDecoder(Generic[ConfigT]):
         # upgrade() has made it without the settings
         model, fields = type(config), dict(config)
         validate = partial(model.model_validate, fields, strict=True, by_name=True, context=self._settings)
-        checked: ConfigT = _validated(model, fields, [], validate)
+        checked: ConfigT = _validated(model, fields, [], validate, {})
         return checked
 
 
@@ -142,8 +152,9 @@ def _validated(
     body: Mapping[str, Any],
     problems: Sequence[Problem],
     validate: Callable[[], Any],
+    elsewhere: Mapping[str, str],
 ) -> Any:
-    """What ``validate`` gives.
+    """What ``validate`` gives; ``elsewhere`` are fields that the model may be taken to have, and their version.
 
     Raises:
         InvalidConfig: with the problems that are known, and those that it finds.
@@ -152,7 +163,11 @@ def _validated(
         return validate()
     except ValidationError as error:
         count = len(problems) + error.error_count()
-        raise _first_of(model.kind_, chain(problems, problems_of(error, model, body)), count) from None
+        found = (
+            (path, f"{text}; {elsewhere[path]} has it" if path in elsewhere and text == UNKNOWN_FIELD else text)
+            for path, text in problems_of(error, model, body)
+        )
+        raise _first_of(model.kind_, chain(problems, found), count) from None
     except Exception as error:
         raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
 

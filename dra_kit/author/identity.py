@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
 
     class Observed:
-        """A field of a Device's subclass that is only observed: ``temperature: dra.Observed[float]``.
+        """A field of a Device's subclass that is only observed, as in ``temperature: dra.Observed[float]``.
 
         For type checkers it is what stands in the brackets. It does not belong to :meth:`dra_kit.Device.identity`: when
         it changes, claims that have the device are left as they are.

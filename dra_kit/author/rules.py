@@ -17,6 +17,9 @@ from dra_kit.resource.fielderror import ErrorKind, FieldError, quote
 _SHOWN_MAX: Final = 8
 """Problems that one error tells in full; thirty-three misspelt names would not be read anyway."""
 
+_WHICH: Final = re.compile(r'\[\d+\]|(?<=device )"[^"]*"')
+"""What tells apart the problems of seven devices that have one cause."""
+
 _CAMEL: Final = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 _ATTRIBUTE_MEMBER: Final = re.compile(r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool)s?")
 _PATTERN: Final = re.compile(r", regex used for validation is '[^']*'")
@@ -34,7 +37,10 @@ _COUNTED: Final = {
 
 def invalid(what: str, errors: Sequence[FieldError]) -> InvalidDevice:
     """The error of an author's object that breaks rules of the API: object, field, value and rule in one line."""
-    lines = list(dict.fromkeys(_line(error) for error in errors))
+    alike: dict[str, list[str]] = {}
+    for line in dict.fromkeys(_line(error) for error in errors):
+        alike.setdefault(_WHICH.sub("", line), []).append(line)
+    lines = [first if not others else f"{first}, and {len(others)} more like it" for first, *others in alike.values()]
     rest = len(lines) - _SHOWN_MAX
     more = f"; and {rest} more" if rest > 0 else ""
     return InvalidDevice(f"{what}: {'; '.join(lines[:_SHOWN_MAX])}{more}")

@@ -43,8 +43,8 @@ class SpecCache:
     """
 
     def __init__(self, files: Iterable[SpecFile], errors: Mapping[Path, Sequence[str]]) -> None:
-        self.files = tuple(files)
-        self.errors = {path: list(texts) for path, texts in errors.items()}
+        self.files: tuple[SpecFile, ...] = tuple(files)
+        self.errors: dict[Path, list[str]] = {path: list(texts) for path, texts in errors.items()}
         self._devices: dict[str, tuple[SpecFile, CDIDevice]] = {}
         conflicts: set[str] = set()
         for file in self.files:

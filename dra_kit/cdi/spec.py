@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -35,7 +35,7 @@ Annotations = Annotated[Mapping[str, str], AfterValidator(_sorted)]
 
 class _Model(BaseModel):
     # strict and without extra fields, because runtimes refuse a file with a wrong type or an unknown field
-    model_config = ConfigDict(
+    model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True, extra="forbid", strict=True, populate_by_name=True, alias_generator=_alias, defer_build=True
     )
 

@@ -51,7 +51,7 @@ class Panic(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.message = f"internal error: {message}"
+        self.message: str = f"internal error: {message}"
 
 
 def no_such_overload(detail: str = "") -> Failure:

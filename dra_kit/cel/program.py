@@ -15,7 +15,7 @@ from dra_kit.cel.functions.semvers import Semver
 from dra_kit.cel.literals import check_literals
 from dra_kit.cel.meter import Meter
 from dra_kit.cel.parser import parse
-from dra_kit.cel.reads import reads_of
+from dra_kit.cel.reads import Read, reads_of
 from dra_kit.cel.syntax import Node
 from dra_kit.cel.values import type_name
 from dra_kit.errors import CelCompileError, CelRuntimeError
@@ -47,10 +47,10 @@ class Expression:
         self.text = text
         self.environment = environment
         try:
-            self.root = _checked(text, environment, derived=derived)
+            self.root: Node = _checked(text, environment, derived=derived)
             self._evaluator = Evaluator(self.root)
-            self.cost = estimate(self.root)
-            self.reads = reads_of(self.root)
+            self.cost: int = estimate(self.root)
+            self.reads: tuple[Read, ...] | None = reads_of(self.root)
         except Refusal as refusal:
             raise compile_error(text, refusal) from None
         except RecursionError:

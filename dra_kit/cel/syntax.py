@@ -24,9 +24,9 @@ class Node:
     __slots__ = ("end", "place", "start", "type")
 
     def __init__(self, start: int, end: int, place: int | None = None) -> None:
-        self.start = start
-        self.end = end
-        self.place = start if place is None else place
+        self.start: int = start
+        self.end: int = end
+        self.place: int = start if place is None else place
         self.type: Type = DYN
 
     def children(self) -> Iterator[Node]:
@@ -45,7 +45,7 @@ class Literal(Node):
 
     def __init__(self, value: object, start: int, end: int) -> None:
         super().__init__(start, end)
-        self.value = value
+        self.value: object = value
 
 
 class Ident(Node):
@@ -55,7 +55,7 @@ class Ident(Node):
 
     def __init__(self, name: str, start: int, end: int) -> None:
         super().__init__(start, end)
-        self.name = name
+        self.name: str = name
 
 
 class Select(Node):
@@ -65,9 +65,9 @@ class Select(Node):
 
     def __init__(self, operand: Node, field: str, start: int, end: int, *, place: int, test_only: bool = False) -> None:
         super().__init__(start, end, place)
-        self.operand = operand
-        self.field = field
-        self.test_only = test_only
+        self.operand: Node = operand
+        self.field: str = field
+        self.test_only: bool = test_only
 
     @override
     def children(self) -> Iterator[Node]:
@@ -96,11 +96,11 @@ class Call(Node):
         macro: str = "",
     ) -> None:
         super().__init__(start, end, place)
-        self.function = function
-        self.target = target
-        self.arguments = arguments
+        self.function: str = function
+        self.target: Node | None = target
+        self.arguments: list[Node] = arguments
         self.overloads: tuple[str, ...] = ()
-        self.macro = macro
+        self.macro: str = macro
 
     @override
     def children(self) -> Iterator[Node]:
@@ -121,8 +121,8 @@ class ListNode(Node):
 
     def __init__(self, elements: list[Node], optional: frozenset[int], start: int, end: int) -> None:
         super().__init__(start, end)
-        self.elements = elements
-        self.optional = optional
+        self.elements: list[Node] = elements
+        self.optional: frozenset[int] = optional
 
     @override
     def children(self) -> Iterator[Node]:
@@ -136,8 +136,8 @@ class MapNode(Node):
 
     def __init__(self, entries: list[tuple[Node, Node]], optional: frozenset[int], start: int, end: int) -> None:
         super().__init__(start, end)
-        self.entries = entries
-        self.optional = optional
+        self.entries: list[tuple[Node, Node]] = entries
+        self.optional: frozenset[int] = optional
 
     @override
     def children(self) -> Iterator[Node]:
@@ -154,9 +154,9 @@ class StructNode(Node):
         self, name: str, fields: list[tuple[str, Node]], optional: frozenset[int], start: int, end: int
     ) -> None:
         super().__init__(start, end)
-        self.name = name
-        self.fields = fields
-        self.optional = optional
+        self.name: str = name
+        self.fields: list[tuple[str, Node]] = fields
+        self.optional: frozenset[int] = optional
 
     @override
     def children(self) -> Iterator[Node]:
@@ -190,10 +190,16 @@ class Comprehension(Node):
         place: int,
     ) -> None:
         super().__init__(start, end, place)
-        self.macro = macro
-        self.iteration_range = iteration_range
+        self.macro: str = macro
+        self.iteration_range: Node = iteration_range
+        self.variable: str
+        self.variable2: str | None
         self.variable, self.variable2 = variables
-        self.accumulator = accumulator
+        self.accumulator: str = accumulator
+        self.initial: Node
+        self.condition: Node
+        self.step: Node
+        self.result: Node
         self.initial, self.condition, self.step, self.result = parts
 
     @override

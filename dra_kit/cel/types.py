@@ -35,9 +35,9 @@ class Type:
 
     def __init__(self, kind: Kind, name: str, parameters: tuple[Type, ...] = (), *, nullable: bool = False) -> None:
         self.kind: Kind = kind
-        self.name = name
-        self.parameters = parameters
-        self.nullable = nullable
+        self.name: str = name
+        self.parameters: tuple[Type, ...] = parameters
+        self.nullable: bool = nullable
         self._text: str | None = None
         # a map whose keys and values are of one type is twice as large as that type
         self._weight: int = 1 + sum(parameter._weight for parameter in parameters)  # noqa: SLF001 - of the same class

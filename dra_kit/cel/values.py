@@ -43,7 +43,7 @@ class TypeValue:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
 
     def __eq__(self, other: object) -> bool:
         return self.name == other.name if isinstance(other, TypeValue) else NotImplemented
@@ -58,8 +58,8 @@ class Optional:
     __slots__ = ("present", "value")
 
     def __init__(self, value: Any, *, present: bool = True) -> None:
-        self.value = value
-        self.present = present
+        self.value: Any = value
+        self.present: bool = present
 
 
 NONE: Final = Optional(None, present=False)
@@ -71,7 +71,7 @@ class Duration:
     __slots__ = ("nanoseconds",)
 
     def __init__(self, nanoseconds: int) -> None:
-        self.nanoseconds = nanoseconds
+        self.nanoseconds: int = nanoseconds
 
 
 class Timestamp:
@@ -80,8 +80,8 @@ class Timestamp:
     __slots__ = ("nanoseconds", "offset")
 
     def __init__(self, nanoseconds: int, offset: int = 0) -> None:
-        self.nanoseconds = nanoseconds
-        self.offset = offset
+        self.nanoseconds: int = nanoseconds
+        self.offset: int = offset
 
 
 class Map:
@@ -94,7 +94,7 @@ class Map:
     __slots__ = ("items",)
 
     def __init__(self, items: dict[Any, Any]) -> None:
-        self.items = items
+        self.items: dict[Any, Any] = items
 
     def find(self, key: object) -> tuple[Any, bool]:
         """The value, and whether there is one.

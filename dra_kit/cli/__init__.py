@@ -9,4 +9,4 @@ def main() -> None:
     """Entry point of the ``dra-kit`` script."""
     from dra_kit.cli.app import cli
 
-    sys.exit(cli())
+    sys.exit(cli(prog_name="dra-kit"))  # also of python -m dra_kit

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import importlib
+import platform
+from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
+from dra_kit import __version__
 from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.resource.releases import NEWEST, OLDEST
 from dra_kit.values.nearest import did_you_mean
 from dra_kit.values.printable import printable
 
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended, as shells give it (128 + SIGINT)."""
 
+VERSION: Final = f"dra-kit {__version__} (Kubernetes {OLDEST} to {NEWEST}, Python {platform.python_version()})"
+_HELP: Final = "help"
+_FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: dra-kit COMMAND --help."
+
 COMMANDS = {
     "chart": "print where the helm chart is",
+    "completion": "print what makes a shell complete commands, options and files",
     "controller": "run the controller role: Events on the life of claims",
+    "dev": "run a driver in a cluster of one process, and replace it whenever its files change",
     "explain": "tell why a claim or pod gets devices, or why not",
     "lint": "check manifests: structure, limits, CEL, and common mistakes",
     "new": "make a driver's project: code, tests, image, chart values",
@@ -47,11 +58,24 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments begin with; of one that there is not, which may be meant."""
-        hint = did_you_mean(args[0], COMMANDS) if args[0] not in COMMANDS else ""
-        if hint:
-            ctx.fail(f"No such command {args[0]!r}{hint}")
+        """The command that the arguments begin with; of one that there is not, what may be meant."""
+        if args[0] == _HELP:
+            if not args[1:]:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            hint = did_you_mean(name, COMMANDS)
+            if not hint and (Path(name).is_dir() or Path(name).suffix == ".py"):
+                hint = f"; to run a driver, write: dra-kit sandbox {name}"
+            ctx.fail(f"No such command {name!r}{hint or '; there are ' + ', '.join(sorted(COMMANDS))}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What a word may become, without importing the commands."""
+        names = [CompletionItem(name, help=COMMANDS[name]) for name in sorted(COMMANDS) if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without importing them."""
@@ -72,7 +96,7 @@ class LazyGroup(click.Group):
             ctx.exit(INTERRUPTED)
 
 
-@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="dra-kit")
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_FIRST)
+@click.version_option(__version__, message=VERSION, help="show the version, and what it supports")
 def cli() -> None:
     """Write and run Kubernetes DRA drivers in Python."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from dra_kit.cli.options import RoleCommand, common
+from dra_kit.cli.options import RoleCommand, common, complete_target
 from dra_kit.process import logging as process_logging
 
 
 @click.command(cls=RoleCommand)
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @common
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name
@@ -26,7 +26,8 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Run TARGET's controller: Events on claims and pods when claims are allocated, reserved and released.
 
-    TARGET is module:attr, ./file.py or a folder with a pyproject.toml. One process serves the whole cluster.
+    TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml). One process
+    serves the whole cluster.
     """
     del target
     process_logging.configure(log_format, log_level.upper())

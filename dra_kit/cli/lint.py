@@ -6,9 +6,8 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +15,15 @@ import click
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.cli.driver_settings import author_settings, settings_options
-from dra_kit.cli.options import RoleCommand, path
+from dra_kit.cli.lint_fix import STDIN, fix_files, show_diff
+from dra_kit.cli.options import RoleCommand, complete_target, path, value_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver
 from dra_kit.values.printable import printable
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
+    from dra_kit.lint.check import Outcome
     from dra_kit.lint.documents import SourceFile
     from dra_kit.lint.surroundings import Surroundings
     from dra_kit.resource import v1
@@ -36,7 +37,7 @@ class LintCommand(RoleCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the driver first, so that its settings are known when the options are read."""
-        target = None if ctx.resilient_parsing else _driver_of(args)
+        target = None if ctx.resilient_parsing else value_of(_OPTION, args)
         if target is not None:
             own = click.Command.get_params(self, ctx)
             ctx.meta["driver"] = driver = load_driver(target)
@@ -44,20 +45,15 @@ class LintCommand(RoleCommand):
         return click.Command.parse_args(self, ctx, args)
 
 
-def _driver_of(args: Sequence[str]) -> str | None:
-    found = None
-    for word, following in pairwise([*args, None]):
-        if word is None or word == "--":
-            break
-        flag, equals, value = word.partition("=")
-        if flag == _OPTION:
-            found = value if equals else following
-    return found
-
-
 @click.command(cls=LintCommand)
 @click.argument("files", nargs=-1, required=True, type=path(exists=True, allow_dash=True))
-@click.option("--driver", "target", metavar="TARGET", help="check names, types and opaque configuration against it")
+@click.option(
+    "--driver",
+    "target",
+    metavar="TARGET",
+    shell_complete=complete_target,
+    help="check names, types and opaque configuration against it",
+)
 @click.option(
     "--from",
     "saved",
@@ -73,6 +69,8 @@ def _driver_of(args: Sequence[str]) -> str | None:
     type=click.Choice(["text", "github", "json"]),
     help="for people, as annotations of GitHub Actions, or for programs",
 )
+@click.option("--fix", is_flag=True, help="write what is sure into the files; what is left is reported")
+@click.option("--diff", is_flag=True, help="show what --fix would write, and write nothing")
 @click.option("--strict", is_flag=True, help="let warnings fail the check, too")
 @click.option("--alpha", is_flag=True, help="check for an API server with all alpha features of resource.k8s.io on")
 @click.option(
@@ -91,6 +89,8 @@ def command(
     saved: Path | None,
     style: str,
     *,
+    fix: bool,
+    diff: bool,
     strict: bool,
     alpha: bool,
     timeout: float,
@@ -98,15 +98,20 @@ def command(
     """Check manifests: claims, templates, classes, slices, taint rules, and the pods that use them.
 
     FILES are files or folders with YAML or JSON; - is standard input. Needs no cluster. With --driver TARGET
-    (module:attr, ./file.py or a folder with a pyproject.toml) selectors are checked against the devices that the
-    driver finds on this machine, where it has the settings of its project's sandbox; with --from against those that
-    "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml" saved.
+    (module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs) selectors are checked against the
+    devices that the driver finds on this machine, where it has the settings of its project's sandbox; with --from
+    against those that "dra-kit snapshot" or "kubectl get resourceslices,deviceclasses -o yaml" saved.
 
-    Exit code 0: no errors; 1: errors, or with --strict warnings; 2: the check could not be made.
+    --fix mends what can be meant in one way only, and leaves the rest of a file as it is, comments and layout too; of
+    standard input it prints the mended text.
+
+    Exit code 0: no errors; 1: errors (behind --fix: those that are left), or with --strict warnings; 2: the check
+    could not be made, or a file not be written.
     """
-    from dra_kit.lint import report
     from dra_kit.lint.check import check
 
+    if diff and style != "text":
+        raise click.UsageError(f"--diff prints a diff; leave out --format {style}")
     sources = [source for item in files for source in _sources(item)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     given: dict[str, object] = ctx.meta.get("driver_settings", {})
@@ -114,18 +119,32 @@ def command(
     with tempfile.TemporaryDirectory(prefix="dra-kit-") as directory:
         settings = _settings(driver, target, given, Path(directory)) if driver is not None and target else None
         surroundings = _surroundings(driver, settings, saved, classes, alpha=alpha, timeout=timeout)
-    outcome = check(sources, surroundings)
+    if diff:
+        outcome = check(sources, surroundings)
+        show_diff(sources, outcome, surroundings)
+    elif fix:
+        outcome = fix_files(sources, surroundings, quiet=style != "text")
+        _report(outcome, style, aside=any(source.name == STDIN for source in sources))
+    else:
+        outcome = check(sources, surroundings)
+        _report(outcome, style)
+    ctx.exit(1 if any(strict or found.level == "error" for found in outcome.findings) else 0)
+
+
+def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
+    """Tell the findings; on standard error where standard output is for a mended text."""
+    from dra_kit.lint import report
+
     findings = outcome.findings
     if style == "json":
-        click.echo(report.as_json(findings))
+        click.echo(report.as_json(findings), err=aside)
     elif style == "github":
         if findings:
-            click.echo(report.as_github(findings))
+            click.echo(report.as_github(findings), err=aside)
     else:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        colour = (sys.stderr if aside else sys.stdout).isatty() and not os.environ.get("NO_COLOR")
         text = report.as_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
-        click.echo(text, color=colour)
-    ctx.exit(1 if any(strict or found.level == "error" for found in findings) else 0)
+        click.echo(text, err=aside, color=colour)
 
 
 def _sources(item: Path) -> Iterator[SourceFile]:
@@ -134,7 +153,7 @@ def _sources(item: Path) -> Iterator[SourceFile]:
     from dra_kit.manifests.limits import MANIFESTS
 
     if str(item) == _STDIN:
-        yield SourceFile("<stdin>", _text(read_stream(sys.stdin.buffer, "standard input", MANIFESTS), "<stdin>"))
+        yield SourceFile(STDIN, _text(read_stream(sys.stdin.buffer, "standard input", MANIFESTS), STDIN))
     elif item.is_dir():
         files = files_in(item, recursive=True, hidden=False)
         for file, content in read_folder(files, item, MANIFESTS):
@@ -191,7 +210,7 @@ def _surroundings(
         devices += [(one.spec.driver, one.spec.pool.name, device) for one in slices for device in one.spec.devices]
     if driver is not None:
         # manifests are also checked where the hardware is not; the driver's configuration needs none
-        why = f"{type(driver.provider).__name__} finds none on this machine"
+        why = "it finds none on this machine"
         found_here: list[tuple[str, str, v1.Device]] = []
         try:
             found_here += _found(driver, settings, timeout)

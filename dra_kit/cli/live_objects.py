@@ -111,7 +111,7 @@ def _sandboxes() -> list[str]:
     found: list[DetachedSandbox] = []
     with contextlib.suppress(OSError, SandboxError):  # there may be no place where they could have left word
         found = running()
-    told = [f"--kubeconfig {one.kubeconfig} is the sandbox of {one.driver}" for one in found]
+    told = [f"--kubeconfig {one.kubeconfig} is the sandbox of {one.title}" for one in found]
     return told or ["dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes"]
 
 

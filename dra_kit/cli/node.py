@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from dra_kit.author.driver import Driver
 from dra_kit.cli.driver_settings import author_settings
-from dra_kit.cli.options import RoleCommand, common, path
+from dra_kit.cli.options import RoleCommand, common, complete_target, path, value_of
 from dra_kit.errors import StoreError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
 
+_GLOBS: Final = "--globs"
 
-@click.command(cls=RoleCommand)
-@click.argument("target")
+
+class NodeCommand(RoleCommand):
+    """Takes a file of globs in the place of a TARGET, too."""
+
+    def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
+        """The driver of TARGET, or of ``--globs``."""
+        file = value_of(_GLOBS, args)
+        if file is None:
+            return super().load(own, args)
+        from dra_kit.globs.driver import load_globs
+
+        return load_globs(Path(file))
+
+
+@click.command(cls=NodeCommand)
+@click.argument("target", required=False, shell_complete=complete_target)
+@click.option(
+    _GLOBS,
+    type=path(dir_okay=False),
+    metavar="FILE",
+    help="in place of a TARGET: a file of globs of device nodes, which is a driver",
+)
 @click.option("--node-name", envvar="DRA_NODE_NAME", show_envvar=True, help="name of this node's Node object")
 @click.option(
     "--kubelet-dir",
@@ -93,7 +115,8 @@ from dra_kit.process import logging as process_logging
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
-    target: str,
+    target: str | None,
+    globs: Path | None,
     node_name: str | None,
     kubelet_dir: Path,
     cdi_dir: Path,
@@ -112,9 +135,12 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Run TARGET on this node: answer the kubelet, prepare claims, publish devices.
 
-    TARGET is module:attr, ./file.py or a folder with a pyproject.toml.
+    TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs of device nodes (.yaml).
     """
-    del target
+    if target is None and globs is None:
+        raise click.UsageError("Missing argument 'TARGET', or option '--globs': the driver to run.")
+    if target is not None and globs is not None:
+        raise click.UsageError(f"TARGET {target} and {_GLOBS} {globs} do not go together: they name two drivers.")
     driver: Driver[Any, Any] = ctx.meta["driver"]
     if print_rules:
         click.echo(_rules(driver), nl=False)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+from dra_kit.author.driver import Driver
 from dra_kit.cli.driver_settings import settings_options
 from dra_kit.process.target import load_driver
 
@@ -17,6 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 def path(**kwargs: Any) -> click.Path:
     """A path as pathlib's Path."""
     return click.Path(path_type=Path, **kwargs)
+
+
+def complete_target(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell completes a TARGET to: a file or folder."""
+    del ctx, param
+    return [CompletionItem(incomplete, type="file")]
 
 
 def common(function: F) -> F:
@@ -41,16 +50,37 @@ class RoleCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Load the TARGET first, so that its settings are known when the options are read."""
         own = super().get_params(ctx)
-        target = None if ctx.resilient_parsing else target_of(own, args)
-        if target is not None:
-            driver = load_driver(target)
+        driver = None if ctx.resilient_parsing else self.load(own, args)
+        if driver is not None:
             ctx.meta["driver"] = driver
             ctx.meta["driver_options"] = settings_options(driver, own)
         return super().parse_args(ctx, args)
 
+    def load(self, own: Sequence[click.Parameter], args: Sequence[str]) -> Driver[Any, Any] | None:
+        """The driver that is meant; None where none is named.
+
+        Args:
+            own: the command's own options.
+            args: its arguments.
+        """
+        target = target_of(own, args)
+        return load_driver(target) if target is not None else None
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The command's own options, and those of the driver that was loaded for this call."""
         return [*super().get_params(ctx), *ctx.meta.get("driver_options", [])]
+
+
+def value_of(option: str, args: Sequence[str]) -> str | None:
+    """The last value of an option among the arguments, read without knowing the author's options yet."""
+    found = None
+    for word, following in pairwise([*args, None]):
+        if word is None or word == "--":
+            break
+        flag, equals, value = word.partition("=")
+        if flag == option:
+            found = value if equals else following
+    return found
 
 
 def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:

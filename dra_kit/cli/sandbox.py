@@ -8,36 +8,38 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dra_kit.cli.app import INTERRUPTED
 from dra_kit.cli.driver_settings import author_settings
-from dra_kit.cli.options import RoleCommand, path, target_of
+from dra_kit.cli.interruptible import run_interruptibly
+from dra_kit.cli.options import RoleCommand, complete_target, path, target_of
 from dra_kit.cli.sandbox_down import down, how_to_end, how_to_use
+from dra_kit.cli.sandbox_env import env
 from dra_kit.cli.sandbox_list import list_command
+from dra_kit.cli.sandbox_schema import schema_command
 from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.process import logging as process_logging
 from dra_kit.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
+    from dra_kit.author.driver import Driver
     from dra_kit.resource.gates import FeatureGates
+    from dra_kit.sandbox.drivers import SandboxDriver
     from dra_kit.sandbox.live import LiveView
     from dra_kit.sandbox.session import Session
     from dra_kit.sandbox.story import Story
 
-COMMANDS: Final = {"down": down, "list": list_command}
+COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
 """Words that are no TARGET; a folder of such a name is ``./down``."""
-_INSIST_SECONDS: Final = 2.0
-_CUT_OFF: Final = 128 + signal.SIGPIPE
-"""Exit code when nobody reads the output any more, as shells give it."""
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HERE: Final = "."
 
 
 class SandboxCommand(RoleCommand):
-    """Knows ``down`` and ``list``, which are no TARGETs but commands of their own."""
+    """Knows ``down``, ``env``, ``list`` and ``schema``, which are no TARGETs but commands of their own."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -56,9 +58,21 @@ class SandboxCommand(RoleCommand):
             raise TargetError(f"{error}{hint}", code=error.code) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the arguments as they came: a sandbox in the background gets them again."""
+        """Keep the arguments as they came: a sandbox in the background gets them again.
+
+        Without a TARGET it is the project here, if there is one.
+        """
         ctx.meta["arguments"] = list(args)
+        if target_of(self.params, args) is None and not {*ctx.help_option_names} & {*args} and _is_project_here():
+            args = [_HERE, *args]
         return super().parse_args(ctx, args)
+
+
+def _is_project_here() -> bool:
+    from dra_kit.sandbox.project import project_of
+
+    project = project_of(_HERE)
+    return project is not None and bool(project.driver[0])
 
 
 class NewFile(click.Path):
@@ -80,7 +94,7 @@ class NewFile(click.Path):
 
 
 @click.command(cls=SandboxCommand)
-@click.argument("target")
+@click.argument("target", required=False, shell_complete=complete_target)
 @click.option(
     "-f",
     "--filename",
@@ -144,11 +158,13 @@ class NewFile(click.Path):
     help="least level of the driver's log shown",
 )
 @click.pass_context
-def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt: skip
+def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:  # fmt: skip
     """Run TARGET in a Kubernetes cluster that lives in this one process, and show what happens.
 
-    TARGET is module:attr, ./file.py or a folder with a pyproject.toml, whose deviceclasses.yaml is applied first.
-    Containers run as local processes: no image is pulled, no mount is made.
+    TARGET is module:attr, ./file.py, a file of globs of device nodes (.yaml), or a folder with a pyproject.toml, whose
+    deviceclasses.yaml is applied first. Without one it is the project in this folder; where there is none the cluster
+    has no driver, and "dra-kit sandbox env" prints what one needs that is started by hand. Containers run as local
+    processes: no image is pulled, no mount is made.
 
     Exit code 0: every pod of -f ended with 0, or is ready if it is not to end; every story was true. 1: not so. 2: the
     driver or a manifest cannot be used. With neither -f nor --story everything runs until Ctrl-C.
@@ -158,11 +174,15 @@ def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt:
       dra-kit sandbox . --story stories/order-by-claim
       dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
       dra-kit sandbox list
+      dra-kit sandbox env
       dra-kit sandbox down
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if options["kubeconfig"] is not None:
-        _require_unused(options["kubeconfig"])
-    _hint(target)
+        require_unused(options["kubeconfig"])
+    if target is None and options["stories"]:
+        raise click.UsageError("--story needs a TARGET: a story tells what a driver does.")
+    if target is not None:
+        _hint(target)
     if options["detach"]:
         _detach(ctx, options)
         return
@@ -175,17 +195,22 @@ def command(ctx: click.Context, /, target: str, **options: Any) -> None:  # fmt:
         handler.setLevel(shown)
     view = LiveView(sys.stdout)
     with bounded_log():
-        code = asyncio.run(_run(_session(ctx, target, options, view), view))
+        code = asyncio.run(run_interruptibly(_session(ctx, target, options, view), view.cut_off))
     ctx.exit(code)
 
 
-def _require_unused(kubeconfig: Path) -> None:
+def require_unused(kubeconfig: Path) -> None:
+    """Refuse the kubeconfig of a sandbox in the background.
+
+    Raises:
+        ConfigurationError: it is that.
+    """
     from dra_kit.sandbox.detached import running
 
     for sandbox in running():
         if sandbox.has_kubeconfig(kubeconfig):
             raise ConfigurationError(
-                f"--kubeconfig {kubeconfig} is that of the sandbox of {sandbox.driver} in the background, process "
+                f"--kubeconfig {kubeconfig} is that of the sandbox of {sandbox.title} in the background, process "
                 f"{sandbox.pid}; name another, or end that one: {how_to_end(sandbox)}"
             )
 
@@ -197,7 +222,8 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
         raise click.UsageError("--detach and --story do not go together: nobody would see the story.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave behind what it started
     sandbox = detach([word for word in ctx.meta["arguments"] if word != "--detach"])
-    click.echo(f"{sandbox.driver} runs in a cluster in the background, process {sandbox.pid}")
+    what = f"{sandbox.driver} runs in a cluster" if sandbox.driver else "a cluster without a driver runs"
+    click.echo(f"{what} in the background, process {sandbox.pid}")
     for line in how_to_use(sandbox):
         click.echo(f"  {line}")
 
@@ -216,27 +242,23 @@ def _hint(target: str) -> None:
         )
 
 
-def _session(ctx: click.Context, target: str, options: Mapping[str, Any], view: LiveView) -> Session:
-    from dra_kit.process.target import load_drivers
+def _session(ctx: click.Context, target: str | None, options: Mapping[str, Any], view: LiveView) -> Session:
     from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
     from dra_kit.sandbox.detached import announce, is_detached
-    from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings
+    from dra_kit.sandbox.environment import leave_word
     from dra_kit.sandbox.session import Session, Task
 
     stories = _stories(options["stories"])
-    nodes = options["nodes"]
-    # the first one was loaded to know its options
-    drivers = (ctx.meta["driver"],) if nodes == 1 else tuple(load_drivers(target, nodes))
-    values = {**project_settings(target, drivers[0]), **ctx.meta.get("driver_settings", {})}
 
     def ready(sandbox: Sandbox) -> None:
+        leave_word(sandbox)
         announce(sandbox.driver, sandbox.kubeconfig)
 
     return Session(
-        SandboxDriver(drivers, lambda placed: author_settings(drivers[0], placed), device_classes(target), values),
+        sandbox_driver(ctx, target, options["nodes"], replaced=any(story.replaces for story in stories)),
         SandboxSettings(
-            nodes=nodes,
-            gates=_gates(options["feature_gates"], alpha=options["alpha"]),
+            nodes=options["nodes"],
+            gates=feature_gates(options["feature_gates"], alpha=options["alpha"]),
             time_scale=options["time_scale"],
             kubeconfig=options["kubeconfig"],
             webhook=options["webhook"],
@@ -254,7 +276,49 @@ def _session(ctx: click.Context, target: str, options: Mapping[str, Any], view: 
     )
 
 
-def _gates(flags: str, *, alpha: bool) -> FeatureGates:
+def sandbox_driver(ctx: click.Context, target: str | None, nodes: int, *, replaced: bool = False) -> SandboxDriver:
+    """The driver that a :class:`RoleCommand` has loaded, for so many nodes, with what its project and flags say.
+
+    Args:
+        ctx: of the command.
+        target: the driver; None: the cluster is to have none.
+        nodes: that each get one.
+        replaced: another one may take its place while the cluster runs.
+
+    Raises:
+        ConfigurationError: the project is wrong, or the driver has not the settings that it names.
+    """
+    from dra_kit.process.target import load_drivers
+    from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings, successors
+
+    if target is None:
+        return SandboxDriver(())
+    # the first one was loaded to know its options
+    drivers: tuple[Driver[Any, Any], ...] = (ctx.meta["driver"],)
+    spare: Driver[Any, Any] | None = None
+    if replaced:
+        *several, spare = load_drivers(target, nodes + 1)
+        drivers = tuple(several)
+    elif nodes > 1:
+        drivers = tuple(load_drivers(target, nodes))
+    values = {**project_settings(target, drivers[0]), **ctx.meta.get("driver_settings", {})}
+    return SandboxDriver(
+        drivers,
+        partial(author_settings, drivers[0]),
+        device_classes(target),
+        values,
+        spare,
+        target=target,
+        successor=successors(author_settings, nodes, values),
+    )
+
+
+def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
+    """The gates that ``--feature-gates`` and ``--alpha`` mean.
+
+    Raises:
+        ConfigurationError: there is no such gate, or its value is wrong.
+    """
     from dra_kit.resource.gates import FeatureGates
 
     try:
@@ -273,38 +337,3 @@ def _stories(paths: Sequence[Path]) -> tuple[Story, ...]:
             raise ConfigurationError(f"--story {folder}: neither it nor a folder in it has an {EXPECT_FILE}")
         found += several
     return tuple(map(load_story, found))
-
-
-async def _run(session: Session, view: LiveView) -> int:
-    """Run until it is done or interrupted, or nobody reads on; the second signal ends the process at once."""
-    loop = asyncio.get_running_loop()
-    work = asyncio.ensure_future(session.run())
-    cut_off = asyncio.ensure_future(view.cut_off.wait())
-    cut_off.add_done_callback(lambda _: work.cancel())
-    interrupted = False
-
-    def interrupt() -> None:
-        nonlocal interrupted
-        if interrupted:
-            return  # the same signal, sent to the process and to its group
-        interrupted = True
-        click.echo("\ntaking everything down; once more ends at once", err=True)
-        work.cancel()
-        loop.call_later(_INSIST_SECONDS, insist)
-
-    def insist() -> None:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, interrupt)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if view.cut_off.is_set():
-            # what is still buffered would fail again at the end of the process
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return _CUT_OFF
-        click.echo("everything is down", err=True)
-        return session.exit_code if session.lasting else INTERRUPTED

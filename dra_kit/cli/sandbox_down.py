@@ -58,11 +58,11 @@ def down(kubeconfig: Path | None, *, everything: bool) -> None:
         raise SandboxError(f"no sandbox{which} runs in the background; start one with dra-kit sandbox TARGET --detach")
     if len(found) > 1 and not everything:
         for sandbox in found:
-            click.echo(f"{sandbox.driver}, process {sandbox.pid}\n  {how_to_end(sandbox)}", err=True)
+            click.echo(f"{sandbox.title}, process {sandbox.pid}\n  {how_to_end(sandbox)}", err=True)
         raise SandboxError(
             f"{len(found)} sandboxes run in the background, and none was ended; say which with --kubeconfig, or --all"
         )
     for sandbox in found:
         end(sandbox)
         remove_abandoned()  # it may have been killed, since it did not end by itself
-        click.echo(f"the sandbox of {sandbox.driver} has ended")
+        click.echo(f"the sandbox of {sandbox.title} has ended")

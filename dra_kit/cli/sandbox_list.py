@@ -17,7 +17,7 @@ def list_command() -> None:
 
     found = running()
     for sandbox in found:
-        click.echo(f"{sandbox.driver}, process {sandbox.pid}")
+        click.echo(f"{sandbox.title}, process {sandbox.pid}")
         for line in how_to_use(sandbox):
             click.echo(f"  {line}")
     if not found:

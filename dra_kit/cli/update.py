@@ -26,10 +26,11 @@ def command(ctx: click.Context, folder: Path, force: bool) -> None:
     from dra_kit.scaffold.updating import uncommitted, update
 
     answers, made_by = read_answers(folder)
+    name = folder.resolve().name
     if not force and (lines := list(islice(uncommitted(folder), 3))):
         raise ConfigurationError(
-            f"{folder} has changes that are not committed ({'; '.join(lines)}), which could not be told from the "
-            "template's; commit them, or use --force"
+            f"{name} has changes that are not committed ({'; '.join(map(str.strip, lines))}), which could not be "
+            "told from the template's; commit them, or use --force"
         )
     version = installed_version()
     changes = update(folder, render(template(), answers, version), project=f"dra-kit {made_by}")
@@ -37,8 +38,9 @@ def command(ctx: click.Context, folder: Path, force: bool) -> None:
         click.echo(f"{change.outcome:<9} {change.path}")
     conflicts = sum(change.outcome == "conflict" for change in changes)
     if conflicts:
-        click.echo(f"{conflicts} files have conflicts: look for <<<<<<< in them", err=True)
+        files = "a file has conflicts" if conflicts == 1 else f"{conflicts} files have conflicts"
+        click.echo(f"{files}: look for <<<<<<<", err=True)
         ctx.exit(1)
     click.echo(
-        f"{folder} is as the template of dra-kit {version} makes it, with your changes" if changes else "nothing to do"
+        f"{name} is as the template of dra-kit {version} makes it, with your changes" if changes else "nothing to do"
     )

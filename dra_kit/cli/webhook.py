@@ -14,15 +14,15 @@ from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
 from dra_kit.cli.driver_settings import author_settings
-from dra_kit.cli.options import RoleCommand, common, path
+from dra_kit.cli.options import RoleCommand, common, complete_target, path
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @click.command(cls=RoleCommand)
-@click.argument("target")
+@click.argument("target", shell_complete=complete_target)
 @click.option(
     "--cert",
     type=path(),
@@ -73,7 +73,7 @@ def command(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Run TARGET's webhook: refuse opaque configuration that the driver would refuse, when it is applied.
 
-    TARGET is module:attr, ./file.py or a folder with a pyproject.toml.
+    TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml).
     """
     del target
     driver: Driver[Any, Any] = ctx.meta["driver"]

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from dra_kit.controller.lifecycle import Transition, our_devices, transitions
 from dra_kit.resource.v1 import ResourceClaim
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")

@@ -17,7 +17,7 @@ from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.process.logging import log_context
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 10.0
 

@@ -71,11 +71,13 @@ def capacity_reasons(choice: Choice, device: AdvertisedDevice, cluster: Cluster)
         wanted, short, rest = (_like(whole, nanos) for nanos in (needed, needed - left, left))
         claims = sorted({holder.claim for holder in cluster.holders.get(device.id, ())})
         by = f", the rest went to {', '.join(claims)}" if claims else ""
+        untouched = left == device.capacity[name]
+        there = f"it has {whole}" if untouched else f"{rest} of {whole} left{by}"
         yield Reason(
             Check.CAPACITY,
-            f"{name} is short by {short}: {_needed(name, wanted, choice, offers[name])}, {rest} of {whole} left{by}",
+            f"{name} is short by {short}: {_needed(name, wanted, choice, offers[name])}, {there}",
             f"short of {name}",
-            found=f"{rest} left",
+            found=f"has {rest}" if untouched else f"{rest} left",
             wanted=f"< {wanted}",
             remedy=f"with an amount of {name} in capacity.requests"
             if name not in requested

@@ -32,7 +32,8 @@ class Budget:
     """
 
     def __init__(self, devices: int) -> None:
-        self.limit = self._left = _BASE + _PER_DEVICE * devices
+        self.limit: int = _BASE + _PER_DEVICE * devices
+        self._left = self.limit
 
     def evaluated(self, cost: int) -> None:
         """CEL has been evaluated.

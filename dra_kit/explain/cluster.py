@@ -118,13 +118,17 @@ class Cluster:
         self._documents = documents
         self.gates = gates
         self.version = version
-        self.gaps = tuple(gaps)
-        self.slices = list(_models(ResourceSlice, documents))
-        self.rules = list(_models(DeviceTaintRule, documents))
-        self.claims = {_key(claim.metadata): claim for claim in _models(ResourceClaim, documents)}
-        self.knows_nodes = bool(documents.get("Node"))
-        self.nodes = [Node.of(node) for node in self.documents("Node")] or [Node(name) for name in self._named_nodes()]
-        self.snapshot = Snapshot(
+        self.gaps: tuple[Gap, ...] = tuple(gaps)
+        self.slices: list[ResourceSlice] = list(_models(ResourceSlice, documents))
+        self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents))
+        self.claims: dict[tuple[str, str], ResourceClaim] = {
+            _key(claim.metadata): claim for claim in _models(ResourceClaim, documents)
+        }
+        self.knows_nodes: bool = bool(documents.get("Node"))
+        self.nodes: list[Node] = [Node.of(node) for node in self.documents("Node")] or [
+            Node(name) for name in self._named_nodes()
+        ]
+        self.snapshot: Snapshot = Snapshot(
             slices=self.slices,
             classes=_models(DeviceClass, documents),
             taint_rules=self.rules,

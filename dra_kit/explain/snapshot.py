@@ -31,7 +31,7 @@ _POD_SPEC: Final = (
     "nodeName", "nodeSelector", "affinity", "tolerations", "overhead", "resources", "resourceClaims", "schedulingGates",
     "schedulerName", "topologySpreadConstraints", "schedulingGroup",
 )  # fmt: skip
-TYING_VOLUMES: Final = {
+TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
     "persistentVolumeClaim": ("claimName",), "csi": ("driver",),
     **dict.fromkeys(("awsElasticBlockStore", "azureDisk", "cinder", "ephemeral", "gcePersistentDisk", "iscsi",
                      "portworxVolume", "rbd", "vsphereVolume"), ()),

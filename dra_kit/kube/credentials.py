@@ -26,7 +26,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kube.connection import Connection, proxy_from_environment
 from dra_kit.kube.oidc import OpenIDRequestor
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

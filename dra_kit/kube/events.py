@@ -18,7 +18,7 @@ from dra_kit.errors import Conflict, KubeError, NotFound, Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import EVENTS
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 # limits of events.k8s.io/v1 (Kubernetes 1.37, pkg/apis/core/validation/events.go)
 _NOTE_BYTES = 1024

@@ -16,7 +16,7 @@ from dra_kit.errors import Gone, KubeError, Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import Resource
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _SHORT_WATCH_SECONDS: Final = 1.0  # a watch that the server ends sooner counts as a failed one
 

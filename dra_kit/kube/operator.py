@@ -63,7 +63,7 @@ with _clients_hidden():
 
 __all__ = ["EventHandler", "EventType", "OperatorThread", "kopf", "on_event", "quiet_settings"]
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _retries = Retries()
 for _name in [name for name in logging.root.manager.loggerDict if name.startswith("kopf._")]:
@@ -179,8 +179,8 @@ class OperatorThread:
         watching: Callable[[], object] = lambda: None,
     ) -> None:
         self._watching = watching
-        self.ready = threading.Event()
-        self.lives = 0
+        self.ready: threading.Event = threading.Event()
+        self.lives: int = 0
         self.last_error: Exception | None = None
         self._credentials = credentials
         self._build = build

@@ -15,7 +15,7 @@ from dra_kit.kube.call import Call
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.status import error_from_answer, warning_text
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 _CONNECTIONS = 16  # a burst finds them open, or opens them: more make the first burst wait for TLS handshakes
 _CONNECT_SECONDS = 10.0

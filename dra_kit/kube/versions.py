@@ -9,9 +9,9 @@ from typing import Any
 
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.kube.client import Client
+from dra_kit.resource.releases import OLDEST
 
 GROUP = "resource.k8s.io"
-_FIRST_MINOR = 34  # resource.k8s.io/v1, on by default
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -68,8 +68,8 @@ def choose(served: Collection[str], features: ServerFeatures) -> str:
     if "v1" in served:
         return "v1"
     found = f"serves {GROUP} only as {', '.join(sorted(served))}" if served else f"does not serve {GROUP}"
-    if (features.major, features.minor) < (1, _FIRST_MINOR):
-        remedy = f"upgrade the cluster to Kubernetes 1.{_FIRST_MINOR} or newer"
+    if (features.major, features.minor) < OLDEST:
+        remedy = f"upgrade the cluster to Kubernetes {OLDEST} or newer"
     else:
         remedy = (
             f"it is switched off: remove {GROUP}/v1=false from the API server's --runtime-config "

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dra_kit.lint.classes import class_problems, known_classes, selector_mistakes
+from dra_kit.cel.failure import Refusal
+from dra_kit.cel.parser import parse
+from dra_kit.lint.classes import class_problems, drivers_meant, known_classes, selector_mistakes
 from dra_kit.lint.constraints import constraint_problems
-from dra_kit.lint.counts import count_problems
+from dra_kit.lint.counts import capacity_problems, count_problems
 from dra_kit.lint.documents import SourceFile, read
 from dra_kit.lint.expressions import expressions
 from dra_kit.lint.finding import Finding, finding
+from dra_kit.lint.fixes.making import fix_of
+from dra_kit.lint.fixes.remedy import Replace
 from dra_kit.lint.manifests import Manifest, manifest
 from dra_kit.lint.opaque import opaque_problems
 from dra_kit.lint.pods import pod_problems
@@ -21,7 +25,7 @@ from dra_kit.manifests.positions import Place
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.catalogue import mistakes
 from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake
+from dra_kit.resource.mistakes.mistake import Mistake, Replacement
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ def _findings(manifests: Sequence[Manifest], surroundings: Surroundings) -> Iter
             *validate(made, surroundings.gates),
             *class_problems(made, classes, surroundings),
             *count_problems(made, classes, surroundings),
+            *capacity_problems(made, classes, surroundings),
             *(constraint_problems(made, surroundings.advertised) if surroundings.advertised else ()),
             *opaque_problems(made, surroundings),
         ):
@@ -94,9 +99,10 @@ def _of_expressions(
     made: Manifest, classes: dict[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Finding]:
     found = list(expressions(made, surroundings.gates))
+    drivers = drivers_meant(made, found, classes)
     wrong: set[str] = set()
     for expression in found:
-        for mistake in mistakes(expression, surroundings.advertised):
+        for mistake in mistakes(expression, surroundings.advertised, drivers.get(expression.path, "")):
             wrong.add(expression.path)
             yield _in_expression(made, expression, mistake)
     for expression, mistake in selector_mistakes(made, found, classes, surroundings):
@@ -111,9 +117,31 @@ def _at_field(made: Manifest, problem: Problem) -> Finding:
     help_ = problem.help
     if problem.quoted:  # as it is written: YAML takes n and no for false
         help_ = f'write it in quotes: "{file.text[place.start : place.end]}"'
-    return finding(problem.rule, file, place, problem.message, help_=help_, path=problem.path)
+    fix = fix_of(made.document, problem.remedies)
+    return finding(problem.rule, file, place, problem.message, help_=help_, path=problem.path, fix=fix)
 
 
 def _in_expression(made: Manifest, expression: Expression, mistake: Mistake) -> Finding:
     place = made.document.positions.inside(expression.path, mistake.start, mistake.end)
-    return finding(mistake.rule, made.document.file, place, mistake.message, help_=mistake.help, path=expression.path)
+    fix = mistake.fix if expression.root is None or _parses(expression.text, mistake.fix) else ()
+    remedies = [Replace(expression.path, one.start, one.end, one.text) for one in fix]
+    return finding(
+        mistake.rule,
+        made.document.file,
+        place,
+        mistake.message,
+        help_=mistake.help,
+        path=expression.path,
+        fix=fix_of(made.document, remedies),
+    )
+
+
+def _parses(text: str, fix: Sequence[Replacement]) -> bool:
+    """Whether an expression is one after its mistake is mended."""
+    for one in sorted(fix, key=lambda one: one.start, reverse=True):
+        text = text[: one.start] + one.text + text[one.end :]
+    try:
+        parse(text)
+    except (Refusal, RecursionError):
+        return False
+    return True

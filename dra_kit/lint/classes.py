@@ -8,14 +8,16 @@ from itertools import takewhile
 
 from dra_kit import cel
 from dra_kit.errors import CelCompileError
+from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.manifests import Manifest
 from dra_kit.lint.matching import Chain, evaluated, foreign_devices
 from dra_kit.lint.structure import Problem
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
-from dra_kit.resource.mistakes.expression import Expression
+from dra_kit.resource.mistakes.catalogue import driver_of
+from dra_kit.resource.mistakes.expression import Expression, compiled
 from dra_kit.resource.mistakes.mistake import Mistake
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.values.nearest import did_you_mean, one_slip
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,10 @@ def class_problems(
         if wish or surroundings.complete:
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
             text = f"no DeviceClass {body.asked.device_class_name} is known"
-            yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish)
+            # a cluster of which nothing is known may have that very class
+            meant = one_slip(body.asked.device_class_name, classes) if surroundings.complete else ""
+            sure = (Rewrite(f"{body.path}.deviceClassName", meant),) if meant else ()
+            yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish, remedies=sure)
 
 
 def selector_mistakes(
@@ -76,6 +81,27 @@ def selector_mistakes(
             yield from _evaluated(before, own, surroundings)
 
 
+def drivers_meant(
+    manifest: Manifest, expressions: Sequence[Expression], classes: Mapping[str, v1.DeviceClass | None]
+) -> dict[str, str]:
+    """Whose devices expressions look at, by path, as far as the selectors beside them and of the class say it."""
+    found: dict[str, set[str]] = {}
+    for expression in expressions:
+        found.setdefault(expression.path.rpartition("[")[0], set()).add(driver_of(expression))
+    for body in bodies(manifest):
+        device_class = classes.get(body.asked.device_class_name)
+        for selector in device_class.spec.selectors if device_class is not None else ():
+            named = driver_of(compiled(selector.cel.expression, cel.STORED)) if selector.cel is not None else ""
+            for path in (f"{body.path}.selectors", _flat(body.path).removesuffix("[")):
+                found.get(path, set()).add(named)
+    named_once = {path: drivers - {""} for path, drivers in found.items()}
+    return {
+        expression.path: next(iter(drivers))
+        for expression in expressions
+        if len(drivers := named_once[expression.path.rpartition("[")[0]]) == 1
+    }
+
+
 def _flat(path: str) -> str:
     """The same in v1beta1."""
     return f"{path.removesuffix('.exactly')}.selectors["
@@ -89,7 +115,8 @@ def _evaluated(
     if not programs:
         return
     chain = Chain((*before, *programs), tuple(compiled))
-    foreign = list(foreign_devices(chain))
+    drivers = surroundings.advertised.drivers if surroundings.advertised is not None else ()
+    foreign = list(foreign_devices(chain, drivers))
     yield from foreign
     if surroundings.advertised is not None and surroundings.advertised.total:
         yield from evaluated(chain, surroundings.advertised, foreign_told=bool(foreign))

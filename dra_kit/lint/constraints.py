@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.manifests import Manifest
 from dra_kit.lint.structure import Problem
 from dra_kit.resource.mistakes.advertised import Advertised
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.values.nearest import did_you_mean, one_slip
 
 
 def constraint_problems(manifest: Manifest, advertised: Advertised) -> Iterator[Problem]:
@@ -35,7 +36,22 @@ def _attribute(path: str, name: str, advertised: Advertised) -> Iterator[Problem
     everywhere = [
         f"{one}/{each}" for one in advertised.domains("attributes") for each in advertised.names("attributes", one)
     ]
-    wish = did_you_mean(name, everywhere).removeprefix("; ")
+    homes = [each for each in everywhere if _identifier(each) == identifier]
+    if homes and domain in advertised.drivers:  # a standard attribute such as pcieRoot is in a domain of Kubernetes
+        text = f"{identifier} is no attribute of {domain}: devices have {' and '.join(homes)}"
+        own = (Rewrite(path, homes[0]),) if len(homes) == 1 else ()
+        yield Problem(path, "unknown-attribute", text, f"write {homes[0]}", remedies=own)
+        return
+    # long domains make all of their names alike
+    likely = [each for each in everywhere if each in homes or did_you_mean(identifier, [_identifier(each)])]
+    wish = did_you_mean(name, likely).removeprefix("; ")
     if wish or advertised.speaks_for(domain):
         text = f"no device has an attribute {name}, so that none meets the constraint"
-        yield Problem(path, "unknown-attribute", text, wish or f"they have {', '.join(sorted(everywhere)[:8])}")
+        meant = one_slip(name, everywhere)
+        sure = (Rewrite(path, meant),) if meant else ()
+        wish = wish or f"they have {', '.join(sorted(everywhere)[:8])}"
+        yield Problem(path, "unknown-attribute", text, wish, remedies=sure)
+
+
+def _identifier(name: str) -> str:
+    return name.rpartition("/")[2]

@@ -1,8 +1,8 @@
-"""How many devices requests ask for, against how many there are."""
+"""How much requests ask for, devices and capacity, against what there is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from dra_kit.lint.classes import Body, bodies, selectors_of
 from dra_kit.lint.manifests import Manifest
@@ -10,6 +10,8 @@ from dra_kit.lint.matching import is_about, passes
 from dra_kit.lint.structure import Problem
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
+from dra_kit.resource.mistakes.advertised import KnownDevice
+from dra_kit.values.nearest import did_you_mean
 
 
 def count_problems(
@@ -26,23 +28,44 @@ def count_problems(
             yield Problem(path, "zero-count", text, "write how many devices are needed, or remove the request")
             continue
         device_class = classes.get(body.asked.device_class_name)
-        found = _matching(body, device_class, surroundings) if device_class is not None else None
-        if found and found < body.asked.count:
+        known = _matching(body, device_class, surroundings) if device_class is not None else []
+        found = sum(number for _, number in known)
+        shared = any(device.view.allow_multiple_allocations for device, _ in known)
+        if found and not shared and found < body.asked.count:
             there = "1 known device matches" if found == 1 else f"{found} known devices match"
             text = f"{body.asked.count} devices are asked for, and only {there}"
             yield Problem(path, "too-few-devices", text, f"write count: {found}")
 
 
-def _matching(body: Body, device_class: v1.DeviceClass, surroundings: Surroundings) -> int | None:
-    """How many of the known devices a request means; None if there may be others, or some that can be shared."""
+def capacity_problems(
+    manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
+) -> Iterator[Problem]:
+    """Requests for more of a capacity than any device has, or for one that none has: no claim ever gets it."""
+    for body in bodies(manifest):
+        device_class = classes.get(body.asked.device_class_name)
+        requests = body.asked.capacity.requests if body.asked.capacity is not None else {}
+        if device_class is None or not requests:
+            continue
+        known = [device.device.capacity for device, _ in _matching(body, device_class, surroundings)]
+        for name, asked in requests.items() if known else ():
+            path = f"{body.path}.capacity.requests[{name}]"
+            there = [capacity[name].value for capacity in known if name in capacity]
+            if not there:
+                names = sorted({one for capacity in known for one in capacity})
+                text = f"{asked} of {name} is asked for, and no device that matches has a capacity of that name"
+                wish = did_you_mean(name, names) or (f"they have {', '.join(names)}" if names else "remove the request")
+                yield Problem(path, "too-much-capacity", text, wish.removeprefix("; "), key=True)
+            elif asked > max(there):
+                text = f"{asked} of {name} is asked for, and no device that matches has more than {max(there)}"
+                yield Problem(path, "too-much-capacity", text, f"ask for at most {max(there)}")
+
+
+def _matching(
+    body: Body, device_class: v1.DeviceClass, surroundings: Surroundings
+) -> Sequence[tuple[KnownDevice, int]]:
+    """The known devices that a request means, with their numbers; none if there may be others."""
     of_class, own = selectors_of(device_class.spec.selectors), selectors_of(body.asked.selectors)
     advertised = surroundings.advertised
     if advertised is None or of_class is None or own is None or not is_about((*of_class, *own), advertised):
-        return None
-    found = 0
-    for device, number in advertised.distinct:
-        if passes((*of_class, *own), device.view):
-            if device.view.allow_multiple_allocations:
-                return None
-            found += number
-    return found
+        return ()
+    return [(device, number) for device, number in advertised.distinct if passes((*of_class, *own), device.view)]

@@ -61,12 +61,14 @@ class Document:
         body: its value; whatever the file has.
         positions: the places of its fields.
         duplicates: paths of keys that stand twice in one mapping, with the place of the second one.
+        number: of the YAML document in the file, from 0.
     """
 
     file: SourceFile
     body: Any
     positions: Positions
     duplicates: tuple[tuple[str, Place], ...] = ()
+    number: int = 0
 
 
 @dataclass(slots=True)
@@ -88,13 +90,13 @@ def read(file: SourceFile) -> Reading:
     """The objects of a file of YAML documents, or of one JSON document."""
     reading = Reading()
     try:
-        for document in documents(file.text, MANIFESTS):
+        for number, document in enumerate(documents(file.text, MANIFESTS)):
             if document.value is None:
                 continue
             repeated = tuple((path, Place(node.start, node.end)) for path, node in document.repeated())
-            for number, (path, body) in enumerate(items(document.value)):
+            for index, (path, body) in enumerate(items(document.value)):
                 positions = Positions(file.text, document.root, path)
-                reading.documents.append(Document(file, body, positions, repeated if number == 0 else ()))
+                reading.documents.append(Document(file, body, positions, repeated if index == 0 else (), number))
     except Unreadable as error:
         reading.problem = error.problem
         start = min(error.start, max(len(file.text) - 1, 0))

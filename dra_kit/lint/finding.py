@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from dra_kit.lint.documents import SourceFile
+from dra_kit.lint.fixes.fix import Fix
 from dra_kit.lint.rules import RULES, Level
 from dra_kit.manifests.positions import Place
 
@@ -28,6 +29,7 @@ class Finding:
         end_column: behind the last one, in the same line.
         source: the line; of one that is long the part around the place.
         source_column: of the first character of that part, from 1.
+        fix: what mends it for certain; None where that is not known.
     """
 
     rule: str
@@ -40,6 +42,7 @@ class Finding:
     end_column: int
     source: str
     source_column: int = 1
+    fix: Fix | None = field(default=None, compare=False)
 
     @property
     def level(self) -> Level:
@@ -47,7 +50,9 @@ class Finding:
         return RULES[self.rule].level
 
 
-def finding(rule: str, file: SourceFile, place: Place, message: str, *, help_: str = "", path: str = "") -> Finding:
+def finding(
+    rule: str, file: SourceFile, place: Place, message: str, *, help_: str = "", path: str = "", fix: Fix | None = None
+) -> Finding:
     """A finding at a place of a file."""
     line, begin, end = file.line(place.start)
     column = place.start - begin + 1
@@ -63,4 +68,5 @@ def finding(rule: str, file: SourceFile, place: Place, message: str, *, help_: s
         end_column=max(min(place.end, end) - begin + 1, column + 1),
         source=file.text[shown : min(end, place.end + _AROUND, place.start + 2 * _AROUND)],
         source_column=shown - begin + 1,
+        fix=fix,
     )

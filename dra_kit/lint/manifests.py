@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dra_kit.lint.documents import Document
-from dra_kit.lint.old_versions import classic_claim, requests_of_v1, withdrawn
+from dra_kit.lint.fixes.remedy import Rewrite
+from dra_kit.lint.old_versions import classic_claim, in_v1, requests_of_v1, withdrawn
 from dra_kit.lint.structure import Problem, check_structure
 from dra_kit.manifests.objects import is_meant
 from dra_kit.resource import v1, v1alpha3
@@ -15,7 +16,7 @@ from dra_kit.resource.conversion import to_v1
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.schema.decode import zero
 from dra_kit.resource.v1 import APIModel
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.values.nearest import did_you_mean, one_slip
 
 GROUP: Final = "resource.k8s.io"
 _SINCE_134: Final = ("v1", "v1beta2", "v1beta1")
@@ -165,18 +166,23 @@ def _unknown_kind(made: Manifest) -> Iterator[Problem]:
         wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
         # a kind of that name may also be a custom resource of somebody's
         if group == "" or did_you_mean(group, [GROUP]):
-            yield Problem("apiVersion", "unknown-kind", f"{made.api_version} has no kind {made.kind}", wish)
+            meant = not group or one_slip(group, [GROUP])
+            sure = (Rewrite("apiVersion", f"{GROUP}/{version}"),) if meant and version in known.versions else ()
+            text = f"{made.api_version} has no kind {made.kind}"
+            yield Problem("apiVersion", "unknown-kind", text, wish, remedies=sure)
     elif group == GROUP and (gone := withdrawn(made.kind, made.document.body)) is not None:
         yield Problem("kind", "unknown-kind", *gone)
     elif group == GROUP and known is None:
         wish = did_you_mean(made.kind, KINDS).removeprefix("; ") or f"it has {', '.join(sorted(KINDS))}"
-        yield Problem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish)
+        meant = one_slip(made.kind, KINDS)
+        sure = (Rewrite("kind", meant),) if meant else ()
+        yield Problem("kind", "unknown-kind", f"{GROUP} has no kind {made.kind}", wish, remedies=sure)
     elif known is not None and version not in known.versions:
         wish = f"write apiVersion: {GROUP}/{known.versions[0]}"
         if version == "v1alpha2" and (spec := classic_claim(made.kind, made.document.body)):
-            wish += f" and spec: {spec}" if made.kind == "ResourceClaim" else f" and spec: {{spec: {spec}}}"
+            wish += f" and spec: {spec}"
         text = f"Kubernetes 1.37 does not serve {made.kind} in {made.api_version}"
-        yield Problem("apiVersion", "unknown-kind", text, wish)
+        yield Problem("apiVersion", "unknown-kind", text, wish, remedies=in_v1(made.kind, version, made.document.body))
     elif not group and made.kind not in _POD_KINDS:
         near = did_you_mean(made.kind, KINDS) and next(iter(_near(made.kind)), "")
         if near:
@@ -203,7 +209,8 @@ def _decode(made: Manifest, body: Mapping[str, Any]) -> None:
                 else ", with the fields of a request below exactly, and those of a device without basic"
             )
         text = f"{made.api_version} is deprecated: Kubernetes 1.39 and newer do not serve it"
-        made.problems.append(Problem("apiVersion", "deprecated-version", text, wish))
+        sure = in_v1(made.kind, version, body)
+        made.problems.append(Problem("apiVersion", "deprecated-version", text, wish, remedies=sure))
     made.problems += problems
     made.metadata = cleaned.setdefault("metadata", {})
     if owners := made.metadata.get("ownerReferences"):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dra_kit import cel
 from dra_kit.cel.syntax import Literal, walk
 from dra_kit.errors import CelRuntimeError
-from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed, plain_reads
+from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed, guarded, plain_reads
 from dra_kit.resource.mistakes.advertised import Advertised, KnownDevice
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import Mistake
@@ -41,8 +41,13 @@ class Chain:
         return self.programs[: len(self.programs) - len(self.expressions)]
 
 
-def foreign_devices(chain: Chain) -> Iterator[tuple[Expression, Mistake]]:
-    """Whether a selector fails for a device of another driver, which ends the allocation of every claim it is for."""
+def foreign_devices(chain: Chain, drivers: Collection[str]) -> Iterator[tuple[Expression, Mistake]]:
+    """Whether a selector fails for a device of another driver, which ends the allocation of every claim it is for.
+
+    Args:
+        chain: the selectors.
+        drivers: that are known to have devices.
+    """
     failed = _failure(chain, FOREIGN)
     if failed is None:
         return
@@ -51,7 +56,8 @@ def foreign_devices(chain: Chain) -> Iterator[tuple[Expression, Mistake]]:
     if error.kind != "no-such-key" or read is None or read.domain is None:
         return
     message = f"this fails for a device of another driver ({error.message}), and the whole allocation with it"
-    yield expression, Mistake("foreign-devices", *_span(read), message, begin_with_driver(expression, read))
+    fix = guarded(expression, read.domain) if read.domain in drivers else ()
+    yield expression, Mistake("foreign-devices", *_span(read), message, begin_with_driver(expression, read), fix)
 
 
 def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> Iterator[tuple[Expression, Mistake]]:

@@ -6,14 +6,22 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dra_kit.lint.fixes.remedy import Enclose, Remedy, Rewrite, Unwrap
+from dra_kit.lint.structure import check_structure
+from dra_kit.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
+
 _LONGEST: Final = 300
 """Characters of a text of v1 that a remedy shows."""
-_CLASSIC: Final = {
-    "ResourceClass": "ResourceClass was withdrawn in Kubernetes 1.32",
+_IN_V1: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
+_LIKE_V1BETA1: Final = frozenset({"v1beta1", "v1alpha3"})
+"""Versions in which a request has the fields of exactly itself; v1alpha3 as of Kubernetes 1.31."""
+WITHDRAWN: Final = {
+    "ResourceClass": "ResourceClass was withdrawn in Kubernetes 1.31",
     "ResourceClaimParameters": "ResourceClaimParameters were withdrawn in Kubernetes 1.31",
     "ResourceClassParameters": "ResourceClassParameters were withdrawn in Kubernetes 1.31",
     "PodSchedulingContext": "PodSchedulingContext was withdrawn in Kubernetes 1.32",
 }
+"""Kinds of classic DRA, and when they went."""
 
 
 def withdrawn(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -23,27 +31,33 @@ def withdrawn(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
         kind: as it is written.
         body: the object.
     """
-    if kind not in _CLASSIC:
+    if kind not in WITHDRAWN:
         return None
     if kind == "PodSchedulingContext":
-        return _CLASSIC[kind], "remove it: the scheduler allocates devices itself"
+        return WITHDRAWN[kind], "remove it: the scheduler allocates devices itself"
     if kind != "ResourceClass":
-        return _CLASSIC[kind], "write the parameters below spec.devices.config[].opaque of the claim or class"
+        return WITHDRAWN[kind], "write the parameters below spec.devices.config[].opaque of the claim or class"
     named = body.get("driverName")
     driver = named if isinstance(named, str) else "<driver>"
     expression = {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]}
-    return _CLASSIC[kind], f"write apiVersion: resource.k8s.io/v1, kind: DeviceClass, spec: {json.dumps(expression)}"
+    return WITHDRAWN[kind], f"write apiVersion: resource.k8s.io/v1, kind: DeviceClass, spec: {json.dumps(expression)}"
 
 
 def classic_claim(kind: str, body: Mapping[str, Any]) -> str:
-    """The ``spec.devices`` of v1 for a claim or template of v1alpha2; empty if it cannot be told."""
+    """The ``spec`` of v1 for a claim or template of v1alpha2, and what stays to do; empty if it cannot be told."""
     spec: Any = body.get("spec")
-    if kind == "ResourceClaimTemplate":
+    is_template = kind == "ResourceClaimTemplate"
+    if is_template:
         spec = spec.get("spec") if isinstance(spec, Mapping) else None
     named = spec.get("resourceClassName") if isinstance(spec, Mapping) else None
     if not isinstance(named, str):
         return ""
-    return _shown({"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": named}}]}})
+    text = _shown({"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": named}}]}})
+    if not text:
+        return ""
+    text, where = (f"{{spec: {text}}}", "spec.spec") if is_template else (text, "spec")
+    rest = f"; what its parametersRef names goes below {where}.devices.config[].opaque"
+    return text + rest if spec.get("parametersRef") else text
 
 
 def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
@@ -59,6 +73,43 @@ def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
     devices = spec.get("devices") if isinstance(spec, Mapping) else None
     requests = devices.get("requests") if isinstance(devices, Mapping) else None
     return _shown(requests) if kind.startswith("ResourceClaim") and requests else ""
+
+
+def in_v1(kind: str, version: str, body: Mapping[str, Any]) -> tuple[Remedy, ...]:
+    """What makes an object of an older version one of v1; empty unless all of it is sure to have its place there.
+
+    Taint rules are in v1 only since Kubernetes 1.37, and stay as they are.
+
+    Args:
+        kind: of the object.
+        version: its version.
+        body: the object.
+    """
+    if kind not in _IN_V1 or version not in _LIKE_V1BETA1 | {"v1beta2"}:
+        return ()
+    rewrite = Rewrite("apiVersion", V1)
+    if not check_structure(body, f"resource/v1.{kind}")[1]:
+        # so it is in v1beta2, of all classes, and of what was written for v1 below an older version
+        return (rewrite,)
+    if version not in _LIKE_V1BETA1 or check_structure(body, f"resource/v1beta1.{kind}")[1]:
+        return ()
+    if check_structure(to_v1(dict(body), kind, V1BETA1), f"resource/v1.{kind}")[1]:
+        return ()
+    moves: list[Remedy] = []
+    path = "spec.devices" if kind != "ResourceClaimTemplate" else "spec.spec.devices"
+    path += "" if kind == "ResourceSlice" else ".requests"
+    items: Any = body
+    for key in path.split("."):
+        items = (items.get(key) if isinstance(items, Mapping) else None) or {}
+    for index, item in enumerate(items):
+        where = f"{path}[{index}]"
+        if kind == "ResourceSlice":
+            moves += [Unwrap(where, "basic")] if "basic" in item else []
+        elif keys := tuple(key for key in item if key not in OUTSIDE_EXACTLY):
+            if "firstAvailable" in item:
+                return ()
+            moves.append(Enclose(where, keys, "exactly"))
+    return (rewrite, *moves)
 
 
 def _shown(value: object) -> str:

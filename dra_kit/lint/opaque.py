@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dra_kit.errors import InvalidConfig
+from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.manifests import Manifest
 from dra_kit.lint.structure import Problem
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource.mistakes.devices import unknown_driver
+from dra_kit.values.nearest import one_slip
 
 _CONFIG = {
     "ResourceClaim": "spec.devices.config",
@@ -52,4 +54,7 @@ def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[
         elif decoder is None and surroundings.advertised is not None:
             wish = unknown_driver(driver, surroundings.advertised)
             if wish is not None:
-                yield Problem(f"{path}.driver", "unknown-driver", f'no device is of a driver "{driver}"', wish)
+                meant = one_slip(driver, surroundings.advertised.drivers)
+                sure = (Rewrite(f"{path}.driver", meant),) if meant else ()
+                text = f'no device is of a driver "{driver}"'
+                yield Problem(f"{path}.driver", "unknown-driver", text, wish, remedies=sure)

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dra_kit.lint.fixes.remedy import Rename, Rewrite
 from dra_kit.lint.manifests import Manifest
 from dra_kit.lint.structure import Problem, misspelt
 from dra_kit.lint.whole_claims import difference
 from dra_kit.resource import v1
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.values.nearest import did_you_mean, one_slip
 
 _CONTAINERS: Final = ("initContainers", "containers")
 _REFERS: Final = {"resourceClaimName": "ResourceClaim", "resourceClaimTemplateName": "ResourceClaimTemplate"}
@@ -110,7 +111,9 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             wish = did_you_mean(use.claim, names).removeprefix("; ")
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
-            yield Problem(f"{use.path}.name", "unknown-claim", text, wish)
+            meant = one_slip(use.claim, names)
+            sure = (Rewrite(f"{use.path}.name", meant),) if meant else ()
+            yield Problem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
 
 
 def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: list[Problem]) -> Manifest | None:
@@ -125,7 +128,8 @@ def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: 
         if named:
             other = next(key for key, of in _REFERS.items() if of == named[0].kind)
             text = f"{name} is a {named[0].kind}, and no {kind}"
-            problems.append(Problem(path, "claim-reference", text, f"write {other}: {name}", key=True))
+            sure = (Rename(path, other),) if len({claim.kind for claim in named}) == 1 else ()
+            problems.append(Problem(path, "claim-reference", text, f"write {other}: {name}", key=True, remedies=sure))
             return named[0] if len(named) == 1 else None
         beside = [claim.name for claim in here if claim.kind == kind and _distance(pod, claim) < _FAR]
         wish = did_you_mean(name, beside).removeprefix("; ")
@@ -160,10 +164,13 @@ def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
     for use in uses:
         if use.request and use.request not in names:
             wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
+            meant = one_slip(use.request, names)
             if use.request.partition("/")[0] in names:
+                meant = use.request.partition("/")[0]
                 wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
-            yield Problem(f"{use.path}.request", "unknown-request", text, wish)
+            sure = (Rewrite(f"{use.path}.request", meant),) if meant else ()
+            yield Problem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
 
 
 def _whole(claim: Manifest, uses: Sequence[_Use], classes: Mapping[str, v1.DeviceClass | None]) -> Iterator[Problem]:
@@ -174,7 +181,8 @@ def _whole(claim: Manifest, uses: Sequence[_Use], classes: Mapping[str, v1.Devic
         assert differ is not None  # noqa: S101 - else there is no use
         text = (
             f"the requests {differ.one} and {differ.other} of {claim.kind} {claim.name} have different configs for "
-            f"{differ.driver}: what their devices set differently, such as a variable, the last one decides"
+            f"{differ.driver}: where their devices set one variable, the last one decides, "
+            "unless it is named by the device"
         )
         wish = f"name the request that the container wants: {{name: {use.claim}, request: {differ.one}}}"
         yield Problem(use.path, "whole-claim", text, wish)

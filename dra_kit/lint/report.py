@@ -30,11 +30,26 @@ def as_text(findings: Sequence[Finding], *, files: int, objects: int, colour: bo
         colour: whether the terminal shows colours.
     """
     lines = [line for found in findings for line in _lines(found, colour=colour)]
+    return "\n".join([*lines, summary(findings, files=files, objects=objects)])
+
+
+def summary(findings: Sequence[Finding], *, files: int, objects: int) -> str:
+    """How many findings there are, and of how many ``--fix`` is sure; arguments as for ``as_text``."""
     errors = sum(found.level == "error" for found in findings)
     counts = [_count(errors, "error"), _count(len(findings) - errors, "warning")]
     verdict = " and ".join(text for text in counts if text) or "no findings"
-    lines.append(f"{verdict} in {_count(objects, 'object') or 'no object'} of {_count(files, 'file') or 'no file'}")
-    return "\n".join(lines)
+    where = f"in {_count(objects, 'object') or 'no object'} of {_count(files, 'file') or 'no file'}"
+    sure = sum(found.fix is not None for found in findings)
+    which = "all of them" if sure > 1 else "it"
+    mends = f"; --fix mends {which if sure == len(findings) else f'{sure} of them'}" if sure else ""
+    return f"{verdict} {where}{mends}"
+
+
+def fixed_as_text(fixed: Sequence[Finding]) -> list[str]:
+    """One line for each finding that is mended; its place is the one that it had."""
+    return [
+        f"{printable(one.file)}:{one.line}:{one.column}: fixed: {printable(one.message)} [{one.rule}]" for one in fixed
+    ]
 
 
 def _lines(found: Finding, *, colour: bool) -> Iterator[str]:
@@ -112,4 +127,5 @@ def _object(found: Finding) -> dict[str, Any]:
         "path": found.path,
         "message": found.message,
         "help": found.help,
+        "fixable": found.fix is not None,
     }

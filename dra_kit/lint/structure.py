@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dra_kit.author.config_problems import short
+from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Rewrite, Unwrap
 from dra_kit.resource.schema.decode import zero
 from dra_kit.resource.schema.scalars import READERS, WrongType
 from dra_kit.resource.schema.table import LIST, MAP, Struct, item_type, struct
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.values.nearest import did_you_mean, one_slip
 
 _STATUS: Final = "status"
 """Written by schedulers, controllers and drivers, never by manifests."""
@@ -19,6 +21,8 @@ _ELSEWHERE: Final = {
     "basic": "since v1beta2 a device has these fields itself",
     "source": "since Kubernetes 1.31 its fields stand in the entry itself",
 }
+_TRUTH: Final = {"true": True, "false": False}
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _WANTED: Final = {
     "string": "a string",
     "bool": "a boolean",
@@ -47,6 +51,7 @@ class Problem:
         key: whether the field's name is meant, and not its value.
         instead: the path of the field that is likely meant; may be empty.
         quoted: whether the remedy is to write the value in quotes.
+        remedies: what mends it for certain; empty where that is not known.
     """
 
     path: str
@@ -56,6 +61,7 @@ class Problem:
     key: bool = False
     instead: str = ""
     quoted: bool = False
+    remedies: tuple[Remedy, ...] = ()
 
 
 def check_structure(value: Any, type_name: str, path: str = "") -> tuple[Any, list[Problem]]:
@@ -91,7 +97,9 @@ def _cleaned(value: Any, type_name: str, path: str, problems: list[Problem]) -> 
     if type_name.startswith(LIST):
         if not isinstance(value, list):
             wish = "begin each item with '- '" if isinstance(value, Mapping) else ""
-            problems.append(Problem(path, "wrong-type", f"must be a list, not {short(value)}", wish, key=True))
+            sure = (Enlist(path),) if _may_be(value, item_type(type_name)) else ()
+            text = f"must be a list, not {short(value)}"
+            problems.append(Problem(path, "wrong-type", text, wish, key=True, remedies=sure))
             return None
         below = item_type(type_name)
         return [_item(item, below, f"{path}[{index}]", problems) for index, item in enumerate(value)]
@@ -120,7 +128,7 @@ def _fields(value: Mapping[str, Any], known: Struct, path: str, problems: list[P
         if where == _STATUS:
             continue
         if key not in known.fields:
-            problems.append(_unknown(key, where, known))
+            problems.append(_unknown(key, where, known, value))
         elif item is not None:
             cleaned = _cleaned(item, known.fields[key].type, where, problems)
             if cleaned is not None:
@@ -135,27 +143,79 @@ def _misfit(value: Any, type_name: str, path: str) -> Problem | None:
         wanted = _WANTED[type_name]
         if isinstance(value, str) and type_name in _WRITTEN:
             return Problem(path, "wrong-type", str(error))
-        plain = isinstance(value, str) and type_name != "string"
-        wish = f"write it without quotes: {value}" if plain else ""
+        plain = _plain(value) if type_name != "string" else None
+        wish = f"write it without quotes: {value}" if plain is not None and _fits(plain, type_name) else ""
         quoted = type_name == "string" and isinstance(value, bool | int | float)
-        return Problem(path, "wrong-type", f"must be {wanted}, not {short(value)}", wish, quoted=quoted)
+        sure = (Rewrite(path, plain),) if wish else (Rewrite(path, None),) if quoted else ()
+        text = f"must be {wanted}, not {short(value)}"
+        return Problem(path, "wrong-type", text, wish, quoted=quoted, remedies=sure)
     return None
 
 
-def _unknown(key: str, path: str, known: Struct) -> Problem:
+def _plain(value: Any) -> int | bool | None:
+    """The number or truth value that a text is."""
+    if not isinstance(value, str):
+        return None
+    if value in _TRUTH:
+        return _TRUTH[value]
+    return int(value) if _INTEGER.fullmatch(value) else None
+
+
+def _fits(value: Any, type_name: str) -> bool:
+    """Whether a type holds a value, and all that is in it."""
+    problems: list[Problem] = []
+    _cleaned(value, type_name, "", problems)
+    return not problems
+
+
+def _may_be(value: Any, type_name: str) -> bool:
+    """Whether a type holds a value once what is certain in it is mended."""
+    problems: list[Problem] = []
+    _cleaned(value, type_name, "", problems)
+    return all(problem.remedies for problem in problems)
+
+
+def _unknown(key: str, path: str, known: Struct, holder: Mapping[str, Any]) -> Problem:
     parent = path.removesuffix(key)
     # a level too high is a likelier mistake than a word that merely looks alike
     below = _below(key, known)
+    sure: tuple[Remedy, ...] = ()
     if len(below) == 1:
-        wish, instead = f"it belongs one level deeper: {below[0]}", f"{parent}{below[0]}"
+        wish, instead = f"it belongs one level deeper: {below[0]}.{key}", f"{parent}{below[0]}.{key}"
+        sure = _enclosed(parent.removesuffix("."), below[0], known, holder)
     elif near := did_you_mean(key, known.fields):
         wish, instead = near.removeprefix("; "), parent + near.partition('"')[2].partition('"')[0]
+        name = one_slip(key, known.fields)
+        if name and name not in holder and not _is_of_wrong_type(holder[key], known.fields[name].type):
+            sure = (Rename(path, name),)
     else:
         wish, instead = _ELSEWHERE.get(key) or f"known here: {', '.join(sorted(known.fields))}", ""
-    return Problem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead)
+        if key in _ELSEWHERE and isinstance(holder[key], Mapping) and holder[key].keys() <= known.fields.keys():
+            sure = (Unwrap(parent.removesuffix("."), key),)
+    return Problem(path, "unknown-field", f"unknown field {key}", wish, key=True, instead=instead, remedies=sure)
 
 
 def _below(key: str, known: Struct) -> list[str]:
-    """The fields of that name inside of these fields."""
+    """The fields with a field of that name inside."""
     inner = {name: struct(entry.type) for name, entry in known.fields.items() if name != _STATUS}
-    return [f"{name}.{key}" for name, found in inner.items() if found is not None and key in found.fields]
+    return [name for name, found in inner.items() if found is not None and key in found.fields]
+
+
+def _enclosed(path: str, under: str, known: Struct, holder: Mapping[str, Any]) -> tuple[Remedy, ...]:
+    """What moves all fields down that belong into one of them, if they are what it takes."""
+    moved = [key for key in holder if key not in known.fields and _below(key, known) == [under]]
+    if any(one_slip(key, known.fields) == under for key in holder):
+        return ()  # once it has its name
+    whole = holder.get(under)
+    inner = whole if isinstance(whole, Mapping) else {}
+    found = struct(known.fields[under].type)
+    fits = found is not None and all(
+        holder[key] is not None and key not in inner and _may_be(holder[key], found.fields[key].type) for key in moved
+    )
+    return (Enclose(path, tuple(moved), under),) if fits and (whole is None or inner) else ()
+
+
+def _is_of_wrong_type(value: Any, type_name: str) -> bool:
+    problems: list[Problem] = []
+    _cleaned(value, type_name, "", problems)
+    return any(problem.rule == "wrong-type" for problem in problems)

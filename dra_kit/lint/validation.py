@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from dra_kit.lint.fixes.remedy import Remedy, Rewrite
 from dra_kit.lint.manifests import KINDS, Manifest
 from dra_kit.lint.structure import Problem, misspelt
 from dra_kit.resource import names, v1, v1alpha3
@@ -22,8 +23,10 @@ from dra_kit.resource.validation.pods import validate_pod_spec
 from dra_kit.resource.validation.pool_status import validate_pool_status_request
 from dra_kit.resource.validation.taint_rules import validate_taint_rule
 from dra_kit.resource.validation.templates import validate_template
+from dra_kit.values.nearest import one_slip
 
 _EXPRESSION: Final = re.compile(r"\.expression$")
+_WORD: Final = re.compile(r'"([^"]*)"')
 _ENTRY: Final = re.compile(r"\.resourceClaims\[\d+\]$")
 
 
@@ -53,7 +56,15 @@ def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Prob
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
         if not _is_told(manifest, wrong, error):
-            yield Problem(error.path, "invalid-value", f"{error.path}: {error.body}")
+            yield Problem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=_remedies(error))
+
+
+def _remedies(error: FieldError) -> tuple[Remedy, ...]:
+    """The word of a closed list that must be meant by another one."""
+    if error.kind is not ErrorKind.UNSUPPORTED:
+        return ()
+    meant = one_slip(error.value, _WORD.findall(error.detail))
+    return (Rewrite(error.path, meant),) if meant else ()
 
 
 def _is_reference(error: FieldError) -> bool:

@@ -19,11 +19,11 @@ class ScalarNode:
     __slots__ = ("end", "start", "style", "text", "value")
 
     def __init__(self, start: int, end: int, text: str, style: str, value: Any) -> None:
-        self.start = start
-        self.end = end
-        self.text = text
-        self.style = style
-        self.value = value
+        self.start: int = start
+        self.end: int = end
+        self.text: str = text
+        self.style: str = style
+        self.value: Any = value
 
 
 class SequenceNode:
@@ -39,8 +39,8 @@ class SequenceNode:
     __slots__ = ("end", "items", "start", "value")
 
     def __init__(self, start: int) -> None:
-        self.start = start
-        self.end = start
+        self.start: int = start
+        self.end: int = start
         self.items: list[Node] = []
         self.value: list[Any] = []
 
@@ -59,8 +59,8 @@ class MappingNode:
     __slots__ = ("_index", "end", "entries", "start", "value")
 
     def __init__(self, start: int) -> None:
-        self.start = start
-        self.end = start
+        self.start: int = start
+        self.end: int = start
         self.entries: list[tuple[str | None, ScalarNode, Node]] = []
         self.value: dict[str, Any] = {}
         self._index: dict[str, tuple[ScalarNode, Node]] | None = None

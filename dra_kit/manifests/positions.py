@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from dra_kit.manifests.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -18,6 +18,8 @@ _ENDS: Final = 64
 
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _JOINT: Final = re.compile(r"\\\r?\n[ \t]*")
+
+_PROPERTIES: Final = re.compile(r"(?:[&!][^\s,\[\]{}]*\s*)+")
 
 _ALIGNED: Final = 1 << 16
 """Characters of a value inside of which places are told: more than any CEL expression may have."""
@@ -40,12 +42,14 @@ class Field:
         value: the node of its value.
         path: the part of the path that is there, as it is written in the document.
         exact: whether the whole path is there.
+        keys: the keys and indices that lead to it from the root of the document.
     """
 
     key: Node | None
     value: Node
     path: str
     exact: bool
+    keys: tuple[str | int, ...] = ()
 
 
 class Positions:
@@ -59,18 +63,21 @@ class Positions:
         text: the file.
         root: the document in it.
         prefix: path of the object in the document; of an item of a List, for example ``items[3]``.
+
+    Attributes:
+        root: likewise.
     """
 
     def __init__(self, text: str, root: Node, prefix: str = "") -> None:
         self._text = text
-        self._root = root
+        self.root = root
         self._prefix = prefix
         self._aligned: dict[int, list[Place]] = {}
 
     def find(self, path: str) -> Field:
         """The field at ``path``, or the nearest one above it that the document has."""
-        found = _walk(Field(None, self._root, "", exact=True), self._prefix)
-        return _walk(Field(found.key, found.value, "", exact=True), path)
+        found = _walk(Field(None, self.root, "", exact=True), self._prefix)
+        return _walk(Field(found.key, found.value, "", exact=True, keys=found.keys), path)
 
     def place(self, path: str) -> Place:
         """What to underline for a field: a value of one line, else its key, else the item or what is above."""
@@ -96,12 +103,36 @@ class Positions:
         field = self.find(path)
         if not field.exact or not isinstance(field.value, ScalarNode) or len(field.value.text) > _ALIGNED:
             return self.place(path)
-        places = self._aligned.get(id(field.value))
-        if places is None:
-            places = self._aligned[id(field.value)] = _aligned(self._text, field.value)
+        places = self._places(field.value)
         first = places[min(start, len(places) - 1)]
         last = places[min(max(end - 1, start), len(places) - 1)]
         return self._first_line(Place(first.start, max(last.end, first.start + 1)))
+
+    def exactly(self, node: ScalarNode, start: int, end: int) -> Place | None:
+        """The place of some characters of a text value, in as many lines as they have; None where it is not told.
+
+        Args:
+            node: of the value.
+            start: index in the value.
+            end: index behind the last character; of a place between two characters the same as ``start``.
+        """
+        if len(node.text) > _ALIGNED:
+            return None
+        places = self._places(node)
+        return Place(places[start].start, places[end - 1].end if end > start else places[start].start)
+
+    def holder(self, field: Field) -> object:
+        """The value that a field is in."""
+        value: Any = self.root.value
+        for key in field.keys[:-1]:
+            value = value[key]
+        return value
+
+    def _places(self, node: ScalarNode) -> list[Place]:
+        places = self._aligned.get(id(node))
+        if places is None:
+            places = self._aligned[id(node)] = _aligned(self._text, node)
+        return places
 
     def _is_one_line(self, node: Node) -> bool:
         return self._text.find("\n", node.start, node.end) < 0
@@ -122,7 +153,7 @@ def _walk(field: Field, path: str) -> Field:
         if step is None:
             passed = _passed_over(field, rest)
             if passed is None:
-                return Field(field.key, field.value, field.path, exact=False)
+                return Field(field.key, field.value, field.path, exact=False, keys=field.keys)
             field, rest = passed
             continue
         field, rest = step
@@ -135,13 +166,15 @@ def _step(field: Field, rest: str) -> tuple[Field, str] | None:
         if match is None or len(match[1]) > _INDEX_DIGITS or int(match[1]) >= len(field.value.items):
             return None
         item = field.value.items[int(match[1])]
-        return Field(None, item, field.path + match[0], exact=True), rest[match.end() :]
+        return Field(None, item, field.path + match[0], exact=True, keys=(*field.keys, int(match[1]))), rest[
+            match.end() :
+        ]
     if not isinstance(field.value, MappingNode):
         return None
     for key, written in _keys(rest, first=not field.path):
         found = field.value.index.get(key)
         if found is not None:
-            return Field(*found, field.path + written, exact=True), rest[len(written) :]
+            return Field(*found, field.path + written, exact=True, keys=(*field.keys, key)), rest[len(written) :]
     return None
 
 
@@ -171,8 +204,14 @@ def _passed_over(field: Field, rest: str) -> tuple[Field, str] | None:
     if isinstance(field.value, MappingNode):
         found = field.value.index.get("basic")
         if found is not None and isinstance(found[1], MappingNode):
-            return Field(*found, f"{field.path}.basic", exact=True), rest
+            return Field(*found, f"{field.path}.basic", exact=True, keys=(*field.keys, "basic")), rest
     return None
+
+
+def content_start(text: str, node: Node) -> int:
+    """Where a value begins behind its anchor and tag, which count as parts of its node."""
+    found = _PROPERTIES.match(text, node.start, node.end)
+    return node.start if found is None else found.end()
 
 
 def _aligned(text: str, node: ScalarNode) -> list[Place]:
@@ -181,7 +220,7 @@ def _aligned(text: str, node: ScalarNode) -> list[Place]:
     Quoting, folding and indentation change nothing but white space and escapes, so that all other characters follow
     each other as in the value.
     """
-    at, end = node.start, node.end
+    at, end = content_start(text, node), node.end
     quoted = node.style in {"'", '"'}
     if quoted:
         at += 1

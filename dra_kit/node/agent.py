@@ -64,7 +64,7 @@ from dra_kit.resource.reference import ClaimReference
 if TYPE_CHECKING:
     from dra_kit.node.health.monitor import Monitor
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
 
 
@@ -107,7 +107,7 @@ class Agent:
         self._driver = driver
         self._settings = settings
         self._clock = clock
-        self.supervisor = Supervisor(drain=DRAIN)
+        self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._probes: Probes | None = None
@@ -196,7 +196,7 @@ class Agent:
         self.supervisor.add(self._mending, after=startup)
         if driver.effects:
             self.supervisor.add(self._reapplying, after=startup)
-        self.orphans = Orphans(
+        self.orphans: Orphans = Orphans(
             name,
             self._client,
             self._store,

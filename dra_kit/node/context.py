@@ -55,7 +55,7 @@ class NodeContext(Context[Any]):
                 f"the author's directory {state_dir} cannot be made: {error}; correct --state-dir"
             ) from error
         self.driver = driver
-        self.node = node
+        self.node: NodeInfo = node
         self.state_dir = state_dir
         if settings is not None:
             self.settings = settings

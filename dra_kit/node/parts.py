@@ -24,7 +24,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 KUBELET_WAIT: Final = 10.0
 """Seconds in which a kubelet that watches the registration socket has answered; it needs about one."""

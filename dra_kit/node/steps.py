@@ -59,6 +59,27 @@ class Step(StrEnum):
     DRAINED = "no call runs any more"
 
 
+LIFE_OF_A_CLAIM = (
+    Step.CLAIM_FETCHED,
+    Step.CLAIM_BEGUN,
+    Step.EFFECT_INTENDED,
+    Step.EFFECT_APPLIED,
+    Step.OUTCOME_STORED,
+    Step.AUTHOR_RETURNED,
+    Step.CLAIM_STORED,
+    Step.FILES_WRITTEN,
+    Step.PREPARED,
+    Step.STATUS_WRITTEN,
+    Step.RELEASE_BEGUN,
+    Step.FILES_REMOVED,
+    Step.EFFECT_RELEASED,
+    Step.EFFECT_REVERTED,
+    Step.EFFECT_FORGOTTEN,
+    Step.AUTHOR_UNPREPARED,
+    Step.CLAIM_FORGOTTEN,
+)
+"""The steps of a claim that is prepared once and released."""
+
 _listener: Callable[[Step], None] | None = None
 
 

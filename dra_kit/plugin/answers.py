@@ -17,7 +17,7 @@ from dra_kit.proto import dra_v1_pb2 as v1
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.cutting import cut
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from dra_kit.plugin.socket_file import SocketFile
 from dra_kit.proto import pluginregistration_v1_pb2 as pb
 from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 PLUGIN_TYPE = "DRAPlugin"
 """The plugin manager's name for DRA drivers (kubelet 1.37)."""

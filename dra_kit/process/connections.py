@@ -23,7 +23,7 @@ from typing import Final, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 requests_logger: Final = logging.getLogger(f"{__name__}.requests")
 """For aiohttp: what is no HTTP, and connections that end, are the client's to know; anybody could fill the log so."""

@@ -22,7 +22,7 @@ from dra_kit.process.supervisor import State, Supervisor
 if TYPE_CHECKING:
     from aiohttp import web
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Check: TypeAlias = Callable[[], Iterable[str]]
 """What is wrong now, a line each; nothing when all is well. Called in the thread of the probes."""

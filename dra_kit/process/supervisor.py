@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError
 from dra_kit.process.tracebacks import from_author, named, place_of
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _ONE_SIGNAL: Final = 2.0  # seconds in which repeated signals are one: timeout(1) and shells send two
@@ -95,7 +95,7 @@ class Supervisor:
     """
 
     def __init__(self, *, drain: float = 30.0) -> None:
-        self.stopping = asyncio.Event()
+        self.stopping: asyncio.Event = asyncio.Event()
         self._drain = drain
         self._entries: dict[str, _Entry] = {}
         self._exit_code = 0

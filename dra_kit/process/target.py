@@ -1,4 +1,4 @@
-"""Loading a driver by its TARGET: ``module:attr``, ``./file.py[:attr]`` or a project folder."""
+"""Loading a driver by its TARGET: ``module:attr``, ``./file.py[:attr]``, a project folder, or a file of globs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from typing import Any
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.process.tracebacks import place_of
+from dra_kit.values.nearest import did_you_mean
 
 DEFAULT_ATTRIBUTE = "driver"
-_FORMS = "write module:attr, ./file.py or a project folder"
+GLOB_SUFFIXES = (".yaml", ".yml")
+"""Of a TARGET that is a file of globs of device nodes."""
+_FORMS = "write module:attr, ./file.py, a project folder, or a file of globs (.yaml)"
 
 
 def load_driver(target: str) -> Driver[Any, Any]:
@@ -38,14 +41,19 @@ def load_drivers(target: str, number: int) -> list[Driver[Any, Any]]:
     Args:
         target: ``module:attr``; ``./file.py`` or ``./file.py:attr``; or a folder whose ``pyproject.toml`` has
             ``[tool.dra-kit] driver = "module:attr"``. Without attr it is ``driver``. The attribute is a Driver, or
-            a function without arguments that returns one.
+            a function without arguments that returns one. What ends in .yaml or .yml is a file of globs.
         number: of drivers.
 
     Raises:
         TargetError: naming what cannot be found, or where the author's code failed.
+        ConfigurationError: a file of globs is wrong.
     """
     if not target.strip():
         raise TargetError(f"TARGET {target!r} is empty; {_FORMS}")
+    if target.endswith(GLOB_SUFFIXES):
+        from dra_kit.globs.driver import load_globs  # a driver in Python needs none of it
+
+        return [load_globs(Path(target)) for _ in range(number)]
     named, colon, attribute = target.rpartition(":")
     if not colon or "/" in attribute:
         named, attribute = target, ""
@@ -114,7 +122,9 @@ def _import_module(target: str, name: str) -> ModuleType:
 
 def _import_file(target: str, path: Path, name: str) -> ModuleType:
     if not path.is_file():
-        raise TargetError(f"TARGET {target}: {path} does not exist; give the path of the driver's file")
+        near = did_you_mean(path.name, (item.name for item in path.parent.glob("*.py")))
+        remedy = near or "; give the path of the driver's file"
+        raise TargetError(f"TARGET {target}: {path} does not exist{remedy}")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TargetError(f"TARGET {target}: {path} is no Python file; {_FORMS}")

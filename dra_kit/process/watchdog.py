@@ -11,7 +11,7 @@ import traceback
 from types import FrameType
 from typing import Final
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 BEAT: Final = 1.0  # seconds between two signs of life of the loop
 

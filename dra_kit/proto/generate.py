@@ -18,6 +18,9 @@ GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
 # protoc's marker for build systems that forbid what this package does on purpose
 _MARKER = "# NO CHECKED-IN PROTOBUF GENCODE\n"
 _NOTE = "# Checked in; generate again with: make proto\n"
+# mypy-protobuf leaves the type arguments out, and type checkers would know the servicers in part only
+_CONTEXT = "_aio.ServicerContext):  # type: ignore[misc, type-arg]"
+_KNOWN_CONTEXT = "_aio.ServicerContext[_typing.Any, _typing.Any]):  # type: ignore[misc]"
 
 
 def generate(out: Path) -> None:
@@ -45,8 +48,10 @@ def generate(out: Path) -> None:
     )
     if status != 0:
         raise RuntimeError(f"protoc failed with exit status {status}")
-    for path in (out / PROTO_DIR.relative_to(IMPORT_ROOT)).glob("*_pb2.py"):
-        path.write_text(path.read_text(encoding="utf-8").replace(_MARKER, _NOTE), encoding="utf-8")
+    made = out / PROTO_DIR.relative_to(IMPORT_ROOT)
+    for pattern, text, other in (("*_pb2.py", _MARKER, _NOTE), ("*_pb2_grpc.pyi", _CONTEXT, _KNOWN_CONTEXT)):
+        for path in made.glob(pattern):
+            path.write_text(path.read_text(encoding="utf-8").replace(text, other), encoding="utf-8")
 
 
 if __name__ == "__main__":

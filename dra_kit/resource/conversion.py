@@ -17,7 +17,8 @@ Object: TypeAlias = dict[str, Any]
 
 V1: Final = "resource.k8s.io/v1"
 V1BETA1: Final = "resource.k8s.io/v1beta1"
-_OUTSIDE_EXACTLY: Final = ("name", "exactly", "firstAvailable")
+OUTSIDE_EXACTLY: Final = ("name", "exactly", "firstAvailable")
+"""Fields of a request of v1 that are its own, and not of one way to satisfy it."""
 _DEVICE_FIELD: Final = re.compile(r"^(spec\.devices\[\d+\])\.(?!name$)")
 _REQUEST_FIELD: Final = re.compile(r"^((?:spec\.)+devices\.requests\[\d+\])\.exactly\b")
 
@@ -78,7 +79,7 @@ def _slice_from_v1(obj: Object) -> Object:
 
 def _request_to_v1(request: Object) -> Object:
     """What describes the devices goes below ``exactly``, if there is anything."""
-    exactly = {key: value for key, value in request.items() if key not in _OUTSIDE_EXACTLY}
+    exactly = {key: value for key, value in request.items() if key not in OUTSIDE_EXACTLY}
     converted: Object = {key: request[key] for key in ("name", "firstAvailable") if key in request}
     if any(map(_is_set, exactly.values())):
         converted["exactly"] = exactly

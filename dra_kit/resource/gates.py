@@ -94,7 +94,8 @@ class FeatureGates:
         for name in sorted(enabled):
             for needed in _NEEDS.get(name, ()):
                 if needed not in enabled:
-                    raise ValueError(f"{name} is on but needs {needed}, which is off; add {needed}=true")
+                    remedy = f"{name}=false" if needed in self.enabled else f"{needed}=true"
+                    raise ValueError(f"{name} is on but needs {needed}, which is off; add {remedy}")
         return FeatureGates(frozenset(enabled))
 
     @property

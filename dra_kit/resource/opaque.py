@@ -30,7 +30,7 @@ class RawObject(dict[str, Any]):
 
     def __init__(self, value: Mapping[str, Any], text: str) -> None:
         super().__init__(value)
-        self.text = text
+        self.text: str = text
 
     @override
     def __eq__(self, other: object) -> bool:

@@ -17,22 +17,22 @@ from pydantic import BaseModel
 from dra_kit.apiserver.pod_log import LogOptions, NoLog
 from dra_kit.errors import ConfigurationError, DraKitError, InternalError, SandboxError
 from dra_kit.kube.client import Client
-from dra_kit.kube.resources import RESOURCE_SLICES, VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox import kubeconfig
 from dra_kit.sandbox.control_plane import ControlPlane, first_of
 from dra_kit.sandbox.directory import mark_of, sandbox_directory
+from dra_kit.sandbox.driver_control import SandboxControl
 from dra_kit.sandbox.drivers import SandboxDriver
 from dra_kit.sandbox.edited_files import redirected, replace_files
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.journal import DriverLog
 from dra_kit.sandbox.kubelet.activity import Activity
 from dra_kit.sandbox.node import SandboxNode
-from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
+from dra_kit.sandbox.operators import Operators
 from dra_kit.sandbox.pod_log import log_stream, logged_container
 from dra_kit.sandbox.pods import Object
 from dra_kit.sandbox.refusals import Refusals
-from dra_kit.sandbox.roles import RoleThread
 from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.slow_calls import PATIENCE
 from dra_kit.sandbox.workload.intake import Intake
@@ -57,6 +57,7 @@ class SandboxSettings:
         controller: run the driver's controller role.
         webhook: run the driver's webhook role, if it has configs.
         edited: settings of the driver that name files which stories will edit: the driver gets copies.
+        roles: run the driver's roles; without, somebody else does.
     """
 
     nodes: int = 1
@@ -67,6 +68,7 @@ class SandboxSettings:
     controller: bool = True
     webhook: bool = True
     edited: tuple[str, ...] = ()
+    roles: bool = True
 
 
 class SandboxObserver:
@@ -97,7 +99,7 @@ class SandboxObserver:
 
 
 class Sandbox:
-    """An asynchronous context manager: a cluster whose driver has published its devices.
+    """An asynchronous context manager: a cluster whose driver, if it has one, has published its devices.
 
     It is a :class:`dra_kit.sandbox.facts.Cluster`, so that stories run in it.
 
@@ -121,14 +123,15 @@ class Sandbox:
         self._settings = settings or SandboxSettings()
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
-        self._roles: list[RoleThread] = []
+        self._control: SandboxControl | None = None
+        self._releases = 0
         self._client: Client | None = None
         self._intake = Intake()
         self.nodes: list[SandboxNode] = []
         self.log: Final = DriverLog()
         self._refusals: Final = Refusals()
-        self.directory = Path()
-        self.kubeconfig = Path()
+        self.directory: Path = Path()
+        self.kubeconfig: Path = Path()
         self.control_plane: Final = ControlPlane(
             gates=self._settings.gates,
             time_scale=self._settings.time_scale,
@@ -149,11 +152,12 @@ class Sandbox:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        calls = [f"on {node.name}: {call}" for node in self.nodes for call in node.calls()]
+        calls = [f"on {node.name}: {call}" for node in self.nodes for call in node.driver.calls()]
         for observer in self._observers:
             observer.ending(calls)
         # the roles first, all at once: each of them drains
-        await asyncio.gather(*(role.stop() for role in self._roles), *(node.stop_driver() for node in self.nodes))
+        operators = [self._control.operators.stop()] if self._control else []
+        await asyncio.gather(*operators, *(node.driver.close() for node in self.nodes))
         await self._stack.aclose()
 
     async def _start(self) -> None:
@@ -169,9 +173,17 @@ class Sandbox:
             observer.started(self)
         await asyncio.gather(*(self._add_node(*place) for place in places.items()))
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
-        for node, driver, author in zip(self.nodes, self._driver.drivers, authors, strict=True):
-            node.start_driver(driver, self.kubeconfig, author)
-        await self.control_plane.or_fail(self._ready())
+        self._control = SandboxControl(
+            self._driver,
+            self.nodes,
+            edited=self._settings.edited,
+            published=self._published,
+            operators=self._new_operators,
+        )
+        if self._driver.drivers and self._settings.roles:
+            for node, driver, author in zip(self.nodes, self._driver.drivers, authors, strict=True):
+                node.start_driver(self._driver.release(author, driver), self.kubeconfig)
+            await self.control_plane.or_fail(self._ready())
 
     def _author(self, node: str, directory: Path) -> BaseModel | None:
         """The author's settings on a node, whose directory they may look into."""
@@ -187,30 +199,20 @@ class Sandbox:
             raise first_of(errors) from None
 
     async def _start_operators(self) -> None:
-        driver = self._driver.drivers[0]
-        if self._settings.controller:
-            self._roles.append(controller_role(driver, self.kubeconfig))
-            self._roles[-1].start()
-        if self._settings.webhook and driver.configs.kinds:
-            webhook = webhook_role(driver, self.kubeconfig, self.directory, self.nodes[0].author)
-            self._roles.append(webhook.role)
-            webhook.role.start()
-            await self._listens(webhook)
-            await self.client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration)
+        try:
+            await self.control.start_operators()
+        except SandboxError as error:
+            raise SandboxError(self._why(str(error))) from None
 
-    async def _listens(self, webhook: Webhook) -> None:
-        begin = time.monotonic()
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)
-            except OSError:
-                if webhook.role.failure or time.monotonic() - begin > PUBLISH_SECONDS:
-                    reason = webhook.role.failure or f"it does not listen within {PUBLISH_SECONDS:.0f} s"
-                    raise SandboxError(self._why(f"the driver's webhook role does not come up: {reason}")) from None
-                await asyncio.sleep(_POLL)
-            else:
-                writer.close()
-                return
+    def _new_operators(self) -> Operators:
+        self._releases += 1
+        return Operators(
+            self.client,
+            self.kubeconfig,
+            self.directory / f"webhook-{self._releases}",
+            controller=self._settings.controller,
+            webhook=self._settings.webhook,
+        )
 
     def _listen_to_driver(self) -> None:
         # the level is that of the process: others log here, too, and may look at what they logged
@@ -241,7 +243,7 @@ class Sandbox:
         """Wait until each node's driver is registered and has published something."""
         begin = time.monotonic()
         told = False
-        while waiting := [node for node in self.nodes if not (self._has_slices(node.name) and node.serves())]:
+        while waiting := [node for node in self.nodes if not (self._has_slices(node.name) and node.driver.serves())]:
             self._check_roles()
             seconds = time.monotonic() - begin
             if seconds > PATIENCE and not told and (calls := self._hanging()):
@@ -256,18 +258,15 @@ class Sandbox:
             await asyncio.sleep(_POLL)
 
     def _has_slices(self, node: str) -> bool:
-        for item in self.informers.objects(RESOURCE_SLICES).values():
-            spec = item["spec"]
-            if spec["driver"] == self.driver and spec.get("nodeName", node) == node:
-                return True
-        return False
+        specs = (item["spec"] for item in self.informers.objects(RESOURCE_SLICES).values())
+        return any(spec["driver"] == self.driver and spec.get("nodeName", node) == node for spec in specs)
 
     def _why(self, text: str) -> str:
         problems = [*self.log.problems, *self._hanging()][-3:]
         return f"{text}: {'; '.join(problems) or 'it logged no problem, and discover() has not yielded an inventory'}"
 
     def _hanging(self) -> list[str]:
-        return [f"on {node.name}: {line}" for node in self.nodes for line in node.hanging(0.0)]
+        return [f"on {node.name}: {line}" for node in self.nodes for line in node.driver.hanging(0.0)]
 
     def _decided(self, decision: Decision) -> None:
         for observer in self._observers:
@@ -279,7 +278,7 @@ class Sandbox:
 
     async def or_fail(self, work: Awaitable[object]) -> None:
         """Wait for something, unless the cluster fails before: then that is cancelled, and the failure raised."""
-        await self.control_plane.or_fail(work, [self._role_ended(), *(node.kubelet.wait() for node in self.nodes)])
+        await self.control_plane.or_fail(work, [self._role_ended(), *(node.fails() for node in self.nodes)])
 
     async def _role_ended(self) -> None:
         """Wait until a role of the driver ends by itself, and raise why."""
@@ -288,8 +287,8 @@ class Sandbox:
             await asyncio.sleep(_POLL)
 
     def _check_roles(self) -> None:
-        failures = {f"node role on {node.name}": node.failure for node in self.nodes}
-        failures |= {role.name: role.failure for role in self._roles}
+        failures = {f"node role on {node.name}": node.driver.failure for node in self.nodes}
+        failures |= {role.name: role.failure for role in (self._control.operators.roles if self._control else ())}
         for name, failure in failures.items():
             if failure:
                 raise SandboxError(self._why(f"the driver's {name} ended: {failure}"))
@@ -327,7 +326,7 @@ class Sandbox:
 
     @property
     def driver(self) -> str:
-        """The driver's name."""
+        """The driver's name; empty where there is none."""
         return self._driver.name
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
@@ -350,7 +349,7 @@ class Sandbox:
 
     async def replace_file(self, setting: str, text: str) -> str:
         """See :func:`dra_kit.sandbox.edited_files.replace_files`."""
-        return await replace_files([node.author for node in self.nodes], self._settings.edited, setting, text)
+        return await replace_files([node.driver.author for node in self.nodes], self._settings.edited, setting, text)
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:
         """Make a device ill, on each node that has one of the name, or take that back.
@@ -362,7 +361,7 @@ class Sandbox:
         refusals = []
         for node in self.nodes:
             try:
-                await node.inject_health(name, reason, message, pool or None)
+                await node.driver.inject_health(name, reason, message, pool or None)
             except ConfigurationError as error:
                 refusals.append(error)
         if len(refusals) == len(self.nodes):
@@ -376,11 +375,12 @@ class Sandbox:
         """See :class:`dra_kit.sandbox.facts.Cluster`."""
         self._refusals.forget(namespace)
 
-    async def restart_driver(self) -> None:
-        """See :meth:`dra_kit.sandbox.node.SandboxNode.restart_driver`; returns when devices are published again."""
-        for node in self.nodes:
-            await node.restart_driver(self._driver.spare, self.kubeconfig)
-        await self._published()
+    @property
+    def control(self) -> SandboxControl:
+        """See :class:`dra_kit.sandbox.facts.Cluster`."""
+        if self._control is None:
+            raise InternalError("the sandbox has not been started; enter it first")
+        return self._control
 
     async def driver_log(self) -> Sequence[str]:
         """The lines that the driver's roles logged."""

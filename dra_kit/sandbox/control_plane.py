@@ -25,6 +25,7 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
 )
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.releases import NEWEST
 from dra_kit.sandbox.controllers.manager import ControllerManager
 from dra_kit.sandbox.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.informers import Informers
@@ -32,7 +33,7 @@ from dra_kit.sandbox.scheduler.decision import Decision
 from dra_kit.sandbox.scheduler.devices import Devices
 from dra_kit.sandbox.scheduler.scheduler import Scheduler
 
-VERSION: Final = "1.37"
+VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
 
 _CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later

@@ -37,7 +37,7 @@ class DetachedSandbox:
     Attributes:
         pid: of its process.
         began: when the process began, in clock ticks since the machine did; tells it from a later one of that pid.
-        driver: the driver's name.
+        driver: the driver's name; empty where it has none.
         kubeconfig: where it is.
         state: the file that tells all this.
     """
@@ -47,6 +47,11 @@ class DetachedSandbox:
     driver: str
     kubeconfig: str
     state: Path
+
+    @property
+    def title(self) -> str:
+        """Which one it is, for people."""
+        return self.driver or "no driver"
 
     @property
     def log(self) -> Path:

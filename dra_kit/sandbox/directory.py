@@ -88,6 +88,36 @@ def remove_abandoned() -> int:
     return ended
 
 
+def running_directories() -> list[Path]:
+    """The directories of this user's sandboxes that run, oldest first."""
+    return sorted(filter(_is_held, _base().glob(f"{_PREFIX}*")), key=_age)
+
+
+def _is_held(directory: Path) -> bool:
+    """Whether it is that of a sandbox which holds its lock."""
+    if not private.is_own_directory(directory) or not mark_of(directory):
+        return False
+    try:
+        descriptor = os.open(directory / _SIGNATURE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False  # just removed
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _age(directory: Path) -> float:
+    """When it was signed."""
+    try:
+        return (directory / _SIGNATURE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _base() -> Path:
     base = Path(tempfile.gettempdir())
     # mkdtemp makes a directory of our own in it

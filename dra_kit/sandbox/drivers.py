@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import chdir
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,7 +14,9 @@ from pydantic import BaseModel
 
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
+from dra_kit.process.target import load_driver
 from dra_kit.sandbox.project import project_of
+from dra_kit.sandbox.release import Release
 
 _TABLE: Final = ("sandbox", "settings")
 _SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
@@ -19,13 +24,16 @@ _SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
 
 @dataclass(frozen=True)
 class SandboxDriver:
-    """A driver to run.
+    """A driver to run, or none.
 
     Attributes:
-        drivers: one for each node.
+        drivers: one for each node; none where the drivers are started by others.
         settings: makes the author's settings of values by name; None where the driver has none.
         classes: manifests of DeviceClasses that belong to it, applied first.
         spare: one that is never run: copies of it take the place of those that are restarted; None where nobody does.
+        target: the TARGET that they were loaded from; empty for none.
+        folder: where the TARGET begins.
+        successor: loads another release of it, from a TARGET or a driver; None where there is none.
         values: for ``settings``. In texts ``{node}`` stands for the node's name, and ``{directory}`` for a directory
             of the node that goes with the sandbox.
     """
@@ -35,11 +43,30 @@ class SandboxDriver:
     classes: tuple[Path, ...] = ()
     values: Mapping[str, object] = field(default_factory=dict)
     spare: Driver[Any, Any] | None = None
+    target: str = ""
+    folder: Path = field(default_factory=Path.cwd)
+    successor: Callable[[str | Driver[Any, Any]], SandboxDriver] | None = None
 
     @property
     def name(self) -> str:
-        """The driver's name."""
-        return self.drivers[0].name
+        """The driver's name; empty where there is none."""
+        return self.drivers[0].name if self.drivers else ""
+
+    def release(self, author: BaseModel | None, driver: Driver[Any, Any] | None = None) -> Release:
+        """It for one node.
+
+        Args:
+            author: the author's settings there.
+            driver: one that never ran; None for a copy of the spare one.
+
+        Raises:
+            ConfigurationError: there is no spare one.
+        """
+        if driver is None:
+            if self.spare is None:
+                raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.sandbox(…)")
+            driver = deepcopy(self.spare)
+        return Release(driver, author, self.target, self.folder)
 
     def settings_on(self, node: str, directory: Path) -> BaseModel | None:
         """The author's settings on a node.
@@ -48,6 +75,40 @@ class SandboxDriver:
             ConfigurationError: a value is wrong.
         """
         return self.settings(_placed(self.values, {"{node}": node, "{directory}": str(directory)}))
+
+
+def successors(
+    settings: Callable[[Driver[Any, Any], Mapping[str, object]], BaseModel | None],
+    nodes: int,
+    values: Mapping[str, object],
+) -> Callable[[str | Driver[Any, Any]], SandboxDriver]:
+    """Loads other releases of a driver, whose TARGETs begin in the present working directory.
+
+    Args:
+        settings: makes the author's settings of a driver of values by name.
+        nodes: how many there are.
+        values: for ``settings``; a release gets those that it knows.
+    """
+    folder = Path.cwd()
+
+    def successor(target: str | Driver[Any, Any]) -> SandboxDriver:
+        if isinstance(target, Driver):
+            driver, name = target, ""
+        else:
+            with chdir(folder):
+                driver, name = load_driver(target), target
+        known = driver.settings.model_fields if driver.settings else {}
+        return SandboxDriver(
+            (driver,) * nodes,
+            partial(settings, driver),
+            values={key: value for key, value in values.items() if key in known},
+            spare=driver,
+            target=name,
+            folder=folder,
+            successor=successor,
+        )
+
+    return successor
 
 
 def device_classes(target: str) -> tuple[Path, ...]:

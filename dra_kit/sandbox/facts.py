@@ -2,14 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from dra_kit.author.driver import Driver
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import EVENTS, PODS, RESOURCE_CLAIMS
 from dra_kit.resource.pods import pod_claims
+
+
+class DriverControl(Protocol):
+    """What stories and tests do to the driver, on every node.
+
+    All of it raises a ConfigurationError where it cannot be done, as on a real cluster, and a SandboxError where the
+    driver does not come up.
+    """
+
+    async def restart(self) -> None:
+        """End it in order and start it again; nothing but its state stays."""
+        ...
+
+    async def in_process(self, wanted: bool, /) -> None:
+        """Have it run in a process of its own, which can be killed, or in a thread; by a rolling update."""
+        ...
+
+    async def kill(self) -> None:
+        """``kill -9``; it stays away until :meth:`start`."""
+        ...
+
+    async def start(self) -> None:
+        """Start it where it was killed, and have the kubelet try again at once what has failed meanwhile."""
+        ...
+
+    async def kill_after(self, step: str) -> None:
+        """Have it killed after a step of :class:`dra_kit.node.steps.Step`, once; it is started again."""
+        ...
+
+    @property
+    def awaited(self) -> str:
+        """The step after which it is to be killed, and which it has not come to yet; empty without."""
+        ...
+
+    async def upgrade(self, target: str | Driver[Any, Any], /) -> None:
+        """A rolling update to another release; where that does not come up, the former one runs on."""
+        ...
+
+    async def rollback(self) -> None:
+        """A rolling update to the release before."""
+        ...
+
+    async def reboot(self, lost: Sequence[str] = ()) -> None:
+        """Reboot the nodes; what settings of the driver in ``lost`` name as directories is empty then, too."""
+        ...
+
+    async def restore(self) -> None:
+        """Have the first release run, and kill nothing any more."""
+        ...
 
 
 class Cluster(Protocol):
@@ -45,8 +95,9 @@ class Cluster(Protocol):
         """Make a device, ``<name>`` or ``<pool>/<name>``, ill for a reason of the driver's policy; None ends it."""
         ...
 
-    async def restart_driver(self) -> None:
-        """Restart the driver's node role on every node; nothing but its state stays."""
+    @property
+    def control(self) -> DriverControl:
+        """What may be done to the driver."""
         ...
 
     def refusal(self, namespace: str, claim: str) -> str:
@@ -87,11 +138,15 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """A claim: names of the devices it has, and of its consumers."""
+    """A claim: names of the devices it has, and of its consumers.
+
+    ``conditions`` has the statuses of its devices' conditions in ``status.devices``, by type; one for each device.
+    """
 
     devices: tuple[str, ...] = ()
     reserved_for: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +162,15 @@ class PublishedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All pods and claims that were looked at; an object that does not exist is missing."""
+    """All that was looked at; an object that does not exist is missing.
+
+    ``devices`` are those that the driver publishes, ``present`` the objects that are there, as ``<kind>/<name>``.
+    """
 
     pods: Mapping[str, PodFacts] = field(default_factory=dict)
     claims: Mapping[str, ClaimFacts] = field(default_factory=dict)
+    devices: Mapping[str, PublishedDevice] = field(default_factory=dict)
+    present: frozenset[str] = frozenset()
 
 
 async def gather(cluster: Cluster, namespace: str, pods: Iterable[str], claims: Iterable[str]) -> Facts:
@@ -178,7 +238,14 @@ async def _claim(cluster: Cluster, namespace: str, name: str, events: Iterable[M
         devices=tuple(sorted(item["device"] for item in results)),
         reserved_for=tuple(sorted(item["name"] for item in status.get("reservedFor", []))),
         messages=_of(events, "ResourceClaim", name),
+        conditions=_conditions(status.get("devices", [])),
     )
+
+
+def _conditions(devices: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    found = [{item["type"]: item["status"] for item in device.get("conditions", [])} for device in devices]
+    kinds = {kind for conditions in found for kind in conditions}
+    return {kind: tuple(conditions.get(kind, "none") for conditions in found) for kind in kinds}
 
 
 def _of(events: Iterable[Mapping[str, Any]], kind: str, name: str) -> tuple[str, ...]:

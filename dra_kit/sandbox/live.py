@@ -14,6 +14,7 @@ from typing import Any, Final, TextIO
 
 import click
 
+from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.reference import ClaimReference
@@ -140,9 +141,11 @@ class LiveView(SandboxObserver):
     def _slice_changed(self, change: Change) -> None:
         item = change.object
         name, spec = item["metadata"]["name"], item["spec"]
-        if self._sandbox is None or spec["driver"] != self._sandbox.driver:
+        if self._sandbox is None or spec["driver"] != (self._sandbox.driver or spec["driver"]):
             return
         where = f" on {spec['nodeName']}" if "nodeName" in spec else ""
+        if spec["pool"]["name"] != spec.get("nodeName"):
+            where += f" in pool {spec['pool']['name']}"
         if change.type == "DELETED":
             if self._slices.pop(name, None) is not None:
                 self.entry(f"ResourceSlice {name} is gone: its devices{where} are offered no more", fg="yellow")
@@ -188,11 +191,15 @@ class LiveView(SandboxObserver):
                     self.detail(f"  {_one_line(selector)}")
                 for capacity, amount in part.get("capacity", {}).get("requests", {}).items():
                     self.detail(f"  {amount} of its {capacity}")
+        for constraint in claim["spec"].get("devices", {}).get("constraints", []):
+            self.detail(_constraint(constraint))
         self._configs_of_others(claim["spec"].get("devices", {}))
 
     def _configs_of_others(self, spec: Mapping[str, Any]) -> None:
         """Opaque configs that the driver here never sees, as they name another one."""
         own = self._sandbox.driver if self._sandbox else ""
+        if not own:
+            return  # whichever driver there is was started by others
         named = (item["opaque"]["driver"] for item in spec.get("config", []) if "opaque" in item)
         for other in dict.fromkeys(name for name in named if name != own):
             self.detail(f"config for driver {other}, which does not run here: {own} does not get it", fg="yellow")
@@ -244,7 +251,7 @@ class LiveView(SandboxObserver):
         )
         for item in self._sandbox.nodes if self._sandbox else ():
             if item.name == node:
-                self.details(item.calls())
+                self.details(item.driver.calls())
 
     def _spec(self, path: str, spec: Mapping[str, Any]) -> None:
         self.entry(f"CDI spec {Path(path).name}, for the container runtime", fg="cyan")
@@ -259,9 +266,7 @@ class LiveView(SandboxObserver):
             self.detail(status.exit.message)
             return
         edits = config.edits
-        gets = (
-            "gets from its claims:" if edits.env or edits.mounts or edits.device_nodes else "gets nothing from claims"
-        )
+        gets = "gets nothing from claims" if edits == ContainerEdits() else "gets from its claims:"
         self.entry(f"Pod {self.name(str(config.pod))}, container {config.name} has started and {gets}", fg="cyan")
         for variable in edits.env:
             self.detail(variable, fg="green")
@@ -269,6 +274,12 @@ class LiveView(SandboxObserver):
             self.detail(f"mount {mount.host_path} on {mount.container_path} (told here, not done)")
         for node in edits.device_nodes:
             self.detail(f"device node {node.path} (told here, not made)")
+        for hook in edits.hooks:
+            self.detail(f"hook {hook.hook_name} {hook.path} (told here, not run)")
+        for interface in edits.net_devices:
+            self.detail(f"interface {interface.host_interface_name} as {interface.name} (told here, not moved)")
+        if edits.additional_gids:
+            self.detail(f"groups {', '.join(map(str, edits.additional_gids))} (told here, not given)")
         report = self._sandbox.container(status.id) if self._sandbox else None
         if report is not None:
             self._outputs.add(report)
@@ -336,6 +347,13 @@ def _count(items: list[Any], noun: str) -> str:
 
 def _one_line(selector: Mapping[str, Any]) -> str:
     return " ".join(selector["cel"]["expression"].split())
+
+
+def _constraint(constraint: Mapping[str, Any]) -> str:
+    of = f"devices of {', '.join(constraint['requests'])}" if constraint.get("requests") else "all devices"
+    if "distinctAttribute" in constraint:
+        return f"{of} differ in {constraint['distinctAttribute']}"
+    return f"{of} have the same {constraint['matchAttribute']}"
 
 
 def _wanted(count: int) -> str:

@@ -1,37 +1,33 @@
-"""One node of a sandbox: a kubelet with its containers, and the driver's node role in a thread of its own."""
+"""One node of a sandbox: a kubelet with its containers, and the driver's node role."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from pydantic import BaseModel
 
-from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
-from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
 from dra_kit.sandbox.kubelet.activity import Observer
 from dra_kit.sandbox.kubelet.node import NodeKubelet
-from dra_kit.sandbox.roles import RoleThread
+from dra_kit.sandbox.node_driver import NodeDriver
+from dra_kit.sandbox.node_settings import BOOT_ID, cdi_dir, node_settings
+from dra_kit.sandbox.release import Release
 from dra_kit.sandbox.workload.intake import Intake
-from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
+from dra_kit.sandbox.workload.orphans import end_orphans
 from dra_kit.sandbox.workload.runtime import ProcessRuntime
 
-_ORPHAN_AFTER = 600.0
 _POLL = 0.02
-_EFFECTS_INTERVAL = 30.0  # seconds, as on a node
-_DRAIN_SECONDS = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
 class SandboxNode:
@@ -62,11 +58,11 @@ class SandboxNode:
     ) -> None:
         self.name = name
         self.directory = directory
-        self.cdi_dir = directory / "cdi"
-        self.runtime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
+        self.cdi_dir: Path = cdi_dir(directory)
+        self.runtime: ProcessRuntime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
         self._mark = mark
         self._time_scale = time_scale
-        self.kubelet = NodeKubelet(
+        self.kubelet: NodeKubelet = NodeKubelet(
             client,
             node_name=name,
             kubelet_dir=directory,
@@ -76,12 +72,12 @@ class SandboxNode:
             declared_features=declared_features,
             observer=observer,
         )
+        self.driver: NodeDriver = NodeDriver(self.kubelet, self._settings, directory / "processes")
+        self._boot_id = BOOT_ID
+        self._boots = 0
         self._stack = AsyncExitStack()
-        self._settings: NodeSettings | None = None
-        self._role: RoleThread | None = None
-        self._agent: Agent | None = None
-        self._driver = ""
-        self._own_directories: dict[str, Path] = {}
+        self._kubeconfig = Path()
+        self._own_directories: dict[str, Path] | None = None
 
     async def __aenter__(self) -> Self:
         self.cdi_dir.mkdir(parents=True, exist_ok=True)
@@ -96,100 +92,71 @@ class SandboxNode:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.stop_driver()
+        await self.driver.close()
         await self._stack.aclose()
 
-    def start_driver(self, driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None) -> RoleThread:
-        """Start the driver's node role.
+    def start_driver(self, release: Release, kubeconfig: Path) -> None:
+        """Start the driver's node role for the first time.
 
         Args:
-            driver: of this node alone.
+            release: what runs.
             kubeconfig: of the API server.
-            author: the author's settings.
+
+        Raises:
+            ConfigurationError: it is to run in a process, and no TARGET names it.
         """
-        settings = self._settings = NodeSettings(
-            node_name=self.name,
-            kubeconfig=kubeconfig,
-            kubelet_dir=self.directory,
-            cdi_dir=self.cdi_dir,
-            drain=_DRAIN_SECONDS,
-            orphan_after=_ORPHAN_AFTER / self._time_scale,
-            effects_interval=_EFFECTS_INTERVAL / self._time_scale,
-            child_environment={MARK_VARIABLE: self._mark},
-            check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
-            author=author,
-        )
-        self._driver = driver.name
+        self._kubeconfig = kubeconfig
         # what a driver changes in hardware may be files; directories that others fill are none of its
-        self._own_directories = {name: path for name, path in _directories(author) if _is_vacant(path)}
+        self._own_directories = {name: path for name, path in _directories(release.author) if _is_vacant(path)}
+        self.driver.start(release)
 
-        async def run() -> int:
-            self._agent = Agent(driver, settings, await load_credentials(kubeconfig))
-            return await self._agent.run()
+    def _settings(self, pod_uid: str | None) -> NodeSettings:
+        return node_settings(
+            self.name,
+            self.directory,
+            self._kubeconfig,
+            mark=self._mark,
+            time_scale=self._time_scale,
+            pod_uid=pod_uid,
+            boot_id=self._boot_id,
+        )
 
-        self._role = RoleThread(f"node role on {self.name}", run)
-        self._role.start()
-        return self._role
-
-    async def restart_driver(self, spare: Driver[Any, Any] | None, kubeconfig: Path) -> None:
-        """Stop the driver as a SIGTERM would, and start a copy of one that never ran: nothing in memory is left.
-
-        Raises:
-            ConfigurationError: there is none.
-        """
-        if spare is None:
-            raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.sandbox(…)")
-        await self.stop_driver()
-        while self.serves():  # until the kubelet knows, it would call what is gone  # noqa: ASYNC110
+    async def fails(self) -> None:
+        """Wait until the kubelet fails, and raise why; one that is stopped for a reboot does not."""
+        while True:
+            await self.kubelet.wait()
             await asyncio.sleep(_POLL)
-        directories = self._own_directories
-        self.start_driver(deepcopy(spare), kubeconfig, self.author)
-        self._own_directories = directories  # what was there before the first start decides
 
-    async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
-        """See :meth:`dra_kit.node.agent.Agent.inject_health`.
+    async def reboot(self, release: Release, lost: Sequence[Path] = ()) -> None:
+        """The node goes down and comes up: containers, programs and the driver end, CDI files are gone.
+
+        A driver in a process is killed, as by a power cut; one in a thread is stopped in order.
+
+        Args:
+            release: what runs then; one that never ran, for nothing in memory is left.
+            lost: further directories whose files do not outlive it.
 
         Raises:
-            ConfigurationError: the driver has no health source, or no such device or reason here.
+            SandboxError: the driver does not come up again.
         """
-        if self._agent is None or self._role is None:
-            raise ConfigurationError(f"no driver runs on {self.name}")
-        await asyncio.wrap_future(self._agent.inject_health(device, reason, message, pool=pool))
-
-    async def stop_driver(self) -> None:
-        """Stop the driver as a SIGTERM would; its state stays."""
-        role, self._role = self._role, None
-        if role is not None:
-            await role.stop()
-
-    def calls(self) -> Sequence[str]:
-        """The calls of the driver's code that have not returned."""
-        return self._role.calls() if self._role else ()
-
-    def hanging(self, patience: float) -> Sequence[str]:
-        """Those that have not returned for so many seconds, and ``discover`` when it has not yielded for as long."""
-        return self._agent.hanging(patience) if self._agent else ()
-
-    def serves(self) -> bool:
-        """Whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""
-        return bool(self.kubelet.plugins.plugins(self._driver))
-
-    @property
-    def failure(self) -> str:
-        """Why the driver's node role ended; empty while it runs."""
-        return self._role.failure if self._role else ""
-
-    @property
-    def author(self) -> BaseModel | None:
-        """The author's settings on this node."""
-        settings: BaseModel | None = self._settings.author if self._settings else None
-        return settings
+        await self.driver.lose_power()
+        await self.kubelet.stop()
+        await self.runtime.lose_power()
+        await asyncio.to_thread(end_orphans, [self._mark])
+        for directory in (self.cdi_dir, *lost):
+            for path in _files(directory):
+                path.unlink(missing_ok=True)
+        self._boots += 1
+        self._boot_id = self.directory / f"boot-id-{self._boots}"
+        self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
+        await self.kubelet.start()
+        await self.driver.start_again(release)
 
     # --- what can be seen of it
 
     def cdi_files(self) -> list[Path]:
         """The driver's files in the CDI directory, those that it is writing too."""
-        return [path for path in _files(self.cdi_dir) if self._driver in path.name]
+        return [path for path in _files(self.cdi_dir) if self.driver.name in path.name]
 
     def cdi_specs(self) -> dict[str, Mapping[str, Any]]:
         """What a container runtime reads there, by path."""
@@ -207,10 +174,10 @@ class SandboxNode:
         """What the node keeps for claims, one text for each thing."""
         for path in self.cdi_files():
             yield f"CDI file {path.name}"
-        if self._settings is None:
+        if self._own_directories is None:
             return
         try:
-            state = dump_state(self._settings.database(self._driver))
+            state = dump_state(self._settings(None).database(self.driver.name))
         except ConfigurationError:  # it has written nothing yet
             return
         for record in state["claims"]:

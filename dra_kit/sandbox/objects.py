@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -52,14 +53,42 @@ async def apply(client: Client, paths: Iterable[Path], *, namespace: str = "defa
     applied = []
     for where, body in sorted(documents, key=lambda item: _order(str(item[1].get("kind")))):
         resource = await kinds.resource(where, body)
-        try:
-            stored = await _apply(client, resource, body, namespace if resource.namespaced else "")
-        except Unavailable:
-            raise
-        except KubeError as error:
-            raise ConfigurationError(f"{where}: {error}{_remedy(error)}", code=error.code) from None
+        with _naming(where):
+            stored = await _apply(client, resource, body, namespace)
         applied.append(AppliedObject(resource, stored))
     return applied
+
+
+async def check(
+    client: Client, documents: Iterable[tuple[str, Mapping[str, Any]]], *, namespace: str = "default"
+) -> None:
+    """Ask whether the API server would take objects in the place of those that have their names; nothing is stored.
+
+    Args:
+        client: of the API server.
+        documents: where each object stands, and the object.
+        namespace: of namespaced objects that name none.
+
+    Raises:
+        ConfigurationError: naming the file, and why the API server refuses its object.
+        KubeError: the API server does not answer.
+    """
+    kinds = ServedKinds(client)
+    for where, body in documents:
+        resource = await kinds.resource(where, body)
+        with _naming(where), suppress(Conflict):  # the name is taken by what it is to replace
+            await client.create(resource, _placed(resource, body, namespace), dry_run=True, strict=True)
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Name the place of an object that is refused."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except KubeError as error:
+        raise ConfigurationError(f"{where}: {error}{_remedy(error)}", code=error.code) from None
 
 
 def _remedy(error: KubeError) -> str:
@@ -85,8 +114,14 @@ def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 async def _apply(client: Client, resource: Resource, body: Mapping[str, Any], namespace: str) -> dict[str, Any]:
-    metadata = {**({"namespace": namespace} if namespace else {}), **body["metadata"]}
+    placed = _placed(resource, body, namespace)
     try:
-        return await client.create(resource, {**body, "metadata": metadata}, strict=True)
+        return await client.create(resource, placed, strict=True)
     except Conflict:
+        metadata = placed["metadata"]
         return await client.patch(resource, metadata["name"], body, metadata.get("namespace"), strict=True)
+
+
+def _placed(resource: Resource, body: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """An object with its namespace."""
+    return {**body, "metadata": {**({"namespace": namespace} if resource.namespaced else {}), **body["metadata"]}}

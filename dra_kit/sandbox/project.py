@@ -11,7 +11,7 @@ from typing import Any, Final
 from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.files import read_file
 from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.process.target import DEFAULT_ATTRIBUTE
+from dra_kit.process.target import DEFAULT_ATTRIBUTE, GLOB_SUFFIXES
 
 _FILE: Final = "pyproject.toml"
 _CLASSES: Final = "deviceclasses.yaml"
@@ -75,7 +75,9 @@ def other_project(target: str) -> Project | None:
 
 
 def _near(target: str) -> Project | None:
-    """The project around a file, or the one of the working directory for a module."""
+    """The project around a file, or the one of the working directory for a module; a file of globs has none."""
+    if target.endswith(GLOB_SUFFIXES):
+        return None
     file = _file(target)
     folders = [Path()] if file is None else file.parents
     found = next((folder for folder in folders if (folder / _FILE).is_file()), None)

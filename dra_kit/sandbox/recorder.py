@@ -36,7 +36,7 @@ class PodRecorder(SandboxObserver):
         self._problems: dict[str, str] = {}
         self.unprepared: set[str] = set()
         """UIDs of the pods whose claims the driver was asked for last with an error."""
-        self.left_out = 0
+        self.left_out: int = 0
         """How many pods were deleted so long ago that nothing is known of them any more."""
 
     @property

@@ -13,7 +13,7 @@ from typing import Final
 from dra_kit.errors import DraKitError
 from dra_kit.process.hanging import HangingCalls
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 25.0
 """A role drains for at most 20 seconds; one that is blocked for longer is left behind."""

@@ -64,7 +64,7 @@ class Session:
         settings: of the cluster.
         task: what to do in it.
         view: tells what happens.
-        ready: called once the driver has published its devices and the files are applied.
+        ready: called once the driver, if there is one, has published its devices and the files are applied.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Session:
         self._recorder = PodRecorder()
         self._failures: list[str] = []
         self._leftovers: list[str] = []
-        self.lasting = False
+        self.lasting: bool = False
         """Whether everything is done and only an interruption is waited for."""
 
     @property
@@ -115,7 +115,8 @@ class Session:
 
     async def _work(self, sandbox: Sandbox) -> None:
         await apply(sandbox.client, self._driver.classes)
-        await self._look_at_devices(sandbox)
+        if sandbox.driver:
+            await self._look_at_devices(sandbox)
         for story in self._task.stories:
             await self._story(sandbox, story)
         if self._task.files:
@@ -168,6 +169,8 @@ class Session:
         """Wait until the run is interrupted."""
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
+        if not sandbox.driver:
+            self._view.detail('eval "$(dra-kit sandbox env)"   in the shell that starts a driver')
         self.lasting = True
         await asyncio.get_running_loop().create_future()
 
@@ -267,8 +270,10 @@ class Session:
         end = time.monotonic() + _DEVICE_SECONDS
         while not self._has_devices(sandbox):
             if not self._task.files or time.monotonic() > end:
-                problems = f": {'; '.join(sandbox.log.problems[-3:])}" if sandbox.log.problems else ""
-                text = f"driver {sandbox.driver} offers no device: discover() yielded an empty inventory{problems}"
+                problems = sandbox.log.problems[-3:]
+                refused = any("slices not published" in line for line in problems)
+                causes = problems if refused else ["discover() yielded an empty inventory", *problems]
+                text = f"driver {sandbox.driver} offers no device: {'; '.join(causes)}"
                 if self._task.files:
                     raise SandboxError(text)
                 self._view.entry(text, fg="yellow")

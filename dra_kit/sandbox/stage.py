@@ -8,23 +8,34 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
 from dra_kit.kube.resources import NAMESPACES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
-from dra_kit.sandbox.facts import Cluster, Facts, PublishedDevice, gather
+from dra_kit.sandbox.facts import Cluster, DriverControl, Facts, PublishedDevice, gather
 from dra_kit.sandbox.manifests import Manifest
 from dra_kit.sandbox.pods import held
 from dra_kit.sandbox.served_kinds import ServedKinds
 
 POLL_SECONDS = 0.3
+_PUBLISHES = 3.0
+_PARTIAL = "a part"
 
 
 def namespace_for(purpose: str, name: str) -> str:
     """A new namespace's name, a DNS label that tells its purpose: ``<purpose>-<name>-<six random digits>``."""
     readable = re.sub(r"[^a-z0-9]+", "-", f"{purpose}-{name}".lower()).strip("-")
     return f"{readable[:54]}-{secrets.token_hex(3)}"
+
+
+def _shown_pool(specs: Sequence[Mapping[str, Any]]) -> str:
+    newest = max(item["pool"]["generation"] for item in specs)
+    current = [item for item in specs if item["pool"]["generation"] == newest]
+    if len(current) < current[0]["pool"]["resourceSliceCount"]:
+        return _PARTIAL
+    return json.dumps([item.get("devices", []) for item in current], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,7 @@ class Stage:
     Attributes:
         namespace: its name.
         created: what was made, in this order, whether it is still there or not.
+        unreached: the step after which the driver was to be killed, and to which it did not come until :meth:`close`.
     """
 
     def __init__(
@@ -57,6 +69,7 @@ class Stage:
     ) -> None:
         self.namespace = namespace
         self.created: list[Made] = []
+        self.unreached: str = ""
         self._cluster = cluster
         self._client = cluster.client
         self._kinds = ServedKinds(cluster.client)
@@ -68,11 +81,14 @@ class Stage:
         self._node_state: set[str] = set()
 
     async def open(self) -> None:
-        """Remember how the cluster is, and make the namespace.
+        """Remember how the cluster is once all slices of the driver are there, and make the namespace.
 
         Raises:
             KubeError: the API server does not take it.
         """
+        async for _ in self.until_deadline(_PUBLISHES):
+            if _PARTIAL not in (await self._pools()).values():
+                break
         self._slices, self._node_state = await self._published(), set(await self._cluster.node_state())
         metadata = {"name": self.namespace, "labels": self._labels}
         try:
@@ -118,34 +134,46 @@ class Stage:
         self._cluster.forget_refusals(self.namespace)
         return not await self._remove([made], self._deadline())
 
-    async def replace_file(self, setting: str, text: str, *, patience: float = 0.0) -> None:
+    async def replace_file(self, setting: str, text: str) -> None:
         """Replace the file that the driver's setting names, until :meth:`close`.
+
+        Returns when every pool of the driver has other devices than before, and all of its slices are there; where
+        nothing of it changes, after three seconds.
 
         Args:
             setting: its name.
             text: the new content.
-            patience: seconds to wait for what the driver publishes to change; it may be that nothing of it does.
         """
-        before = await self._published() if patience else set()
+        before = await self._pools()
         former = await self._cluster.replace_file(setting, text)
         self._former_files.setdefault(setting, former)
-        async for _ in self.until_deadline(patience):
-            if not patience or await self._published() != before:
+        async for _ in self.until_deadline(_PUBLISHES):
+            now = await self._pools()
+            if all(before.get(pool) != (found := now.get(pool)) and found != _PARTIAL for pool in {*before, *now}):
                 break
         self._cluster.forget_refusals(self.namespace)
 
-    async def restart_driver(self) -> None:
-        """Restart the driver on every node.
+    async def _pools(self) -> dict[str, str]:
+        """The devices of each of the driver's pools as a text, or that some of its slices are yet to come."""
+        slices: dict[str, list[Mapping[str, Any]]] = {}
+        for item in await self._own_slices():
+            slices.setdefault(item["spec"]["pool"]["name"], []).append(item["spec"])
+        return {pool: _shown_pool(specs) for pool, specs in slices.items()}
 
-        Raises:
-            ConfigurationError: this is a real cluster.
-            SandboxError: it does not come up again.
-        """
-        await self._cluster.restart_driver()
+    @asynccontextmanager
+    async def driver(self) -> AsyncIterator[DriverControl]:
+        """What may be done to the driver; what it has refused before, it may not refuse then."""
+        yield self._cluster.control
         self._cluster.forget_refusals(self.namespace)
 
-    async def devices(self) -> list[PublishedDevice]:
-        """The driver's published devices, in the order of their slices."""
+    async def devices(self) -> dict[str, PublishedDevice]:
+        """The driver's published devices, by ``<name>``; of several nodes or pools by ``<pool>/<name>``."""
+        found = await self._devices()
+        several = len({item.pool for item in found}) > 1
+        return {f"{item.pool}/{item.name}" if several else item.name: item for item in found}
+
+    async def _devices(self) -> list[PublishedDevice]:
+        """In the order of their slices."""
         return [
             PublishedDevice(
                 name=device["name"],
@@ -186,6 +214,7 @@ class Stage:
 
     async def close(self) -> tuple[str, ...]:
         """Delete everything, pods first, and tell what remains, and what holds it."""
+        await self._cluster.control.start()
         end = self._deadline()
         pods = [item for item in self.created if item.resource == PODS]
         remaining = await self._remove(pods, end)
@@ -204,6 +233,8 @@ class Stage:
             pass
         remaining += await self._settle(self._namespaces, end)
         remaining += await self._settle(self._node_difference, end)
+        self.unreached = self._cluster.control.awaited
+        await self._cluster.control.restore()
         remaining += await self._settle(self._slice_difference, end)
         return tuple(dict.fromkeys(remaining))
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from dra_kit.errors import ConfigurationError, KubeError
+from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.facts import ClaimFacts, Cluster, Facts, PodFacts
 from dra_kit.sandbox.manifests import Manifest
-from dra_kit.sandbox.stage import Stage, namespace_for
+from dra_kit.sandbox.stage import Made, Stage, namespace_for
 from dra_kit.sandbox.story import Step, Story
+from dra_kit.sandbox.story_model import DriverActions, Kill, Nothing, Reboot, Upgrade
 from dra_kit.sandbox.verdict import Mismatch, compare, references
 
 
@@ -101,6 +102,7 @@ class _Refused(Exception):
 class _Run:
     def __init__(self, story: Story, cluster: Cluster, observer: StoryObserver | None, timeout: float) -> None:
         self.story = story
+        self.cluster = cluster
         self.observer = observer
         self.stage = Stage(cluster, namespace_for("story", story.name), labels=story.namespace_labels, timeout=timeout)
         self.pods: dict[str, PodFacts] = {}
@@ -109,6 +111,11 @@ class _Run:
     async def run(self) -> StoryResult:
         begin = time.monotonic()
         namespace = self.stage.namespace
+        try:
+            await self.cluster.control.in_process(self.story.kills)
+        except (ConfigurationError, SandboxError) as error:
+            mismatch = Mismatch("the driver", "can be killed", str(error), final=True)
+            return StoryResult(self.story.name, namespace, 0.0, {}, (Failure("the beginning", (mismatch,)),))
         await self.stage.open()
         try:
             if self.observer:
@@ -123,6 +130,9 @@ class _Run:
             self.failures.append(
                 Failure("clean-up", (Mismatch(subject, "nothing", "\n              ".join(leftovers)),))
             )
+        if self.stage.unreached and not self.failures:
+            reached = Mismatch("the driver", f"is killed after {self.stage.unreached}", "it has not come to that step")
+            self.failures.append(Failure("the end", (reached,)))
         if self.observer:
             await self.observer.cleaned(leftovers)
         return StoryResult(self.story.name, namespace, time.monotonic() - begin, dict(self.pods), tuple(self.failures))
@@ -132,6 +142,7 @@ class _Run:
 
     async def _step(self, where: str, step: Step) -> bool:
         try:
+            await self._control(step.driver)
             for manifest in step.manifests:
                 await self._create(manifest)
             for setting, text in step.edits.items():
@@ -141,6 +152,8 @@ class _Run:
                     await self._inject_health(device, reason, message)
             for reference in step.deletes:
                 await self._delete(reference)
+            for reference in step.expectation.gone:
+                self._made(reference)
         except _Refused as refusal:
             self.failures.append(Failure(where, (refusal.mismatch,)))
             return False
@@ -161,10 +174,42 @@ class _Run:
         async for _ in self.stage.until_deadline():
             pods = references(step.expectation)
             facts = await self.stage.facts(sorted(pods), step.expectation.claims)
+            if step.expectation.devices:
+                facts = replace(facts, devices=await self.stage.devices())
+            facts = replace(facts, present=await self._present(step.expectation.gone))
             mismatches = compare(step.expectation, facts, self.stage.namespace)
             if not mismatches or any(mismatch.final for mismatch in mismatches):
                 break
         return facts, mismatches
+
+    async def _present(self, references: Sequence[str]) -> frozenset[str]:
+        made = [item for reference in references if (item := self.stage.find(reference)) is not None]
+        return frozenset([str(item) for item in made if not await self.stage.is_gone(item)])
+
+    async def _control(self, actions: DriverActions) -> None:
+        """Do to the driver what a step says."""
+        try:
+            async with self.stage.driver() as driver:
+                match actions:
+                    case DriverActions(restart=Nothing()):
+                        await driver.restart()
+                    case DriverActions(kill=Kill(after=str(step))):
+                        await driver.kill_after(step)
+                    case DriverActions(kill=Kill(restart=restart)):
+                        await driver.kill()
+                        if restart:
+                            await driver.start()
+                    case DriverActions(start=Nothing()):
+                        await driver.start()
+                    case DriverActions(upgrade=Upgrade(target=target)):
+                        await driver.upgrade(target)
+                    case DriverActions(rollback=Nothing()):
+                        await driver.rollback()
+                    case DriverActions(reboot=Reboot(lost=lost)):
+                        await driver.reboot(lost)
+        except (ConfigurationError, SandboxError) as error:
+            [what] = [name for name in DriverActions.model_fields if getattr(actions, name) is not None]
+            raise _Refused(f"{what} of the driver", "is done", str(error)) from None
 
     async def _create(self, manifest: Manifest) -> None:
         try:
@@ -179,8 +224,11 @@ class _Run:
             raise _Refused(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
 
     async def _delete(self, reference: str) -> None:
+        if not await self.stage.delete(self._made(reference)):
+            raise _Refused(reference, "is gone after it was deleted", "it is still there")
+
+    def _made(self, reference: str) -> Made:
         made = self.stage.find(reference)
         if made is None:
             raise _Refused(reference, "a step before created it", "none did")
-        if not await self.stage.delete(made):
-            raise _Refused(reference, "is gone after it was deleted", "it is still there")
+        return made

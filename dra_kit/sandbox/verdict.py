@@ -6,8 +6,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dra_kit.sandbox.facts import ClaimFacts, ContainerFacts, Facts, PodFacts
-from dra_kit.sandbox.story import ClaimExpectation, ContainerExpectation, Expectation, PodExpectation, ValueExpectation
+from dra_kit.sandbox.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
+from dra_kit.sandbox.story_model import (
+    ClaimExpectation,
+    ContainerExpectation,
+    DeviceExpectation,
+    Expectation,
+    PodExpectation,
+    ValueExpectation,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,11 @@ def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mis
         found += _pod(f"pod {name}", pod, facts.pods.get(name), facts, namespace)
     for name, claim in expectation.claims.items():
         found += _claim(f"claim {name}", claim, facts.claims.get(name), namespace)
+    for name, device in expectation.devices.items():
+        found += _device(f"device {name}", device, facts.devices.get(name))
+    for reference in expectation.gone:
+        if reference in facts.present:
+            found.append(Mismatch(reference, "is gone", "it is there"))
     return tuple(found)
 
 
@@ -132,3 +144,27 @@ def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, n
         if wanted is not None and sorted(wanted) != sorted(got):
             yield Mismatch(f"{subject}, {name}", ", ".join(wanted) or "none", ", ".join(got) or "none")
     yield from _message(subject, expected.message, claim.messages, namespace)
+    for kind, status in expected.conditions.items():
+        statuses = claim.conditions.get(kind, ())
+        if not statuses or any(item != status for item in statuses):
+            yield Mismatch(f"{subject}, condition {kind}", status, ", ".join(statuses) or "no device has it")
+
+
+def _device(subject: str, expected: DeviceExpectation | None, device: PublishedDevice | None) -> Iterator[Mismatch]:
+    if expected is None:
+        if device is not None:
+            yield Mismatch(subject, "is not published", "it is")
+        return
+    if device is None:
+        yield Mismatch(subject, "is published", "it is not")
+        return
+    pairs: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
+        ("attribute", expected.attributes, device.attributes),
+        ("capacity", expected.capacity, device.capacity),
+    )
+    for what, wanted, got in pairs:
+        for name, value in wanted.items():
+            if got.get(name) != value or type(got[name]) is not type(value):
+                yield Mismatch(
+                    f"{subject}, {what} {name}", repr(value), repr(got[name]) if name in got else "not given"
+                )

@@ -8,7 +8,9 @@ from typing import Any
 
 from dra_kit.author.config import OpaqueConfig
 from dra_kit.author.device import Device
+from dra_kit.author.vocabulary import CounterSet
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.values.quantity import Quantity
 
 
 def allocated_claim(
@@ -61,3 +63,13 @@ def _parameters(config: OpaqueConfig | Mapping[str, Any]) -> dict[str, Any]:
     kind = type(config)
     fields: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True))
     return {"apiVersion": kind.api_version_, "kind": kind.kind_} | fields
+
+
+def counter_sets(devices: Sequence[Device]) -> list[CounterSet]:
+    """Counter sets from which all these devices can draw at once; the real ones are in the pool of ``discover``."""
+    found: dict[str, dict[str, Quantity]] = {}
+    for taken in (taken for device in devices for taken in device.consumes_counters):
+        counters = found.setdefault(taken.counter_set, {})
+        for name, amount in taken.counters.items():
+            counters[name] = counters.get(name, Quantity(0)) + Quantity(amount)
+    return [CounterSet(name=name, counters=counters) for name, counters in found.items()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings
+from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings, successors
 from dra_kit.sandbox.facts import Cluster
 from dra_kit.sandbox.objects import apply
 from dra_kit.testing.background import Background
@@ -50,19 +51,37 @@ class TestBed:
     timeout: float
 
     @contextmanager
-    def harness(self, name: str, *, directory: Path, labels: Mapping[str, str] | None = None) -> Iterator[Harness]:
+    def harness(
+        self,
+        name: str,
+        *,
+        directory: Path,
+        labels: Mapping[str, str] | None = None,
+        process: bool = False,
+        killed_after: str = "",
+    ) -> Iterator[Harness]:
         """What one test works with: a namespace of its own, and nothing left over in the end.
 
         Args:
             name: of the test.
             directory: relative paths of manifests start here.
             labels: of the namespace.
+            process: the driver has a process of its own, which can be killed.
+            killed_after: the step after which it is killed; empty for none.
 
         Raises:
             AssertionError: something is left over after the test.
+            NotReached: the driver has not come to the step.
         """
         with staged(
-            self.cluster, self.background, name, directory=directory, timeout=self.timeout, labels=labels or {}
+            self.cluster,
+            self.background,
+            name,
+            directory=directory,
+            timeout=self.timeout,
+            labels=labels or {},
+            process=process or bool(killed_after),
+            killed_after=killed_after,
         ) as harness:
             yield harness
 
@@ -138,7 +157,13 @@ def _driver(target: str, nodes: int, settings: Mapping[str, object]) -> SandboxD
             )
     values = {**project_settings(target, drivers[0]), **settings}
     return SandboxDriver(
-        tuple(drivers), lambda placed: _settings(drivers[0], placed), device_classes(target), values, spare
+        tuple(drivers),
+        partial(_settings, drivers[0]),
+        device_classes(target),
+        values,
+        spare,
+        target=target,
+        successor=successors(_settings, nodes, values),
     )
 
 

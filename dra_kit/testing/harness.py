@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster import Sandbox
-from dra_kit.sandbox.facts import Cluster, PodFacts, PublishedDevice
+from dra_kit.sandbox.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.manifests import Manifest, load_manifests, parse_manifests
 from dra_kit.sandbox.stage import Stage, namespace_for
 from dra_kit.testing.background import Background
@@ -20,7 +21,6 @@ from dra_kit.values.printable import printable
 T = TypeVar("T")
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 _ENDED = {"Succeeded", "Failed"}
-_PUBLISHES = 3.0
 _LAID_OUT = "\n\t"
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
@@ -110,9 +110,7 @@ class Harness:
     def devices(self) -> Mapping[str, PublishedDevice]:
         """What the driver publishes now, by ``<name>``; of several nodes or pools by ``<pool>/<name>``."""
         found = self._background.call(self._stage.devices())
-        several = len({item.pool for item in found}) > 1
-        names = (f"{item.pool}/{item.name}" if several else item.name for item in found)
-        return Named(f"driver {self.cluster.driver} publishes no device", dict(zip(names, found, strict=True)))
+        return Named(f"driver {self.cluster.driver} publishes no device", found)
 
     def wait_for(self, check: Callable[[], T], *, timeout: float | None = None) -> T:
         """Wait until something is so: until ``check`` returns what counts as true; that is returned.
@@ -166,7 +164,86 @@ class Harness:
             ConfigurationError: this is a real cluster.
             SandboxError: it does not come up again.
         """
-        self._background.call(self._stage.restart_driver())
+        self._do(lambda driver: driver.restart())
+
+    def kill(self, *, after: str = "", restart: bool = True) -> None:
+        """``kill -9`` the driver on every node: now, or after its next step of a kind.
+
+        The test is marked with ``@pytest.mark.dra_process``: only a process can be killed. It is started again, as the
+        kubelet restarts a container; nothing but its state is left. A kill now returns when it is up again.
+
+        Args:
+            after: name of a step of the node role, such as ``EFFECT_APPLIED``; docs/how-to/test-a-driver.md tells what
+                there is. The next time that the driver comes to it, it is killed; the test fails when it never does.
+            restart: start it again; without that :meth:`start` does, or the end of the test.
+
+        Raises:
+            ConfigurationError: the driver is no process here, there is no such step, or this is a real cluster.
+            SandboxError: it does not come up again.
+        """
+        if after:
+            if not restart:
+                raise ConfigurationError(
+                    "kill(after=…, restart=False): a driver that is killed after a step is always started again; "
+                    "leave restart out"
+                )
+            self._do(lambda driver: driver.kill_after(after))
+            return
+        self._do(lambda driver: driver.kill())
+        if restart:
+            self.start()
+
+    def start(self) -> None:
+        """Start the driver that was killed; returns when it is up, and calls that failed meanwhile are tried again.
+
+        Raises:
+            SandboxError: it does not come up.
+        """
+        self._do(lambda driver: driver.start())
+
+    def upgrade(self, driver: str | Driver[Any, Any]) -> None:
+        """Replace the driver by another release of it, until the test ends, by a rolling update; pods run on.
+
+        The new one comes up beside the old one, which is ended then; controller and webhook follow. Where the new one
+        does not come up, the old one runs on.
+
+        Args:
+            driver: a TARGET below the project's folder, such as ``./tests/next.py``; or a driver that never ran, which
+                is not possible in a test that is marked with ``dra_process``.
+
+        Raises:
+            ConfigurationError: it has another name, its settings do not fit, or this is a real cluster.
+            SandboxError: it does not come up.
+        """
+        self._do(lambda control: control.upgrade(driver))
+
+    def rollback(self) -> None:
+        """Take the last :meth:`upgrade` back, by a rolling update.
+
+        Raises:
+            ConfigurationError: there was none.
+            SandboxError: the former release does not come up.
+        """
+        self._do(lambda driver: driver.rollback())
+
+    def reboot(self, *, lost: Sequence[str] = ()) -> None:
+        """Reboot every node: containers, programs and the driver end, CDI files are gone, the boot id is another one.
+
+        Pods that restart are started again, and their claims prepared; the others have failed. In a test that is marked
+        with ``dra_process`` the driver is killed, as by a power cut; without, it ends in order.
+
+        Args:
+            lost: settings of the driver that name directories whose files do not outlive a reboot: pretended hardware.
+
+        Raises:
+            ConfigurationError: there is no such setting, or this is a real cluster.
+            SandboxError: the driver does not come up again.
+        """
+        self._do(lambda driver: driver.reboot(lost))
+
+    def _do(self, what: Callable[[DriverControl], Coroutine[Any, Any, None]]) -> None:
+        with self._background.entered(self._stage.driver()) as driver:
+            self._background.call(what(driver))
 
     def replace_file(self, setting: str, text: str) -> None:
         """Replace the file that a setting of the driver names, until the test ends.
@@ -180,7 +257,7 @@ class Harness:
         Raises:
             ConfigurationError: there is no such setting, it names no file, or the file is the project's own.
         """
-        self._background.call(self._stage.replace_file(setting, text, patience=_PUBLISHES))
+        self._background.call(self._stage.replace_file(setting, text))
 
     def unhealthy(self, device: str, reason: str, message: str = "") -> None:
         """Make a device ill, whatever the driver's health source says, until :meth:`healthy` or the end of the test.
@@ -257,18 +334,34 @@ def _told(pod: PodFacts) -> Iterator[str]:
             yield f"container {name} ended with {container.exit_code}: {container.output.strip()[-500:]}"
 
 
+class NotReached(AssertionError):
+    """The driver was to be killed after a step, and did not come to it in the whole test."""
+
+
 @contextmanager
 def staged(
-    cluster: Cluster, background: Background, test: str, *, directory: Path, timeout: float, labels: Mapping[str, str]
+    cluster: Cluster,
+    background: Background,
+    test: str,
+    *,
+    directory: Path,
+    timeout: float,
+    labels: Mapping[str, str],
+    process: bool,
+    killed_after: str,
 ) -> Iterator[Harness]:
     """The harness of one test; in the end everything it made is deleted.
 
     Raises:
         AssertionError: something is left over although the test passed: claims, CDI files, records, effects, devices.
+        NotReached: the driver was to be killed after a step that it has not reached.
     """
+    background.call(cluster.control.in_process(process))
     stage = Stage(cluster, namespace_for("test", test), labels=labels, timeout=timeout)
     background.call(stage.open())
     try:
+        if killed_after:
+            background.call(cluster.control.kill_after(killed_after))
         yield Harness(cluster, background, stage, directory)
     except BaseException:
         background.call(stage.close())
@@ -276,3 +369,5 @@ def staged(
     leftovers = background.call(stage.close())
     if leftovers:
         raise AssertionError("left over after the test: " + ", ".join(leftovers))
+    if stage.unreached:
+        raise NotReached(f"the driver was to be killed after {stage.unreached}, and has not come to it in this test")

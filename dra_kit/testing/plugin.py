@@ -33,8 +33,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The plugin's marker."""
-    config.addinivalue_line("markers", "dra_namespace(labels): labels of the test's namespace")
+    """The plugin's markers."""
+    for line in (
+        "dra_namespace(labels): labels of the test's namespace",
+        "dra_process: the driver has a process of its own, which dra.kill() ends by kill -9",
+        "dra_killed(*steps): run the test once undisturbed, and once for each of these steps, after which the driver "  # noqa: ISC004 - one line
+        "is killed; without steps for all of a claim's life that it comes to",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that is marked with ``dra_killed`` is one for each step."""
+    marker = metafunc.definition.get_closest_marker("dra_killed")
+    if marker is None or "dra" not in metafunc.fixturenames:
+        return
+    from dra_kit.node.steps import LIFE_OF_A_CLAIM
+
+    steps = marker.args or [step.name for step in LIFE_OF_A_CLAIM]
+    metafunc.parametrize("dra", ["", *steps], ids=["undisturbed", *steps], indirect=True)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -93,7 +110,23 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
 @pytest.fixture
 def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
     """A cluster with the driver, and a namespace in it that belongs to this test."""
-    marker = request.node.get_closest_marker("dra_namespace")
-    labels = marker.kwargs.get("labels", {}) if marker else {}
-    with dra_bed.harness(request.node.name, directory=request.path.parent, labels=labels) as harness:
-        yield harness
+    from dra_kit.testing.harness import NotReached
+
+    namespace, killed, process = (
+        request.node.get_closest_marker(name) for name in ("dra_namespace", "dra_killed", "dra_process")
+    )
+    if (killed or process) and request.config.getoption("--dra-kubeconfig"):
+        pytest.skip("the driver's processes are on nodes of a real cluster and cannot be killed from here")
+    try:
+        with dra_bed.harness(
+            request.node.name,
+            directory=request.path.parent,
+            labels=namespace.kwargs.get("labels", {}) if namespace else {},
+            process=bool(killed or process),
+            killed_after=getattr(request, "param", ""),
+        ) as harness:
+            yield harness
+    except NotReached as error:
+        if killed is None or killed.args:
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
+        pytest.skip(str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,59 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+
+
+class DriverElsewhere:
+    """The :class:`dra_kit.sandbox.facts.DriverControl` of a driver whose processes are on nodes of a real cluster."""
+
+    awaited = ""
+
+    def __init__(self, driver: str) -> None:
+        self._driver = driver
+
+    async def restart(self) -> None:
+        """Always refused."""
+        raise self._refused("restarted", "kubectl rollout restart")
+
+    async def in_process(self, wanted: bool, /) -> None:
+        """It is a process, but none that can be killed from here."""
+        if wanted:
+            raise self._refused("killed", "kill -9 on its node")
+
+    async def kill(self) -> None:
+        """Always refused."""
+        raise self._refused("killed", "kill -9 on its node")
+
+    async def start(self) -> None:
+        """It runs."""
+
+    async def kill_after(self, step: str) -> None:
+        """Always refused."""
+        del step
+        raise self._refused("killed", "kill -9 on its node")
+
+    async def upgrade(self, target: object, /) -> None:
+        """Always refused."""
+        del target
+        raise self._refused("upgraded", "helm upgrade")
+
+    async def rollback(self) -> None:
+        """Always refused."""
+        raise self._refused("rolled back", "helm rollback")
+
+    async def reboot(self, lost: Sequence[str] = ()) -> None:
+        """Always refused."""
+        del lost
+        raise self._refused("ended by a reboot", "systemctl reboot on its node")
+
+    async def restore(self) -> None:
+        """It is as it was."""
+
+    def _refused(self, what: str, remedy: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"driver {self._driver} runs on nodes of a real cluster and cannot be {what} from here ({remedy}); run "
+            "this in the sandbox"
+        )
 
 
 class RealCluster:
@@ -66,15 +119,10 @@ class RealCluster:
             f"device {device} is on a node of a real cluster, and cannot be made ill from here; run this in the sandbox"
         )
 
-    async def restart_driver(self) -> None:
-        """Always refused.
-
-        Raises:
-            ConfigurationError: the driver's processes are on its nodes.
-        """
-        raise ConfigurationError(
-            f"driver {self.driver} is restarted by its DaemonSet: kubectl rollout restart; run this in the sandbox"
-        )
+    @property
+    def control(self) -> DriverElsewhere:
+        """Refuses everything."""
+        return DriverElsewhere(self.driver)
 
     def refusal(self, namespace: str, claim: str) -> str:
         """Nothing: of the driver's errors only the texts can be seen from here."""

@@ -43,7 +43,7 @@ from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.testing.allocation import allocated_claim
+from dra_kit.testing.allocation import allocated_claim, counter_sets
 from dra_kit.testing.background import Background
 from dra_kit.testing.objects import MemoryObjects
 
@@ -152,7 +152,7 @@ class Bench:
 
     @property
     def effects(self) -> Sequence[EffectInForce]:
-        """All effects that are stored, oldest first: applied, or begun."""
+        """All effects that are stored, applied or begun, oldest first."""
         return self._engine.known()
 
     @property
@@ -186,7 +186,7 @@ class Bench:
             ConfigurationError: what the preparer returns, or its effects, break a rule.
         """
         chosen, reference = list(devices), self._reference(claim)
-        pool = Pool(name=NODE, devices=chosen)
+        pool = Pool(name=NODE, devices=chosen, counter_sets=counter_sets(chosen))
         self._inventory.replace(Inventory(pools=[pool]), {(NODE, item.name): identity(item) for item in chosen})
         raw = allocated_claim(reference, self._driver.name, NODE, chosen, config, admin_access=admin_access)
         allocation = allocated(raw, reference, self._driver.name)

@@ -107,7 +107,7 @@ class Quantity:
 
     @property
     def value(self) -> int:
-        """The number rounded up to a whole one, as an int64 (Go: ``Value()``).
+        """The number rounded up to a whole one, as an int64 (``Value()`` in Go).
 
         Beyond int64 this is what Go answers, which is not the number: use ``as_decimal`` there.
         """
@@ -115,12 +115,12 @@ class Quantity:
 
     @property
     def milli_value(self) -> int:
-        """The number of thousandths, rounded up, as an int64 (Go: ``MilliValue()``); see ``value`` for the limits."""
+        """The number of thousandths, rounded up, as an int64 (``MilliValue()`` in Go); see ``value`` for the limits."""
         return self._amount.scaled_int64(MILLI)
 
     @property
     def as_int64(self) -> int | None:
-        """The number, if Kubernetes treats it as a whole int64, else None (Go: ``AsInt64()``).
+        """The number, if Kubernetes treats it as a whole int64, else None (``AsInt64()`` in Go).
 
         This goes by the internal form: a quantity that was written with a fraction is None even if it is whole, and
         so is a large binary one. CEL's ``isInteger()`` and ``asInteger()`` ask this.
@@ -134,7 +134,7 @@ class Quantity:
 
     @property
     def approximate_float(self) -> float:
-        """The number as a double, with the rounding errors that Kubernetes makes (Go: ``AsApproximateFloat64()``)."""
+        """The number as a double, with the rounding errors that Kubernetes makes (``AsApproximateFloat64()`` in Go)."""
         unscaled, exponent, _ = self._amount
         # 10 to the power of what is out of a double's range, as Go has it: infinity or zero
         power = math.inf if exponent > 308 else 0.0 if exponent < -323 else float(f"1e{exponent}")

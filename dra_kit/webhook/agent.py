@@ -28,7 +28,7 @@ from dra_kit.webhook.request import VERSIONS
 from dra_kit.webhook.review import CONFIG_FIELDS
 from dra_kit.webhook.server import ReviewServer
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

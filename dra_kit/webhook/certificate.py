@@ -26,7 +26,7 @@ class ServerCertificate:
         self._key = key
         self._loaded = self._read()
         self._check(self._loaded)
-        self.context = _context()
+        self.context: ssl.SSLContext = _context()
         _load(self.context, self._loaded)
 
     async def refresh(self) -> bool:

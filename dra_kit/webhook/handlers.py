@@ -12,7 +12,7 @@ from dra_kit.webhook.configuration import WEBHOOK_ID
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.review import CONFIG_FIELDS, refusal
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _REFUSED: Final = 422  # Unprocessable Entity, as the API server answers to an invalid object
 

@@ -14,7 +14,7 @@ from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
 from dra_kit.values.cutting import cut
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 CONFIG_FIELDS: Final[Mapping[Resource, tuple[str, ...]]] = {
     RESOURCE_CLAIMS: ("spec", "devices", "config"),

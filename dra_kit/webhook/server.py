@@ -29,7 +29,7 @@ from dra_kit.webhook.certificate import ServerCertificate
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import NotAReview, read
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _REVIEW_SECONDS: Final = 5.0  # timeoutSeconds of the configuration: then nobody waits for the answer any more
 

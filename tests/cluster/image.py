@@ -26,11 +26,29 @@ class CannotBuild(Exception):
 
 
 def load_image(found: Found, state: Path, directory: Path) -> str:
-    """Build the example driver's image of the sources as they are, and load it into the node.
+    """Build the example driver's image, and load it into the node.
 
     Args:
         found: has a ``cluster`` tool.
         state: folder of the cluster that the tool started.
+        directory: for the files of the build.
+
+    Returns:
+        The image's name with its tag.
+
+    Raises:
+        CannotBuild: naming the packages or the tool that are missing.
+    """
+    image = build_image(found, directory)
+    load_built(found, state, image, image, directory)
+    return image
+
+
+def build_image(found: Found, directory: Path) -> str:
+    """Build the example driver's image of the sources as they are.
+
+    Args:
+        found: has a ``cluster`` tool.
         directory: for the files of the build.
 
     Returns:
@@ -44,7 +62,6 @@ def load_image(found: Found, state: Path, directory: Path) -> str:
     shutil.copytree(PROJECT, context, ignore=shutil.ignore_patterns("__pycache__"))
     fill_wheelhouse(context / "wheelhouse")
     run("buildah", "build", *BUILD, "--tag", image, context)
-    load_built(found, state, image, image, directory)
     shutil.rmtree(context)
     return image
 

@@ -14,7 +14,7 @@ from typing import Final
 from dra_kit.scaffold.answers import Answers
 from tests.cluster.deployed import KUBELET_DIR
 from tests.cluster.find import Found
-from tests.cluster.image import BUILD, fill_wheelhouse, load_built, make_base_image, run
+from tests.cluster.image import BUILD, load_built, run
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT
 
@@ -41,11 +41,11 @@ class NewProject:
     folder: Path
     environment: Path
 
-    def make(self, *arguments: str) -> None:
-        """``make`` in the project, with the plane as the current cluster."""
+    def make(self, *arguments: str) -> str:
+        """What ``make`` says in the project, with the plane as the current cluster."""
         words = ["make", "--directory", str(self.folder), *arguments]
         variables = {
-            **{name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MAKELEVEL"}},
+            **os.environ,
             "VIRTUAL_ENV": str(self.environment),
             "KUBECONFIG": str(self.plane.kubeconfig),
             "PATH": f"{self.plane.binaries}:{os.environ['PATH']}",
@@ -55,12 +55,11 @@ class NewProject:
             place = ("--namespace", self.answers.project)
             told = [self.plane.kubectl(*words, *place, check=False).stdout for words in (("get", "pods"), ("events",))]
             raise AssertionError("\n".join([" ".join(words), result.stdout, result.stderr, *told]))
+        return result.stdout
 
-    def image(self, found: Found) -> None:
-        """``make image``, and what stands for ``make kind-load``."""
-        make_base_image(found)
-        wheelhouse = self.folder / "wheelhouse"
-        fill_wheelhouse(wheelhouse)
+    def image(self, found: Found, wheels: Path) -> None:
+        """``make image`` of wheels that are there, and what stands for ``make kind-load``."""
+        wheelhouse = Path(shutil.copytree(wheels, self.folder / "wheelhouse", copy_function=os.link))
         docker = self.environment / "bin" / "docker"
         docker.write_text(_DOCKER)
         docker.chmod(0o755)
@@ -72,9 +71,8 @@ class NewProject:
         shutil.rmtree(wheelhouse)
 
 
-@contextmanager
-def new_project(plane: Plane, answers: Answers, directory: Path) -> Iterator[NewProject]:
-    """A new project; what was deployed of it is gone in the end."""
+def new_project(plane: Plane, answers: Answers, directory: Path) -> NewProject:
+    """A new project below a folder."""
     name, folder = answers.project, directory / answers.project
     webhook = "--webhook" if answers.webhook else "--no-webhook"
     run(DRA_KIT, "new", name, "--kind", answers.kind, webhook, "--directory", folder)
@@ -82,14 +80,20 @@ def new_project(plane: Plane, answers: Answers, directory: Path) -> Iterator[New
     tools.mkdir(parents=True)
     (tools / "dra-kit").symlink_to(DRA_KIT)
     (tools / f".{name}").touch()  # `make install` has nothing to do
-    project = NewProject(plane, answers, folder, directory / "environment")
+    return NewProject(plane, answers, folder, directory / "environment")
+
+
+@contextmanager
+def demonstrated(project: NewProject) -> Iterator[str]:
+    """What ``make kind-demo`` of a project says whose image is built; what was deployed is gone in the end."""
+    plane, name, driver = project.plane, project.answers.project, project.answers.driver
     try:
-        yield project
+        yield project.make("--silent", "kind-demo")
     finally:
-        plane.kubectl("delete", "--ignore-not-found", "-f", str(folder / "demo" / "pod.yaml"))
+        plane.kubectl("delete", "--ignore-not-found", "-f", str(project.folder / "demo" / "pod.yaml"))
         helm = [str(plane.binaries / "helm"), "--kubeconfig", str(plane.kubeconfig), "--namespace", name]
         run(*helm, "uninstall", name, "--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s")
-        plane.kubectl("delete", "namespace", name, "--ignore-not-found")
+        plane.kubectl("delete", "namespace", name, "--ignore-not-found", "--wait=false")
         # sooner than the kubelet does
-        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={answers.driver}")
-        shutil.rmtree(KUBELET_DIR / "plugins" / answers.driver, ignore_errors=True)
+        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={driver}")
+        shutil.rmtree(KUBELET_DIR / "plugins" / driver, ignore_errors=True)

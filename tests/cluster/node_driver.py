@@ -15,6 +15,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
+from dra_kit.testing.real import DriverElsewhere
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
 from tests.cluster.processes import DRA_KIT, Running, running
@@ -115,8 +116,9 @@ class RealCluster:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)
 
-    async def restart_driver(self) -> None:
-        raise NotImplementedError("no story restarts the driver here")
+    @property
+    def control(self) -> DriverElsewhere:
+        return DriverElsewhere(self.driver)
 
     def refusal(self, namespace: str, claim: str) -> str:
         """Nothing: of the driver's errors only the texts can be seen from here."""

@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from tests.cluster.deployed import wait_until
 from tests.cluster.find import find
-from tests.cluster.image import CannotBuild
-from tests.cluster.new_project import NewProject, new_project
+from tests.cluster.image import CannotBuild, fill_wheelhouse, make_base_image
+from tests.cluster.new_project import NewProject, demonstrated, new_project
 from tests.cluster.plane import Plane
 from tests.unit.scaffold.projects import ANSWERS
 
 MADE = {answers.project: answers for answers in ANSWERS}
-GIVEN = {"simple-driver": "DEVICE_0_MODE=fast", "network-driver": "VF_0_MTU=9000"}
-"""What the container of the demo has: of a plain pod, and of one whose driver is in the network of the host."""
+GIVEN = {
+    "simple-driver": "DEVICE_0_MODE=fast",
+    "partitionable-driver": "CARD_0_QUARTER_0_MODE=fast",
+    "shared-driver": "DEVICE_0_MEMORY=2Gi",
+    "network-driver": "VF_0_MTU=9000",
+    "unguarded-driver": "DEVICE_0_MODE=fast",
+}
+"""What the container of the demo has: of each kind of device, and without a webhook."""
+
+
+@pytest.fixture(scope="module")
+def built(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[NewProject]]]:
+    """Their images, of the same wheels: built one after the other while the tests wait for the cluster."""
+    found = find()
+    try:
+        make_base_image(found)
+    except CannotBuild as error:
+        pytest.skip(str(error))
+    wheels = tmp_path_factory.mktemp("wheels")
+    fill_wheelhouse(wheels)
+
+    def build(name: str) -> NewProject:
+        project = new_project(node_plane, MADE[name], tmp_path_factory.mktemp("new"))
+        project.image(found, wheels)
+        return project
+
+    builder = ThreadPoolExecutor(max_workers=1)
+    try:
+        yield {name: builder.submit(build, name) for name in GIVEN}
+    finally:
+        builder.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="module", params=GIVEN)
-def project(
-    request: pytest.FixtureRequest, node_plane: Plane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[NewProject]:
+def project(request: pytest.FixtureRequest, built: dict[str, Future[NewProject]]) -> Iterator[NewProject]:
     """In the cluster, with its demo."""
-    with new_project(node_plane, MADE[request.param], tmp_path_factory.mktemp("new")) as project:
-        try:
-            project.image(find())
-        except CannotBuild as error:
-            pytest.skip(str(error))
-        project.make("kind-demo")
-        yield project
+    made = built[request.param].result()
+    with demonstrated(made):
+        yield made
 
 
 def test_the_pod_of_the_demo_gets_a_device(project: NewProject) -> None:
@@ -44,10 +68,22 @@ def test_its_device_class_belongs_to_the_release(project: NewProject) -> None:
     assert found["metadata"]["annotations"]["meta.helm.sh/release-name"] == project.answers.project
 
 
-def test_wrong_config_is_refused_when_it_is_applied(project: NewProject) -> None:
-    wrong = (project.folder / "demo" / "pod.yaml").read_text().replace("name: demo", "name: wrong")
+def test_wrong_config_is_told_by_the_webhook_or_else_by_an_event(
+    project: NewProject,
+) -> None:
+    wrong = (project.folder / "demo" / "pod.yaml").read_text().replace("demo", "wrong")
     wrong = wrong.replace("mode: fast", "mode: faster").replace("mtu: 9000", "mtu: 90000")
-    result = project.plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=wrong, check=False)
-    assert result.returncode != 0
-    assert "opaque.parameters.m" in result.stderr
-    assert project.answers.driver in result.stderr
+    if project.answers.webhook:
+        result = project.plane.kubectl("apply", "--dry-run=server", "-f", "-", stdin=wrong, check=False)
+        assert result.returncode != 0
+        assert "opaque.parameters.m" in result.stderr
+        assert project.answers.driver in result.stderr
+        return
+    project.plane.kubectl("apply", "-f", "-", stdin=wrong)
+    try:
+        wait_until(
+            "the problem in an Event",
+            lambda: 'mode: "faster" is not supported' in project.plane.kubectl("events").stdout,
+        )
+    finally:
+        project.plane.kubectl("delete", "-f", "-", stdin=wrong)

@@ -31,7 +31,7 @@ class Ledger:
     """Takes the attacks of one part.
 
     Args:
-        part: of docs/security.md, such as ``files``.
+        part: of docs/explanation/security.md, such as ``files``.
         record: takes name and value of a property of the running test.
     """
 

@@ -15,6 +15,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import StoreError
 from tests.hostile.ledger import Ledger
+from tests.support.write_ahead import in_use, log_of
 from tests.unit.node.drivers import Oven
 from tests.unit.node.hardware import Baker, Hardware, Heat, kitchen
 from tests.unit.node.role import DRIVER, Node, node
@@ -141,22 +142,22 @@ def table_of_needs(path: Path) -> None:
 
 
 def log_byte(path: Path) -> None:
-    log = path.with_name(f"{path.name}-wal")
+    log = log_of(path)
     data = bytearray(log.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[in_use(data) // 2] ^= 1
     log.write_bytes(data)
 
 
 def log_header(path: Path) -> None:
-    log = path.with_name(f"{path.name}-wal")
+    log = log_of(path)
     data = bytearray(log.read_bytes())
     data[0] ^= 1
     log.write_bytes(data)
 
 
 def log_cut_off(path: Path) -> None:
-    log = path.with_name(f"{path.name}-wal")
-    os.truncate(log, log.stat().st_size // 3)
+    log = log_of(path)
+    os.truncate(log, in_use(log.read_bytes()) // 3)
 
 
 def cut_off(path: Path) -> None:

@@ -1,6 +1,6 @@
 """What happens to a node, and what must hold afterwards: the one list of scenarios.
 
-``docs/node-life.md`` shows it, and each scenario is played by the function that names its id.
+``docs/explanation/node-life.md`` shows it, and each scenario is played by the function that names its id.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from tests.cluster.find import REPOSITORY
 from tests.life import calls, releases, restarts, surroundings  # noqa: F401 - they fill PLAYS
 from tests.life.scenarios import CLUSTERS, PLAYS, SCENARIOS, Scenario
 
-TABLE = REPOSITORY / "docs" / "node-life.md"
+TABLE = REPOSITORY / "docs" / "explanation" / "node-life.md"
 
 
 def row(scenario: Scenario) -> str:

@@ -1,17 +1,13 @@
-"""What a vendor's engineer has: an environment with nothing but the wheel."""
+"""One wheel and one environment for the whole run."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.scaffold.environment import Environment, build_wheel, make_environment
+
 TIMEOUT_SECONDS = 600
 
 
@@ -21,69 +17,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
-@dataclass(frozen=True)
-class Environment:
-    """A virtual environment that is active.
-
-    Attributes:
-        folder: where it is.
-        variables: of the processes in it.
-    """
-
-    folder: Path
-    variables: dict[str, str]
-
-    @property
-    def python(self) -> Path:
-        """Its Python."""
-        return self.folder / "bin" / "python"
-
-    def run(self, *command: object, cwd: Path) -> str:
-        """What a command prints, which must succeed; nobody is there to type."""
-        words = [str(word) for word in command]
-        result = subprocess.run(
-            words,
-            cwd=cwd,
-            env=self.variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert result.returncode == 0, f"{' '.join(words)} ended with {result.returncode}:\n{result.stdout}"
-        return result.stdout
-
-
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of the sources as they are."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", str(folder), str(REPOSITORY)], check=True)
-    (found,) = folder.glob("*.whl")
-    return found
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """One for all projects, with the versions that dra-kit is tested with."""
+    """With the wheel, and nothing else."""
     folder = tmp_path_factory.mktemp("environment")
-    pins = (REPOSITORY / "requirements" / "dev.txt").read_text(encoding="utf-8")
-    constraints = folder / "constraints.txt"
-    # pip wants hashes of everything where a constraint has one, also of the wheel
-    constraints.write_text("".join(f"{line}\n" for line in re.findall(r"^[a-z0-9-]+==[^\\\n]*", pins, re.MULTILINE)))
-    venv = folder / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    kept = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "MAKEFLAGS", "MAKELEVEL"}}
-    variables = {
-        **kept,
-        "VIRTUAL_ENV": str(venv),
-        "PATH": f"{venv / 'bin'}:{os.environ['PATH']}",
-        "PIP_CONSTRAINT": str(constraints),
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "MYPY_CACHE_DIR": str(folder / "mypy"),
-    }
-    made = Environment(venv, variables)
+    made = make_environment(folder)
     made.run(made.python, "-m", "pip", "install", "--quiet", wheel, cwd=folder)
     return made

@@ -1,43 +1,25 @@
-"""docs/first-driver.md, done as it says."""
+"""docs/tutorial/first-driver.md, done as it says."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tests.scaffold.conftest import REPOSITORY, Environment
-
-PAGE = (REPOSITORY / "docs" / "first-driver.md").read_text(encoding="utf-8")
-STEP = re.compile(r"`([a-z_/]+\.(?:py|yaml))`[^`]*?:\n\n((?:```diff\n.*?```\n\n?)+)", re.DOTALL)
-
-
-def edit(file: Path, diff: str) -> None:
-    """Do what a diff without line numbers says."""
-    lines = diff.splitlines(keepends=True)
-    before = "".join(line[1:] for line in lines if line[0] in " -")
-    after = "".join(line[1:] for line in lines if line[0] in " +")
-    text = file.read_text()
-    assert text.count(before) == 1, before
-    file.write_text(text.replace(before, after))
+from tests.scaffold.environment import Environment
+from tests.scaffold.tutorial import PAGE, add_tests, edits
 
 
 def test_a_reader_who_does_all_of_it_has_a_tested_driver(environment: Environment, tmp_path: Path) -> None:
     environment.run("dra-kit", "new", "led-driver", cwd=tmp_path)
     project = tmp_path / "led-driver"
-    edited = []
-    for name, diffs in STEP.findall(PAGE):
-        for diff in re.findall(r"```diff\n(.*?)```", diffs, re.DOTALL):
-            edit(project / name, diff)
-            edited.append(name)
-    assert len(edited) == PAGE.count("```diff")
-
-    (tests,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    with (project / "tests" / "test_driver.py").open("a") as file:
-        file.write(f"\n\n{tests}")
+    for edit in edits():
+        edit.make(project)
+    add_tests(project)
 
     told = environment.run("make", "test", "lint", cwd=project)
-    assert " 4 passed in " in told
+    assert " 5 passed in " in told
     assert "warning" not in told
+    assert "DEVICE_0_BRIGHTNESS=100" in environment.run("dra-kit", "sandbox", ".", "-f", "demo/pod.yaml", cwd=project)
 
 
 def test_every_target_and_flag_that_it_names_exists(environment: Environment, tmp_path: Path) -> None:

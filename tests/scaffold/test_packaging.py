@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.scaffold.rendering import installed_version
-from tests.scaffold.conftest import REPOSITORY, Environment
+from tests.scaffold.environment import REPOSITORY, Environment
 
 
 def names(wheel: Path) -> set[str]:
@@ -39,13 +39,28 @@ def test_type_checkers_and_lawyers_find_what_they_look_for(wheel: Path) -> None:
     assert not [name for name in found if name.startswith(("tests/", "examples/", "docs/"))]
 
 
-def test_a_wheel_of_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(tmp_path)]
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is in the sdist."""
+    folder = tmp_path_factory.mktemp("sdist")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", str(folder)]
     subprocess.run(build, cwd=REPOSITORY, check=True, capture_output=True)
-    (sdist,) = tmp_path.glob("*.tar.gz")
+    (sdist,) = folder.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "sources", filter="data")
-    (sources,) = (tmp_path / "sources").iterdir()
+        archive.extractall(folder / "sources", filter="data")
+    (found,) = (folder / "sources").iterdir()
+    return found
+
+
+@pytest.mark.parametrize("folder", ["dra_kit", "templates", "charts", "tests", "examples", "docs", "requirements"])
+def test_the_sdist_has_all_that_its_tests_need(folder: str, sources: Path) -> None:
+    made = ("__pycache__/", "_cache/", ".hypothesis/")
+    expected = {name for name in below(folder) if not any(word in name for word in made)}
+    assert expected
+    assert {name for name in expected if not (sources / name).is_file()} == set()
+
+
+def test_a_wheel_of_the_sdist_is_the_same(wheel: Path, sources: Path, tmp_path: Path) -> None:
     again = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(again, cwd=sources, check=True, capture_output=True)
     (other,) = tmp_path.glob("*.whl")

@@ -11,7 +11,7 @@ import pytest
 from dra_kit.scaffold.answers import FILE, Answers
 from dra_kit.scaffold.share import template
 from dra_kit.scaffold.writing import BASE
-from tests.scaffold.conftest import Environment
+from tests.scaffold.environment import Environment
 from tests.unit.scaffold.projects import ANSWERS, committed, rendered
 
 projects = pytest.mark.parametrize("answers", ANSWERS, ids=lambda answers: answers.project)

@@ -23,6 +23,8 @@ from typing import Any, Self, TypeVar
 import yaml
 from aiohttp import web
 
+from dra_kit.resource.dropping import drop_disabled_fields
+from dra_kit.resource.gates import FeatureGates
 from tests.support.ports import kept_free
 
 T = TypeVar("T")
@@ -87,10 +89,12 @@ class Api:
 
     Attributes:
         requests: everything that was asked, in order.
+        gates: of features; the fields of those that are off are dropped.
     """
 
     def __init__(self, minor: str = "37", served: Sequence[str] = ("v1",)) -> None:
         self.requests: list[Request] = []
+        self.gates: FeatureGates = FeatureGates.alpha()
         self.port = 0
         self._kept = ExitStack()
         self._documents = _discovery(minor, served)
@@ -210,7 +214,7 @@ class Api:
         if name:
             return await self._answer_object(http, (plural, namespace, name), subresource)
         if http.method == "POST":
-            return await self._create(plural, namespace, await http.json())
+            return await self._create(plural, namespace, await http.json(), dry_run="dryRun" in http.query)
         if http.method == "GET" and "watch" in http.query:
             return await self._watch(http, plural)
         return self._list(plural, namespace, http.query.get("fieldSelector", ""))
@@ -239,7 +243,7 @@ class Api:
                 return web.json_response({"kind": "Status", "status": "Success"})
         return _status(405, f"{http.method} is not allowed")
 
-    async def _create(self, plural: str, namespace: str, body: Object) -> web.Response:
+    async def _create(self, plural: str, namespace: str, body: Object, *, dry_run: bool) -> web.Response:
         metadata = body["metadata"]
         if "name" not in metadata:
             metadata["name"] = metadata["generateName"] + secrets.token_hex(3)[:5]
@@ -247,6 +251,8 @@ class Api:
             metadata["namespace"] = namespace
         if (plural, namespace, metadata["name"]) in self._state.objects:
             return _status(409, f"{plural} {metadata['name']!r} exists already")
+        if dry_run:
+            return web.json_response(drop_disabled_fields(body, None, self.gates), status=201)
         created = copy.deepcopy(await self._put(plural, body))
         await self._collect_garbage()
         return web.json_response(created, status=201)
@@ -295,6 +301,7 @@ class Api:
         metadata = obj["metadata"]
         key = (plural, metadata.get("namespace", ""), metadata["name"])
         before = self._state.objects.get(key)
+        obj = drop_disabled_fields(obj, before, self.gates)
         metadata.setdefault("uid", before["metadata"]["uid"] if before else str(uuid.uuid4()))
         obj["apiVersion"], obj["kind"] = KINDS[plural][:2]
         if before is not None:

@@ -1,4 +1,4 @@
-"""Every error code of the code base is explained in docs/troubleshooting.md, and no other."""
+"""Every error code of the code base is explained in docs/reference/troubleshooting.md, and no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from dra_kit import errors
 
 ROOT = Path(__file__).parents[2]
-TROUBLESHOOTING = ROOT / "docs" / "troubleshooting.md"
+TROUBLESHOOTING = ROOT / "docs" / "reference" / "troubleshooting.md"
 READERS = ["Driver developers", "Cluster administrators", "Application developers"]
 
 

@@ -49,6 +49,20 @@ def test_its_driver_is_the_one_that_the_type_checkers_check() -> None:
     assert blocks("python")[0] == (ROOT / "tests" / "typing" / "cases" / "design.py").read_text()
 
 
+def figures(text: str) -> dict[str, str]:
+    """What was measured, by what it is; tables have it in their second column."""
+    return dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|", text, re.MULTILINE))
+
+
+def test_its_figures_are_those_of_the_page_that_has_them_all() -> None:
+    every = figures((ROOT / "docs" / "reference" / "measured.md").read_text())
+    ours = figures(README[README.index("## Measured") :])
+    assert len(ours) > 4
+    assert {what: every.get(what) for what in ours if not set(what) <= {"-"}} == {
+        what: figure for what, figure in ours.items() if not set(what) <= {"-"}
+    }
+
+
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
 def test_its_links_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text()

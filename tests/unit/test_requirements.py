@@ -23,7 +23,7 @@ def dependencies(*path: str) -> list[Requirement]:
     return [Requirement(text) for text in project["project"]["dependencies"]]
 
 
-@pytest.mark.parametrize("name", ["dev.txt", "runtime.txt", "build.txt"])
+@pytest.mark.parametrize("name", ["dev.txt", "docs.txt", "runtime.txt", "build.txt"])
 def test_every_pin_has_a_hash(name: str) -> None:
     entries = re.split(r"\n(?=\S)", (ROOT / "requirements" / name).read_text(encoding="utf-8").strip())
 

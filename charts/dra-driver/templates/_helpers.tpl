@@ -3,7 +3,44 @@
 {{- end }}
 
 {{- define "dra-driver.driverName" -}}
+{{- if .Values.globs -}}
+{{- $globs := fromYaml .Values.globs -}}
+{{- $name := required (printf "globs is no file of globs: %s" ($globs.Error | default "it names no driver")) $globs.driver -}}
+{{- if and .Values.driverName (ne .Values.driverName $name) -}}
+{{- fail (printf "driverName is %s, and globs says %s: leave out driverName" .Values.driverName $name) -}}
+{{- end -}}
+{{- $name -}}
+{{- else -}}
 {{- required "driverName is required: the name in dra_kit.Driver(\"...\")" .Values.driverName -}}
+{{- end -}}
+{{- end }}
+
+{{- /* TARGET of the roles. */ -}}
+{{- define "dra-driver.target" -}}
+{{- if and .Values.globs .Values.target -}}
+{{- fail "target and globs do not go together: they name two drivers" -}}
+{{- else if .Values.globs -}}
+/etc/dra-kit/globs/globs.yaml
+{{- else -}}
+{{- required "target is required with an image: the TARGET of dra-kit, such as my_driver:driver" .Values.target -}}
+{{- end -}}
+{{- end }}
+
+{{- /* Where every role of a driver that is a file of globs finds it; empty for other drivers. */ -}}
+{{- define "dra-driver.globsMount" -}}
+{{- if .Values.globs -}}
+- name: globs
+  mountPath: /etc/dra-kit/globs
+  readOnly: true
+{{- end -}}
+{{- end }}
+
+{{- define "dra-driver.globsVolume" -}}
+{{- if .Values.globs -}}
+- name: globs
+  configMap:
+    name: {{ include "dra-driver.fullname" . }}-globs
+{{- end -}}
 {{- end }}
 
 {{- /* Call with (dict "root" . "role" "node"). */ -}}
@@ -67,7 +104,12 @@ labels:
   {{- with (index .root.Values .role).podLabels }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
-{{- with (index .root.Values .role).podAnnotations }}
+{{- $annotations := (index .root.Values .role).podAnnotations -}}
+{{- with .root.Values.globs }}
+{{- /* a file that has changed is read by new pods */ -}}
+{{- $annotations = merge (dict "dra-kit/globs" (sha256sum .)) $annotations }}
+{{- end }}
+{{- with $annotations }}
 annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
@@ -104,7 +146,7 @@ image: {{ include "dra-driver.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 args:
   - {{ .role }}
-  - {{ required "target is required with an image: the TARGET of dra-kit, such as my_driver:driver" .root.Values.target | quote }}
+  - {{ include "dra-driver.target" .root | quote }}
   {{- with $values.extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
@@ -74,7 +74,7 @@ class CustomStrategy(Strategy):
         status: whether the status has a subresource.
     """
 
-    metadata_with_status = ()
+    metadata_with_status: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, *, status: bool) -> None:
         self._status = StatusStrategy() if status else Strategy()

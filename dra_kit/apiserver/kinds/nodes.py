@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
@@ -18,7 +18,7 @@ from dra_kit.resource.validation.node_taints import validate_node_taints
 class NodeStrategy(Strategy):
     """New nodes are not ready until somebody says so."""
 
-    metadata_with_status = ("labels", "annotations")
+    metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
 
     @override
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:

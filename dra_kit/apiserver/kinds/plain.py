@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from typing import Final
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
@@ -26,7 +26,7 @@ _IMMORTAL: Final = {"default", "kube-public", "kube-system"}
 class NamespaceStrategy(LabelNamed):
     """A namespace carries a finalizer of its own, which goes when its contents are gone."""
 
-    metadata_with_status = ("labels", "annotations")
+    metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
@@ -41,7 +41,7 @@ def default_pull_policies(pod: Object) -> None:
 class PodStrategy(Strategy):
     """Defaults of the API and of its admission plugins, the first status, and what may change later."""
 
-    metadata_with_status = ("labels", "annotations")
+    metadata_with_status: ClassVar[tuple[str, ...]] = ("labels", "annotations")
     graceful = True
 
     @override

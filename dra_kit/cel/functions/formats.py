@@ -40,9 +40,9 @@ class Format:
     __slots__ = ("check", "name", "regex_size")
 
     def __init__(self, name: str, check: _Check, regex_size: int) -> None:
-        self.name = name
-        self.check = check
-        self.regex_size = regex_size
+        self.name: str = name
+        self.check: _Check = check
+        self.regex_size: int = regex_size
 
     def equals(self, other: Any) -> bool:
         """``self == other``."""

@@ -24,7 +24,7 @@ class IP:
     __slots__ = ("address", "cost_size")
 
     def __init__(self, address: _Address) -> None:
-        self.address = address
+        self.address: _Address = address
         self.cost_size = address.max_prefixlen // 8
 
     def equals(self, other: Any) -> bool:
@@ -43,9 +43,9 @@ class CIDR:
     __slots__ = ("address", "bits", "cost_size")
 
     def __init__(self, address: _Address, bits: int) -> None:
-        self.address = address
-        self.bits = bits
-        self.cost_size = -(-bits // 8)
+        self.address: _Address = address
+        self.bits: int = bits
+        self.cost_size: int = -(-bits // 8)
 
     def equals(self, other: Any) -> bool:
         """``self == other``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dra_kit.cel import types
 from dra_kit.cel.declarations import Library
@@ -11,6 +11,7 @@ from dra_kit.cel.values import RUNTIME_TYPES, UINT_MAX
 from dra_kit.values.semver import Version
 
 LIBRARY: Final = Library()
+_Key: TypeAlias = "tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]"
 
 
 class Semver:
@@ -26,12 +27,12 @@ class Semver:
     __slots__ = ("key", "version")
 
     def __init__(self, version: Version) -> None:
-        self.version = version
+        self.version: Version = version
         identifiers = tuple((0, int(i), "") if i.isdigit() else (1, 0, i) for i in version.prerelease)
         numbers = [version.major, version.minor, version.patch, *(number for _, number, _ in identifiers)]
         if max(numbers) > UINT_MAX:
             raise Failure("a number of the version is out of range", "conversion")
-        self.key = (version.major, version.minor, version.patch, not identifiers, identifiers)
+        self.key: _Key = (version.major, version.minor, version.patch, not identifiers, identifiers)
 
     def equals(self, other: Any) -> bool:
         """``self == other``."""

@@ -38,11 +38,15 @@ class URL:
     __slots__ = ("authority", "fragment", "host", "opaque", "path", "query", "scheme")
 
     def __init__(self, text: str, *, is_request: bool = False) -> None:
+        self.fragment: str
+        self.scheme: str
         body, _, self.fragment = text.partition("#")
         self.scheme, rest = _split_scheme(body)
         rest, question, query = rest.partition("?")
-        self.query = f"?{query}" if question else ""
-        self.authority = self.host = self.opaque = ""
+        self.query: str = f"?{query}" if question else ""
+        self.authority: str = ""
+        self.host: str = ""
+        self.opaque: str = ""
         if not rest.startswith("/") and self.scheme:
             self.opaque, rest = rest, ""
         elif rest.startswith("//") and (self.scheme or not (is_request or rest.startswith("///"))):
@@ -55,7 +59,7 @@ class URL:
             self.authority = f"//{user}{at}{self.host}"
         if not _unescapable(rest) or not _unescapable(self.fragment):
             _refuse("invalid URL escape")
-        self.path = _escaped_path(rest)
+        self.path: str = _escaped_path(rest)
 
     @property
     def _port_at(self) -> int:

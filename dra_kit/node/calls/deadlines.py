@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from dra_kit.errors import TransientError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"

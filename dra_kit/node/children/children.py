@@ -22,7 +22,7 @@ from dra_kit.node.children.program import Program, start
 from dra_kit.node.effects.understanding import title_of
 from dra_kit.node.locks.named import Holding, Locks
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what programs wrote, and whether another process wants one ended."""

@@ -17,7 +17,7 @@ from dra_kit.node.children.output import Output
 from dra_kit.node.children.process_table import MARK, identify, send, session_of
 from dra_kit.node.locks.named import Holding
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _KILL_WAIT: Final = 5.0  # seconds in which the kernel ends what got SIGKILL, unless a driver of its hangs
 _POLL: Final = 0.1  # seconds between two looks where the kernel cannot tell
@@ -49,8 +49,8 @@ class Program:
     ) -> None:
         self.title = title
         self.process = process
-        self.ready = not ours  # an earlier process of the driver has seen that it is
-        self.since = time.monotonic()
+        self.ready: bool = not ours  # an earlier process of the driver has seen that it is
+        self.since: float = time.monotonic()
         self._ours = ours
         self._end_within = end_within
         self._code: int | None = None

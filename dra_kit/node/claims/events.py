@@ -30,7 +30,7 @@ class ClaimEvents:
     """
 
     def __init__(self, client: Client, driver: str, node_name: str, store: Store) -> None:
-        self.recorder = EventRecorder(client, controller=driver, instance=node_name)
+        self.recorder: EventRecorder = EventRecorder(client, controller=driver, instance=node_name)
         self._pods = PodEvents(client)
         self._node_name = node_name
         self._store = store

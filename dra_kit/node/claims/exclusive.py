@@ -17,7 +17,7 @@ from dra_kit.node.state.rows import Damage
 from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 RELEASE_WAIT: Final = 5.0
 """Seconds that a claim waits for a device that is being released for another one."""

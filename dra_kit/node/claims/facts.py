@@ -23,7 +23,7 @@ from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
 from dra_kit.process.logging import log_context
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Subject: TypeAlias = tuple[str, str, str | None]
 """Pool, device, and share or None for all shares."""

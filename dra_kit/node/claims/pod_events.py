@@ -13,7 +13,7 @@ from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.node.claims.reader import Getter
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 RETRY: Final = (1.0, 5.0, 30.0, 120.0)
 """Seconds until the API server is asked again; then nobody is told any more."""

@@ -25,7 +25,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.node.waiting import in_thread
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Releases:

@@ -32,7 +32,7 @@ from dra_kit.plugin.service import PreparedDevice
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 Answer = Sequence[PreparedDevice]
 
@@ -75,7 +75,7 @@ class ClaimService:
         self._news = news
         self._calls = Calls(deadline)
         self._releases = Releases(preparation, durable, turns, news)
-        self.epochs = Epochs(store, locks.claims)
+        self.epochs: Epochs = Epochs(store, locks.claims)
         self._preparing = Preparing(
             reader=reader,
             preparation=preparation,
@@ -95,10 +95,10 @@ class ClaimService:
             releases=self._releases,
             news=news,
         )
-        self.unasked = Unasked(
+        self.unasked: Unasked = Unasked(
             preparation, reader, self._releases, durable, claims=locks.claims, calls=self._calls, news=news
         )
-        self.facts = LateFacts(durable, locks.claims, self.epochs, news)
+        self.facts: LateFacts = LateFacts(durable, locks.claims, self.epochs, news)
         news.released.listen(reader.forget)
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, Answer | Exception]:
@@ -134,6 +134,10 @@ class ClaimService:
 
     def _begin_unprepare(self, reference: ClaimReference) -> asyncio.Future[Exception | None]:
         async def unprepare() -> None:
+            async with self._claims.try_hold(reference.uid) as alone:
+                if alone:  # nobody prepares it now, so that there is nothing to end: one look at the locks less
+                    await self._releases.release(reference)
+                    return
             await self.epochs.end(reference.uid)
             async with self._claims.hold(reference.uid):
                 await self._releases.release(reference)

@@ -22,7 +22,7 @@ from dra_kit.resource import v1
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.resource.validation.status import validate_device_statuses
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 30.0)
 _LAST_WRITES: Final = 2.0  # seconds for what was not written when the process ends
 

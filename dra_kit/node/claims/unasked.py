@@ -18,7 +18,7 @@ from dra_kit.node.state.records import ClaimRecord
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Unasked:

@@ -30,7 +30,7 @@ from dra_kit.resource.reference import ClaimReference
 
 ResultT = TypeVar("ResultT")
 Replaced = Callable[[Effect[Any, Any], Sequence[ClaimReference]], None]
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class EffectEngine:
@@ -87,7 +87,7 @@ class EffectEngine:
             NotYet: ``apply`` says so; the intent stays.
             PrepareError: it conflicts with an effect of another claim, or ``apply`` failed.
         """
-        spec = self._classes.written(effect)
+        spec, defaults = self._classes.written(effect)
         effect = await self._hardware.bound(effect)
         keys = keys_of(effect)
         locked = {*keys, *locks_of(effect)}
@@ -105,7 +105,7 @@ class EffectEngine:
                     # the text it was first stored with stays: it is what tells one row from another
                     text = known.spec if known is not None else spec
                     record = await self._store.intend(
-                        type(effect).effect_id, text, keys, claim=claim, boot_id=self._boot_id
+                        type(effect).effect_id, text, keys, claim=claim, boot_id=self._boot_id, defaults=defaults
                     )
                     outcomes.setdefault(record.number, None)
                     reached(Step.EFFECT_INTENDED)
@@ -125,7 +125,7 @@ class EffectEngine:
         Raises:
             PermanentError: it is not in force.
         """
-        spec = self._classes.written(effect)
+        spec, _ = self._classes.written(effect)
         effect = await self._hardware.bound(effect)
         async with self._locks.hold_all((*keys_of(effect), *locks_of(effect))):
             record = same(effect, spec, self._store.effects())

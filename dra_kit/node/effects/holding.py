@@ -23,7 +23,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.process.tracebacks import from_author, raised
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 PATIENCE: Final = 5.0
 """Seconds in which ``holds`` has answered; else it is not known."""
@@ -78,10 +78,8 @@ class Holding:
         return all(await asyncio.gather(*(self._all_hold(group) for group in self._apart(asked))))
 
     async def _all_hold(self, records: Sequence[EffectRecord]) -> bool:
-        for record in records:
-            if not await self._ask_aside(record):
-                return False
-        return True
+        # all are asked, so that what rests on an effect that is gone is applied again with it
+        return all([await self._ask_aside(record) for record in records])
 
     async def _ask_aside(self, record: EffectRecord) -> bool:
         """Where somebody is at work on what the effect touches, the answer is what is written down."""

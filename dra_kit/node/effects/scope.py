@@ -39,7 +39,7 @@ class ClaimEffects:
         self._closed = False
         self._until = try_until()
         self.outcomes: dict[int, str | None] = {}
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
 
     @property
     def coming_up(self) -> str:

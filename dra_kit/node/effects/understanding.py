@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
 from dra_kit.author.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
@@ -17,6 +18,20 @@ from dra_kit.values.cutting import cut
 ResultT = TypeVar("ResultT")
 
 _TITLE_BYTES: Final = 300
+
+
+class Written(NamedTuple):
+    """What is stored of an effect's fields.
+
+    Attributes:
+        spec: JSON of all of them. Defaults are written out: a release in which a default is another one must find what
+            was applied.
+        defaults: names, as they stand in ``spec``, of those that have their default. A release that does not know such
+            a field does the same without it.
+    """
+
+    spec: str
+    defaults: tuple[str, ...]
 
 
 class EffectClasses:
@@ -45,7 +60,7 @@ class EffectClasses:
         for record in stored:
             cls = self._known[record.effect]
             try:
-                _read(cls, record.spec)
+                _read(cls, record.spec, record.defaults)
                 if record.outcome is not None:
                     read_outcome(cls, record.outcome)
             except ValidationError as error:
@@ -55,8 +70,8 @@ class EffectClasses:
                     code="incompatible-effect",
                 ) from error
 
-    def written(self, effect: Effect[Any, Any]) -> str:
-        """The JSON of an effect's fields, from which it can be made again.
+    def written(self, effect: Effect[Any, Any]) -> Written:
+        """An effect's fields as they are stored, from which it can be made again.
 
         Raises:
             ConfigurationError: it is none of the driver's, or what is read is not what was written.
@@ -80,7 +95,8 @@ class EffectClasses:
                 "give them types that pydantic writes and reads alike, without computed or excluded ones",
                 code="invalid-effect",
             )
-        return text
+        chosen = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
+        return Written(text, tuple(name for name in from_json(text) if name not in chosen))
 
     def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         """An effect and its outcome, None where it has none.
@@ -96,7 +112,7 @@ class EffectClasses:
                 code="unknown-effect",
             )
         try:
-            effect = _read(cls, record.spec)
+            effect = _read(cls, record.spec, record.defaults)
         except ValidationError as error:
             raise _incompatible(cls, record, error) from error
         return effect, outcome_of(cls, record) if record.outcome is not None else None
@@ -151,8 +167,8 @@ class EffectClasses:
 def same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) -> EffectRecord | None:
     """What is stored of an effect, by whatever process and release; ``spec`` is its text here.
 
-    Equal fields may have another text: the order of a set differs between processes, and a field that a newer release
-    added is missing.
+    Equal fields may have another text: the order of a set differs between processes, a field that a newer release added
+    is missing, and one that an older release does not know is there with its default.
     """
     alike = [record for record in stored if record.effect == type(effect).effect_id]
     for record in alike:
@@ -160,7 +176,7 @@ def same(effect: Effect[Any, Any], spec: str, stored: Sequence[EffectRecord]) ->
             return record
     for record in alike:
         with suppress(ValidationError):  # another one, which a newer release made
-            if _read(type(effect), record.spec) == effect:
+            if _read(type(effect), record.spec, record.defaults) == effect:
                 return record
     return None
 
@@ -245,8 +261,16 @@ def _no_names(effect: Effect[Any, Any], method: str, given: Sequence[Any]) -> Co
     )
 
 
-def _read(cls: type[Effect[Any, Any]], spec: str) -> Effect[Any, Any]:
-    return cls.model_validate_json(spec, by_alias=True, by_name=True)  # releases before this one wrote names
+def _read(cls: type[Effect[Any, Any]], spec: str, defaults: Sequence[str] = ()) -> Effect[Any, Any]:
+    try:
+        return cls.model_validate_json(spec, by_alias=True, by_name=True)  # releases before this one wrote names
+    except ValidationError as error:
+        refused = {item["loc"] for item in error.errors(include_url=False) if item["type"] == "extra_forbidden"}
+        unknown = [name for name in defaults if (name,) in refused]
+        if not unknown:
+            raise
+    fields = {name: value for name, value in from_json(spec).items() if name not in unknown}
+    return cls.model_validate_json(to_json(fields), by_alias=True, by_name=True)
 
 
 def _incompatible(cls: type[Effect[Any, Any]], record: EffectRecord, error: ValidationError) -> TransientError:

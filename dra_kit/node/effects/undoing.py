@@ -17,7 +17,7 @@ from dra_kit.node.steps import Step, reached
 from dra_kit.process.tracebacks import from_author, raised
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Undoing:

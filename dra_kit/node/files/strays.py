@@ -9,7 +9,7 @@ from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.store import Store
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class StrayFiles:

@@ -19,7 +19,7 @@ from dra_kit.node.state.checksums import checksum
 from dra_kit.node.state.place import sync
 from dra_kit.node.steps import Step, reached
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 FILE: Final = "health.json"
 """Its name, below the state directory."""

@@ -25,7 +25,7 @@ from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.health import DeviceHealth, HealthStreams
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 SETTLE: Final = 0.02
 """Seconds in which several reports become one look at what follows."""

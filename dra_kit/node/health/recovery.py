@@ -16,7 +16,7 @@ from dra_kit.node.health.identity import Key
 from dra_kit.node.health.ledger import Ledger
 from dra_kit.process.tracebacks import from_author, named
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 ASK_EVERY: Final = 10.0
 """Seconds between two questions whether a device has recovered."""

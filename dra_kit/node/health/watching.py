@@ -16,7 +16,7 @@ from dra_kit.author.health import HealthReport, HealthSource
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.process.tracebacks import from_author, named, place_of
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 _WAITING_MAX: Final = 1024

@@ -21,7 +21,7 @@ from dra_kit.node.slices.acceptance import Acceptance
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import from_author, named, place_of
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 LOOK_AGAIN_AFTER: Final = 1.0
 BELIEVED_AFTER: Final = 30.0
@@ -225,7 +225,7 @@ class Discovery:
         self._told_busy = True
         name = type(self._driver.provider).__name__
         remedy = "wait between two inventories, for example with context.stopping.sleep(5) or blocking_sleep(5)"
-        logger.warning(
+        logger.error(
             "discover yields without a pause, which keeps a processor busy",
             extra={"method": f"{name}.discover", "inventories": _MANY, "seconds": round(now - self._yields[0], 1),
                    "remedy": remedy},

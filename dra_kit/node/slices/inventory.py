@@ -19,7 +19,7 @@ from dra_kit.errors import InvalidDevice, TransientError
 from dra_kit.node.slices.identity import Identity, differs
 from dra_kit.resource.fielderror import duplicate
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 def as_inventory(
@@ -120,7 +120,7 @@ class CurrentInventory:
         self._index: dict[tuple[str, str], Device] = {}
         self._identities: Mapping[tuple[str, str], Identity] = {}
         self._listeners: list[Callable[[Inventory[Device]], None]] = []
-        self.problem = ""
+        self.problem: str = ""
 
     def listen(self, listener: Callable[[Inventory[Device]], None]) -> None:
         """Call ``listener`` with each new inventory."""

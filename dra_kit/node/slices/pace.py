@@ -42,7 +42,7 @@ class Brake:
     """
 
     def __init__(self) -> None:
-        self.in_a_row = 0
+        self.in_a_row: int = 0
         self._lost_at = -math.inf
 
     def lost(self) -> bool:

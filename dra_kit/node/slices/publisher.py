@@ -18,6 +18,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.slices.counting import counted_slice, not_counted, stores_counters, without_counted
 from dra_kit.node.slices.pace import Brake, happens, pause
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
@@ -26,7 +27,7 @@ from dra_kit.resource.slices.desired import Accepted, Desired, DesiredPool, Plan
 from dra_kit.resource.slices.dropped import dropped_fields
 from dra_kit.resource.slices.planning import plan
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 SETTLE: Final = 0.05
 """Seconds in which several changes become one publication."""
@@ -84,7 +85,7 @@ class Publisher:
         self._held: set[str] = set()  # UIDs of our slices as far as known
         self._brake = Brake()
         self._told_at = 0.0
-        self.last_error = ""
+        self.last_error: str = ""
 
     def publish(self, inventory: Inventory[Device]) -> None:
         """Publish this inventory from now on; one that looks the same in slices is no reason to ask for them."""
@@ -154,7 +155,7 @@ class Publisher:
 
         Raises:
             KubeError: the API server refused or did not answer.
-            ConfigurationError: the inventory cannot be published on this server.
+            ConfigurationError: the inventory cannot be published on this server; devices that can are.
         """
         if self._wanted is None or self._leaves_it_to_a_younger():
             return False
@@ -169,24 +170,29 @@ class Publisher:
             owner=await self._facts.owner(),
             pools=tuple(desired_pool(pool, self._node_name) for pool in self._wanted.pools),
         )
-        features = await self._facts.features()
+        features, refused = await self._facts.features(), None
         try:
             steps = plan(desired, existing, features=features, accepted=self._accepted)
+            counted = counted_slice(steps)
+            if counted is not None and not await stores_counters(self._client, counted):
+                refused = not_counted(desired, features)
+                steps = plan(without_counted(desired), existing, features=features, accepted=self._accepted)
             if not lost:  # else it counts already
                 self._count_undone(edited, steps)
-            if not steps:
-                return False
             await self._execute(steps)
         except (Invalid, ConfigurationError) as error:
             self._facts.forget()
             if await self._facts.features() == features:
                 raise
             raise Conflict(f"{error}: planned for Kubernetes {features}, the API server was replaced since") from error
-        logger.info(
-            "slices published",
-            extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
-        )
-        return True
+        if steps:
+            logger.info(
+                "slices published",
+                extra={"creates": len(steps.creates), "updates": len(steps.updates), "deletes": len(steps.deletes)},
+            )
+        if refused is not None:
+            raise refused
+        return bool(steps)
 
     def _leaves_it_to_a_younger(self) -> bool:
         """Whether a process that began later publishes; when it ends, this one does so again."""

@@ -9,7 +9,7 @@ from typing import Any
 from dra_kit.errors import StoreError
 from dra_kit.node.state.rows import CLAIM, EFFECT, NEED, Damage, Row, claim_of, effect_of, need_of
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _TABLES: dict[str, tuple[str, Callable[[Row], object]]] = {
     "claims": (CLAIM, claim_of),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dra_kit.errors import StoreError
+from dra_kit.node.state.log import CHECKPOINT, make_room
 from dra_kit.node.state.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
 from dra_kit.node.state.salvage import as_text, needs_salvage, salvage
 from dra_kit.node.state.schema import migrate
@@ -22,7 +23,7 @@ from dra_kit.node.state.transactions import Transactions
 from dra_kit.node.waiting import Unstoppable, to_the_end
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 Write = Callable[[sqlite3.Connection], T]
 
 # EACCES and EPERM as sqlite tells them; for all else it says that it cannot open the file, or that it is read-only
@@ -59,6 +60,7 @@ class Database:
         # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
         self._reading = threading.Lock()
         self._place: Place | None = None  # of the files that are open
+        self._roomy = False  # their log was filled up
         self._broken = False  # sqlite met a damaged page: it is opened again before the next transaction
         self._guard = Guard(path)
         self._transactions = Transactions(path)
@@ -99,7 +101,7 @@ class Database:
             migrate(self._writer, self.path)
             self._transactions.compare(self._writer, copied)
             self._reader = opened.enter_context(closing(self._open()))
-            self._place = Place.of(self.path)
+            self._place, self._roomy = Place.of(self.path), False
             self._connections = opened.pop_all()
 
     def _open(self) -> sqlite3.Connection:
@@ -109,6 +111,7 @@ class Database:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
+            connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT}")
         except sqlite3.Error:
             connection.close()
             raise
@@ -202,6 +205,9 @@ class Database:
                 self._open_sound()  # a salvage may have been cut off meanwhile
             with self._guard.staying():
                 self._writer.execute("BEGIN IMMEDIATE")
+                if not self._roomy and self._place is not None:
+                    make_room(self.path, self._place)
+                    self._roomy = True
                 writing, before = True, self._writer.total_changes
                 results = [job.write(self._writer) for job in batch]
                 writing = False

@@ -77,15 +77,25 @@ class EffectStore:
         return [item for item in reversed(self.effects()) if any(claim.uid == uid for claim in item.claims)]
 
     async def intend(
-        self, effect: str, spec: str, keys: Sequence[str], *, claim: ClaimReference, boot_id: str
+        self,
+        effect: str,
+        spec: str,
+        keys: Sequence[str],
+        *,
+        claim: ClaimReference,
+        boot_id: str,
+        defaults: Sequence[str] = (),
     ) -> EffectRecord:
-        """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again."""
+        """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again.
+
+        ``defaults`` are written with the first claim that needs it: what is stored then is what they are said of.
+        """
 
         def write(db: sqlite3.Connection) -> EffectRecord:
             inserted = db.execute(
-                "INSERT INTO effects (effect, spec, keys, phase, boot_id) VALUES (?, ?, ?, 'intent', ?) "
+                "INSERT INTO effects (effect, spec, keys, phase, boot_id, defaults) VALUES (?, ?, ?, 'intent', ?, ?) "
                 "ON CONFLICT (effect, spec) DO NOTHING",
-                (effect, spec, json.dumps(list(keys)), boot_id),
+                (effect, spec, json.dumps(list(keys)), boot_id, json.dumps(list(defaults))),
             )
             row = db.execute("SELECT number FROM effects WHERE effect = ? AND spec = ?", (effect, spec)).fetchone()
             number = int(row[0])

@@ -60,6 +60,10 @@ class Place(NamedTuple):
             return self == Place.of(path)
         return (database.st_dev, database.st_ino) == self.database and (log.st_dev, log.st_ino) == self.log
 
+    def has_log(self, file: int) -> bool:
+        """Whether an open file is the log."""
+        return _identity(os.fstat(file)) == self.log
+
 
 def _file_id(path: str) -> _FileId | None:
     try:

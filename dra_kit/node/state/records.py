@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -14,7 +14,7 @@ from dra_kit.resource.reference import ClaimReference
 class DeviceRecord(BaseModel):
     """One allocation result of a claim, prepared."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     request: str
     pool: str
@@ -54,7 +54,7 @@ class ClaimRecord(BaseModel):
         sees: numbers of the effects whose outcomes it was given without needing them, for its admin access.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     namespace: str
     name: str
@@ -95,13 +95,14 @@ class EffectRecord(BaseModel):
         number: rises with every new effect; effects are undone in reverse.
         effect: the stable id of its class.
         spec: JSON of its fields as it was first stored; equal fields are the same effect, whatever their text.
+        defaults: names in ``spec`` whose value is the default of the release that stored it.
         keys: what it touches.
         outcome: JSON of what ``apply`` returned last, None until then, or where nobody knows.
         claims: the claims that need it.
         error: why it could not be undone, empty when that did not fail.
     """
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, defer_build=True)
 
     number: int
     effect: str
@@ -112,3 +113,4 @@ class EffectRecord(BaseModel):
     boot_id: str
     claims: tuple[ClaimReference, ...] = ()
     error: str = ""
+    defaults: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from dra_kit.node.state.schema import CHECKED
 from dra_kit.resource.reference import ClaimReference
 
 CLAIM: Final = ", ".join((*CHECKED["claims"], "checksum"))
-EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum"))
+EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum", "defaults"))
 NEED: Final = ", ".join((*CHECKED["effect_claims"], "checksum"))
 """The columns that the functions below take, in this order."""
 
@@ -153,8 +154,8 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
     Raises:
         StoreError: it is sound, and another release wrote something that this one does not understand.
     """
-    number, effect, spec, keys, phase, outcome, boot_id, error, seal = row
-    if seal is not None and seal != checksum(row[:-1]):
+    number, effect, spec, keys, phase, outcome, boot_id, error, seal, defaults = row
+    if seal is not None and seal != checksum(row[:-2]):
         return Damage("effects", str(number), f"{_DIFFERS}; {effect} {spec!s:.200}")
     try:
         from_json(spec)  # what its fields mean is for its class to say
@@ -169,6 +170,7 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
             boot_id=boot_id,
             error=error,
             claims=tuple(claims),
+            defaults=_names(defaults),
         )
     except (ValueError, TypeError) as problem:  # pydantic's errors are of the former
         text = problem.errors(include_url=False)[0]["msg"] if isinstance(problem, ValidationError) else str(problem)
@@ -178,6 +180,15 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
         raise StoreError(
             f"row {number} of table effects is not understood: {why}; run the release that wrote it"
         ) from problem
+
+
+def _names(text: object) -> tuple[str, ...]:
+    """The names of a list that no checksum covers: of a damaged one none, which is what older releases know."""
+    with suppress(ValueError, TypeError):
+        found = from_json(text)  # type: ignore[arg-type] # a damaged row may hold anything
+        if isinstance(found, list):
+            return tuple(name for name in found if isinstance(name, str))
+    return ()
 
 
 def put_effect(db: sqlite3.Connection, record: EffectRecord) -> None:

@@ -18,7 +18,7 @@ from dra_kit.node.state.schema import CARRIED, columns_of, has_form
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _REBUILT: Final = ".rebuilt-"
 _DAMAGED: Final = ".damaged-"
@@ -225,7 +225,7 @@ def _found(database: sqlite3.Connection, table: str) -> str:
         return table
     # the name that its definition says; sqlite before 3.37 knows no such list
     for _, name, *_ in database.execute("PRAGMA table_list").fetchall():
-        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum"}:
+        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum", "defaults"}:
             return str(name)
     return table
 

@@ -11,12 +11,12 @@ from typing import Final
 
 from dra_kit.errors import ConfigurationError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 # Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
 # columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone. What it
 # knows stays as it is, triggers too: a file that lacks any of it counts as damaged.
-MAJOR, MINOR = 1, 2
+MAJOR, MINOR = 1, 3
 _FORM: Final = MAJOR * 1000 + MINOR
 
 _BASE: Final = (
@@ -52,15 +52,19 @@ _BASE: Final = (
 _SINCE_1: Final = ("CREATE TABLE IF NOT EXISTS incomplete (what TEXT PRIMARY KEY) WITHOUT ROWID",)
 _SINCE_2: Final = ("CREATE TABLE IF NOT EXISTS facts (what TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID",)
 
-CHECKED: Final = {
+CHECKED: Final[dict[str, tuple[str, ...]]] = {
     "claims": ("uid", "namespace", "name", "phase", "record"),
     "effects": ("number", "effect", "spec", "keys", "phase", "outcome", "boot_id", "error"),
     "effect_claims": ("effect", "uid", "namespace", "name"),
 }
-"""Tables whose rows have a ``checksum`` of these columns; NULL where a release wrote them that knew of none."""
+"""Tables whose rows have a ``checksum`` of these columns; NULL where a release wrote them that knew of none.
 
-CARRIED: Final = {
+The columns are those of the first release: the checksum must be the same for all that share the file.
+"""
+
+CARRIED: Final[dict[str, tuple[str, ...]]] = {
     **{table: (*columns, "checksum") for table, columns in CHECKED.items()},
+    "effects": (*CHECKED["effects"], "checksum", "defaults"),
     "claim_devices": ("uid", "pool", "device", "share_id", "exclusive"),
     "epochs": ("epoch", "uid"),
     "facts": ("what", "number"),
@@ -110,6 +114,8 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             for table in CHECKED:
                 if "checksum" not in columns_of(connection, table):
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
+            if "defaults" not in columns_of(connection, "effects"):
+                connection.execute("ALTER TABLE effects ADD COLUMN defaults TEXT")
             for trigger in _TRIGGERS:
                 connection.execute(trigger)
             set_fact(connection, "form", _FORM)

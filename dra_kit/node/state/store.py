@@ -25,7 +25,7 @@ from dra_kit.node.state.rows import (
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _REMEMBERED: Final = 256  # records; more than a node has
 

@@ -17,7 +17,7 @@ from typing import Final
 from dra_kit.errors import StoreError
 from dra_kit.node.state.schema import fact, set_fact
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _COUNT: Final = "transactions"
 _SUFFIX: Final = "-transactions"

@@ -15,7 +15,7 @@ from dra_kit.node.files.strays import StrayFiles
 from dra_kit.node.locks.processes import Processes
 from dra_kit.plugin.sockets import remove_stale_sockets
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 2.0
 """Seconds between two looks whether another process has ended; a look lists one directory."""

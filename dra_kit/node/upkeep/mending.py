@@ -16,7 +16,7 @@ from dra_kit.node.state.store import Store
 from dra_kit.node.waiting import in_thread
 from dra_kit.process.logging import log_context
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 LOOK_EVERY: Final = 5.0
 """Seconds between two looks; a look at directories that have not changed costs a stat of each."""

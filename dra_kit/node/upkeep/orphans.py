@@ -25,7 +25,7 @@ from dra_kit.plugin.kubelet_checkpoint import claims_of_kubelet
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Orphans:

@@ -10,7 +10,7 @@ from typing import Final
 from dra_kit.errors import DraKitError
 from dra_kit.node.effects.holding import Holding
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _GRACE: Final = 1.0  # seconds that what is under way gets to end
 

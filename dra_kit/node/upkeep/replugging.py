@@ -16,7 +16,7 @@ from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.resource.reference import ClaimReference
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds until what failed for the moment is tried again: the kubelet does not ask, for it knows of no change."""

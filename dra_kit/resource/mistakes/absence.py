@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dra_kit import cel
 from dra_kit.resource.mistakes.expression import Expression
+from dra_kit.resource.mistakes.mistake import Replacement, quoted
 from dra_kit.resource.mistakes.reads import Read, reads
 
 
@@ -38,3 +39,13 @@ def ask_first(expression: Expression, read: Read) -> str:
 def begin_with_driver(expression: Expression, read: Read) -> str:
     """What to write so that a selector does not fail for devices of other drivers."""
     return f'begin with device.driver == "{read.domain}" &&{" ( … )" if "||" in expression.text else ""}'
+
+
+def guarded(expression: Expression, driver: str) -> tuple[Replacement, ...]:
+    """What makes a selector false for devices of other drivers, and leaves it as it is for those of one."""
+    text = expression.text
+    guard = f"device.driver == {quoted(driver, text)} && "
+    begin, end = len(text) - len(text.lstrip()), len(text.rstrip())
+    if "||" in text or "?" in text:
+        return Replacement(begin, begin, f"{guard}("), Replacement(end, end, ")")
+    return (Replacement(begin, begin, guard),)

@@ -83,7 +83,7 @@ class Advertised:
 
     def __init__(self, devices: Iterable[tuple[str, str, v1.Device]], *, complete: bool) -> None:
         self.complete = complete
-        self.total = 0
+        self.total: int = 0
         self.drivers: set[str] = set()
         self._traits: dict[Kind, dict[str, dict[str, Trait]]] = {"attributes": {}, "capacity": {}}
         self.distinct: list[tuple[KnownDevice, int]] = []

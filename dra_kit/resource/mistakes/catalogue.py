@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from dra_kit import cel
-from dra_kit.cel.syntax import Literal, walk
+from dra_kit.cel.syntax import Call, Literal, Node, walk
 from dra_kit.resource import names
 from dra_kit.resource.mistakes import domains, quantities, versions, writing
 from dra_kit.resource.mistakes.advertised import Advertised
 from dra_kit.resource.mistakes.devices import device_mistakes
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import Mistake, comparison
+from dra_kit.resource.mistakes.reads import Kind
+
+STANDARD: Final = frozenset({"pcieRoot", "pciBusID", "numaNode"})
+"""Attributes of Kubernetes' own domain, whatever driver publishes them."""
+_KUBERNETES: Final = "resource.kubernetes.io"
 
 Check: TypeAlias = Callable[[Expression], Iterator[Mistake]]
 
@@ -43,15 +48,17 @@ ALWAYS: Final[tuple[Check, ...]] = (
 """What is wrong with an expression even if it compiles."""
 
 
-def mistakes(expression: Expression, advertised: Advertised | None = None) -> Iterator[Mistake]:
+def mistakes(expression: Expression, advertised: Advertised | None = None, driver: str = "") -> Iterator[Mistake]:
     """Everything that is wrong with an expression, as far as its text and the names and types of devices tell.
 
     Args:
         expression: compiled or not.
         advertised: the devices that are known; None looks at the text alone.
+        driver: whose devices they are that a selector looks at, as the class says; empty if that is not known.
     """
-    driver = _driver(expression, advertised)
-    of_text = [replace(found, help=found.help.replace(domains.SOME_DRIVER, driver)) for found in _of_text(expression)]
+    named = driver_of(expression) or driver
+    likely = _only(walk(expression.root), expression) if expression.root else ""
+    of_text = [_of_driver(found, named, likely, advertised) for found in _of_text(expression)]
     of_devices = list(device_mistakes(expression, advertised)) if advertised is not None else []
     if any(mistake.rule == "attribute-type" for mistake in of_devices):
         # who knows the type need not guess that a text may be a version
@@ -60,16 +67,49 @@ def mistakes(expression: Expression, advertised: Advertised | None = None) -> It
     yield from of_devices
 
 
-def _driver(expression: Expression, advertised: Advertised | None) -> str:
-    """The driver whose devices an expression is about, as far as that is known."""
-    for node in walk(expression.root) if expression.root else ():
+def driver_of(expression: Expression) -> str:
+    """The driver whose devices alone meet a selector; empty if it does not say so."""
+    return _only(conjuncts(expression.root), expression) if expression.root else ""
+
+
+def conjuncts(root: Node) -> Iterator[Node]:
+    """The conditions that all must be true."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Call) and node.function == "_&&_":
+            waiting += node.arguments
+        else:
+            yield node
+
+
+def _only(nodes: Iterable[Node], expression: Expression) -> str:
+    """The only driver that nodes compare with; empty if there is none, or more than one."""
+    found = set()
+    for node in nodes:
         sides = comparison(node)
-        for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides else ():
+        for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides and sides[1] == "==" else ():
             named = other.value if isinstance(other, Literal) else None
             if one.text(expression.text) == "device.driver" and isinstance(named, str):
-                return named
+                found.add(named)
+    return next(iter(found)) if len(found) == 1 else ""
+
+
+def _of_driver(found: Mistake, driver: str, likely: str, advertised: Advertised | None) -> Mistake:
+    """A mistake with the driver's name where one is to be written; certain only if the driver may have what is read."""
+    if domains.SOME_DRIVER not in found.help:
+        return found
     drivers = advertised.drivers if advertised is not None else set()
-    return next(iter(drivers)) if len(drivers) == 1 else domains.SOME_DRIVER
+    name = driver or (next(iter(drivers)) if len(drivers) == 1 else "")
+    read = found.help.rpartition(".")[2]
+    kind: Kind = "capacity" if found.help.startswith("write device.capacity") else "attributes"
+    has = bool(name) and advertised is not None and read in advertised.names(kind, name)
+    if read in STANDARD and not has:
+        return replace(found, help=found.help.replace(domains.SOME_DRIVER, _KUBERNETES), fix=())
+    sure = has or (bool(name) and name not in drivers)
+    fix = tuple(replace(one, text=one.text.replace(domains.SOME_DRIVER, name)) for one in found.fix) if sure else ()
+    shown = name or likely or domains.SOME_DRIVER
+    return replace(found, help=found.help.replace(domains.SOME_DRIVER, shown), fix=fix)
 
 
 def _of_text(expression: Expression) -> Iterator[Mistake]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -10,13 +11,24 @@ from dra_kit import cel
 from dra_kit.cel.syntax import Call, Ident, Literal, Node, Select, walk
 from dra_kit.resource.mistakes.advertised import Advertised, Trait
 from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import ORDERED, SWAPPED, Mistake, comparison, value_read
+from dra_kit.resource.mistakes.mistake import (
+    EQUAL,
+    ORDERED,
+    SWAPPED,
+    Mistake,
+    Replacement,
+    comparison,
+    quoted,
+    value_read,
+)
 from dra_kit.resource.mistakes.reads import Kind, Read, reads
-from dra_kit.resource.mistakes.versions import as_version, compared
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.resource.mistakes.versions import as_version, compared, is_version
+from dra_kit.values.nearest import did_you_mean, one_slip
 
 _SINGULAR: Final[Mapping[Kind, str]] = {"attributes": "attribute", "capacity": "capacity"}
 _OTHER: Final[Mapping[Kind, Kind]] = {"attributes": "capacity", "capacity": "attributes"}
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_TRUTH: Final = frozenset({"true", "false"})
 _NUMBERS: Final = frozenset({"int", "double"})
 
 
@@ -29,7 +41,7 @@ def device_mistakes(expression: Expression, advertised: Advertised) -> Iterator[
     """
     if expression.root is None:
         return
-    yield from _drivers(expression.root, advertised)
+    yield from _drivers(expression, advertised)
     for read in reads(expression.root):
         if read.domain and "/" not in read.domain and not read.last:
             yield from _name(expression, read, advertised)
@@ -38,8 +50,8 @@ def device_mistakes(expression: Expression, advertised: Advertised) -> Iterator[
             yield from _type(expression, node, advertised)
 
 
-def _drivers(root: Node, advertised: Advertised) -> Iterator[Mistake]:
-    for node in walk(root):
+def _drivers(expression: Expression, advertised: Advertised) -> Iterator[Mistake]:
+    for node in walk(expression.root) if expression.root else ():
         sides = comparison(node)
         for one, other in ((sides[0], sides[2]), (sides[2], sides[0])) if sides else ():
             is_driver = isinstance(one, Select) and one.field == "driver" and isinstance(one.operand, Ident)
@@ -47,7 +59,9 @@ def _drivers(root: Node, advertised: Advertised) -> Iterator[Mistake]:
                 wish = unknown_driver(other.value, advertised)
                 if wish is not None:
                     message = f"no device is of a driver {json.dumps(other.value)}"
-                    yield Mistake("unknown-driver", other.start, other.end, message, wish)
+                    meant = one_slip(other.value, advertised.drivers)
+                    fix = (Replacement(other.start, other.end, quoted(meant, expression.text)),) if meant else ()
+                    yield Mistake("unknown-driver", other.start, other.end, message, wish, fix)
 
 
 def unknown_driver(name: str, advertised: Advertised) -> str | None:
@@ -72,7 +86,8 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
             rule = "unknown-domain"
             if advertised.complete and _fails(expression, read, advertised):
                 rule, message = "missing-domain", f"{message}: the selector fails, and the whole allocation with it"
-            yield Mistake(rule, *read.domain_span(), message, wish)
+            meant = one_slip(read.domain, domains)
+            yield Mistake(rule, *read.domain_span(), message, wish, _domain(expression, read, meant))
         return
     known = advertised.names(kind, read.domain)
     if read.name is None or read.name in known:
@@ -83,7 +98,8 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
     if homes and read.domain in advertised.drivers:
         wish = f'write device.{kind}["{homes[0]}"].{read.name}'
         message = f"{read.name} is no {_SINGULAR[kind]} of {read.domain}: devices have it in the domain {homes[0]}"
-        yield Mistake(f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish)
+        fix = _domain(expression, read, homes[0]) if len(homes) == 1 else ()
+        yield Mistake(f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish, fix)
         return
     elsewhere = read.name in advertised.names(other, read.domain)
     if not near and not elsewhere and (read.tested or not advertised.speaks_for(read.domain)):
@@ -93,7 +109,26 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
     else:
         wish = f"{near} they have {_listed(known)}".lstrip() if known else f"they have no {_plural(kind)} there"
     message = f"no device has {_with_article(_SINGULAR[kind])} {read.name} in the domain {json.dumps(read.domain)}"
-    yield Mistake(f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish)
+    meant = "" if elsewhere else one_slip(read.name, known)
+    yield Mistake(
+        f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish, _renamed(expression, read, meant)
+    )
+
+
+def _domain(expression: Expression, read: Read, meant: str) -> tuple[Replacement, ...]:
+    """What writes another domain; nothing where it is not a text of its own."""
+    node = read.domain_node
+    if not meant or not isinstance(node, Literal) or node.value != read.domain:
+        return ()
+    return (Replacement(node.start, node.end, quoted(meant, expression.text)),)
+
+
+def _renamed(expression: Expression, read: Read, meant: str) -> tuple[Replacement, ...]:
+    """What writes another name; nothing where it stands otherwise than it is read."""
+    begin, end = read.name_span(expression.text)
+    if not meant or expression.text[begin:end] != read.name:
+        return ()
+    return (Replacement(begin, end, meant),)
 
 
 def _fails(expression: Expression, read: Read, advertised: Advertised) -> bool:
@@ -129,7 +164,23 @@ def _type(expression: Expression, node: Node, advertised: Advertised) -> Iterato
     if node.function in ORDERED:
         message = f"{read.name} is {_with_article(found)}, which cannot be compared with {_with_article(given)}"
     wish = _wish(left.text(expression.text), operator, right, trait, expression.text)
-    yield Mistake("attribute-type", right.start, right.end, message, wish)
+    fix = _retyped(operator, right, trait, expression)
+    yield Mistake("attribute-type", right.start, right.end, message, wish, fix)
+
+
+def _retyped(operator: str, right: Node, trait: Trait, expression: Expression) -> tuple[Replacement, ...]:
+    """What writes a constant as a value of the attribute's type, if it is one."""
+    if not isinstance(right, Literal) or len(trait.types) != 1:
+        return ()
+    of, text, value = next(iter(trait.types)), right.text(expression.text), right.value
+    made = ""
+    if isinstance(value, str) and operator in EQUAL.values() and of == "version" and is_version(value):
+        made = as_version(value)
+    elif isinstance(value, str) and ((of == "int" and _INTEGER.fullmatch(value)) or (of == "bool" and value in _TRUTH)):
+        made = value
+    elif not isinstance(value, str) and of == "string" and text in trait.values:
+        made = quoted(text, expression.text)
+    return (Replacement(right.start, right.end, made),) if made else ()
 
 
 def _fits(given: str, of: str, *, ordered: bool) -> bool:

@@ -7,7 +7,7 @@ from typing import Final
 
 from dra_kit.cel.syntax import Call, Comprehension, walk
 from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake, comparison, operator_span
+from dra_kit.resource.mistakes.mistake import Mistake, Replacement, comparison, operator_span, quoted
 from dra_kit.resource.mistakes.reads import read_of, reads
 
 SOME_DRIVER: Final = "<driver>"
@@ -28,7 +28,10 @@ def attribute_without_domain(expression: Expression) -> Iterator[Mistake]:
                 continue
             message = f"{read.domain} stands where the domain of the name goes, which is mostly the driver's name"
             wish = f'write device.{read.kind}["{SOME_DRIVER}"].{read.domain}'
-            yield Mistake("attribute-without-domain", *read.domain_span(), message, wish)
+            whole = f"device.{read.kind}[{quoted(SOME_DRIVER, expression.text)}].{read.domain}"
+            plain = read.domain.isidentifier() and read.domain.isascii()
+            fix = (Replacement(read.node.start, read.node.end, whole),) if plain else ()
+            yield Mistake("attribute-without-domain", *read.domain_span(), message, wish, fix)
 
 
 def domain_with_name(expression: Expression) -> Iterator[Mistake]:
@@ -42,7 +45,10 @@ def domain_with_name(expression: Expression) -> Iterator[Mistake]:
             wish = f'write device.{read.kind}["{domain}"].{name}'
             if read.tested and read.last:
                 wish = f'write "{name}" in device.{read.kind}["{domain}"]'
-            yield Mistake("domain-with-name", *read.domain_span(), message, wish)
+            plain = read.last and not read.tested and name.isidentifier() and name.isascii()
+            whole = f"device.{read.kind}[{quoted(domain, expression.text)}].{name}"
+            fix = (Replacement(read.node.start, read.node.end, whole),) if plain else ()
+            yield Mistake("domain-with-name", *read.domain_span(), message, wish, fix)
 
 
 def list_attribute(expression: Expression) -> Iterator[Mistake]:

@@ -17,6 +17,21 @@ SWAPPED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": 
 
 
 @dataclass(frozen=True, slots=True)
+class Replacement:
+    """Characters of an expression that are to become others.
+
+    Attributes:
+        start: index of the first one.
+        end: index behind the last one; of an insertion the same as ``start``.
+        text: what is to stand there.
+    """
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mistake:
     """A mistake in an expression.
 
@@ -26,6 +41,7 @@ class Mistake:
         end: behind the last one.
         message: what is wrong.
         help: what to write instead.
+        fix: what mends it for certain; empty where that is not known.
     """
 
     rule: str
@@ -33,6 +49,12 @@ class Mistake:
     end: int
     message: str
     help: str
+    fix: tuple[Replacement, ...] = ()
+
+
+def quoted(value: str, text: str) -> str:
+    """A name in the quotes that an expression uses; names of the API have no quotes in them."""
+    return f"'{value}'" if "'" in text and '"' not in text else f'"{value}"'
 
 
 def comparison(node: Node) -> tuple[Node, str, Node] | None:

@@ -12,6 +12,7 @@ from dra_kit.resource.mistakes.mistake import (
     EQUAL,
     SWAPPED,
     Mistake,
+    Replacement,
     comparison,
     constant_text,
     is_number,
@@ -49,7 +50,10 @@ def quantity_comparison(expression: Expression) -> Iterator[Mistake]:
         text = expression.text
         wish = _comparison(left.text(text), operator, _as_quantity(right, text))
         message = f"a quantity cannot be compared with {other} by {text[begin:end]}"
-        yield Mistake("quantity-comparison", begin, end, message, f"write {wish}")
+        # of a number without unit nobody knows which is meant
+        sure = is_quantity(right) or _has_unit(right)
+        fix = (Replacement(node.start, node.end, wish),) if sure and _is_whole(node, expression) else ()
+        yield Mistake("quantity-comparison", begin, end, message, f"write {wish}", fix)
 
 
 def quantity_argument(expression: Expression) -> Iterator[Mistake]:
@@ -69,8 +73,10 @@ def quantity_argument(expression: Expression) -> Iterator[Mistake]:
             and isinstance(argument, Literal)
         ):
             message = f"{node.function} of a quantity takes a quantity, not {_described(argument)}"
-            wish = f"write {node.target.text(text)}.{node.function}({_as_quantity(argument, text)})"
-            yield Mistake("quantity-argument", argument.start, argument.end, message, wish)
+            given = _as_quantity(argument, text)
+            wish = f"write {node.target.text(text)}.{node.function}({given})"
+            fix = (Replacement(argument.start, argument.end, given),) if _has_unit(argument) else ()
+            yield Mistake("quantity-argument", argument.start, argument.end, message, wish, fix)
 
 
 def sign_method(expression: Expression) -> Iterator[Mistake]:
@@ -78,8 +84,9 @@ def sign_method(expression: Expression) -> Iterator[Mistake]:
     for node in walk(expression.root) if expression.root else ():
         if isinstance(node, Call) and node.function == "sign" and node.target is not None and not node.arguments:
             begin, end = operator_span(node, expression)
-            wish = f"write sign({node.target.text(expression.text)})"
-            yield Mistake("sign-method", begin, end, "sign is a function, not a method", wish)
+            whole = f"sign({node.target.text(expression.text)})"
+            fix = (Replacement(node.start, node.end, whole),) if _is_whole(node, expression) else ()
+            yield Mistake("sign-method", begin, end, "sign is a function, not a method", f"write {whole}", fix)
 
 
 def invalid_quantity(expression: Expression) -> Iterator[Mistake]:
@@ -95,6 +102,23 @@ def invalid_quantity(expression: Expression) -> Iterator[Mistake]:
                 message = f"{json.dumps(argument.value)} is no quantity"
                 wish = f"write a number and a suffix without blank, such as {_nearest(argument.value)}"
                 yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
+
+
+def _has_unit(node: Node) -> bool:
+    """Whether it is a text that is a quantity with a unit, such as "80Gi"."""
+    if not isinstance(node, Literal) or not isinstance(node.value, str) or not node.value[-1:].isalpha():
+        return False
+    try:
+        Quantity(node.value)
+    except InvalidQuantity:
+        return False
+    return True
+
+
+def _is_whole(node: Node, expression: Expression) -> bool:
+    """Whether the text of a node is that of the node alone: parentheses do not belong to it."""
+    text = node.text(expression.text)
+    return text.count("(") == text.count(")")
 
 
 def _nearest(text: str) -> str:

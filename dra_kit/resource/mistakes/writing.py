@@ -10,9 +10,9 @@ from dra_kit.cel.declarations import functions
 from dra_kit.cel.device import FIELDS
 from dra_kit.cel.syntax import Call, Comprehension, Ident, Select, walk
 from dra_kit.resource.mistakes.expression import Expression
-from dra_kit.resource.mistakes.mistake import Mistake, operator_span
+from dra_kit.resource.mistakes.mistake import Mistake, Replacement, operator_span
 from dra_kit.resource.mistakes.reads import read_of
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.values.nearest import did_you_mean, one_slip
 
 _STRINGS: Final = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'', re.DOTALL)
 _WORDS: Final = {"and": "&&", "or": "||", "not": "!", "is": "==", "like": "matches()", "equals": "=="}
@@ -34,14 +34,19 @@ def single_equals(expression: Expression) -> Iterator[Mistake]:
     """``model = "x"``, ``model === "x"``, ``model =~ "x.*"``."""
     for match in _unparsed(expression, _EQUALS):
         sign = _SIGNS[match[0]]
-        yield Mistake("single-equals", match.start(), match.end(), f"CEL has no {match[0]}", f"write {sign}")
+        fix = () if match[0] == "=~" else (Replacement(match.start(), match.end(), sign),)
+        yield Mistake("single-equals", match.start(), match.end(), f"CEL has no {match[0]}", f"write {sign}", fix)
 
 
 def word_operator(expression: Expression) -> Iterator[Mistake]:
     """``a and b``, ``not a``."""
     for match in _unparsed(expression, _WORD):
-        wish = f"write {_WORDS[match[1].lower()]}"
-        yield Mistake("word-operator", match.start(), match.end(), f"CEL has no operator {match[1]}", wish)
+        sign = _WORDS[match[1].lower()]
+        # not and is bind otherwise than ! and ==
+        fix = (Replacement(match.start(), match.end(), sign),) if sign in {"&&", "||"} else ()
+        yield Mistake(
+            "word-operator", match.start(), match.end(), f"CEL has no operator {match[1]}", f"write {sign}", fix
+        )
 
 
 def _unparsed(expression: Expression, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
@@ -55,7 +60,9 @@ def python_constant(expression: Expression) -> Iterator[Mistake]:
     for node in walk(expression.root) if expression.root and expression.error else ():
         if isinstance(node, Ident) and node.name in _CONSTANTS:
             message = f"{node.name} is not known to CEL"
-            yield Mistake("python-constant", node.start, node.end, message, f"write {_CONSTANTS[node.name]}")
+            word = _CONSTANTS[node.name]
+            fix = (Replacement(node.start, node.end, word),)
+            yield Mistake("python-constant", node.start, node.end, message, f"write {word}", fix)
 
 
 def missing_device(expression: Expression) -> Iterator[Mistake]:
@@ -65,7 +72,8 @@ def missing_device(expression: Expression) -> Iterator[Mistake]:
     for node in nodes:
         if isinstance(node, Ident) and node.name in FIELDS and node.name not in bound:
             message = f"{node.name} is a field of device"
-            yield Mistake("missing-device", node.start, node.end, message, f"write device.{node.name}")
+            fix = (Replacement(node.start, node.end, f"device.{node.name}"),)
+            yield Mistake("missing-device", node.start, node.end, message, f"write device.{node.name}", fix)
 
 
 def unknown_device_field(expression: Expression) -> Iterator[Mistake]:
@@ -77,7 +85,9 @@ def unknown_device_field(expression: Expression) -> Iterator[Mistake]:
             wish = did_you_mean(node.field, FIELDS).removeprefix("; ")
             wish = wish or f'an attribute is device.attributes["<driver>"].{node.field}'
             message = f"device has no field {node.field}; it has {', '.join(FIELDS)}"
-            yield Mistake("unknown-device-field", max(start, node.start), node.end, message, wish)
+            meant = one_slip(node.field, FIELDS)
+            fix = (Replacement(start, start + len(node.field), meant),) if meant and start >= 0 else ()
+            yield Mistake("unknown-device-field", max(start, node.start), node.end, message, wish, fix)
 
 
 def unknown_function(expression: Expression) -> Iterator[Mistake]:
@@ -90,12 +100,16 @@ def unknown_function(expression: Expression) -> Iterator[Mistake]:
         if any(name.endswith(f".{node.function}") for name in functions()):
             continue
         synonym = _SYNONYMS.get(node.function.lower().replace("_", ""))
-        near = did_you_mean(node.function, [name for name in (*functions(), *_MACROS) if name.isidentifier()])
-        wish = f"write {synonym}" if synonym else near.removeprefix("; ") or "see the functions in docs/cel.md"
+        names = [name for name in (*functions(), *_MACROS) if name.isidentifier()]
+        near = did_you_mean(node.function, names)
+        wish = f"write {synonym}" if synonym else near.removeprefix("; ") or "see docs/reference/cel.md"
         begin, end = operator_span(node, expression)
         if node.target is None:
             begin, end = node.start, node.start + len(node.function)
-        yield Mistake("unknown-function", begin, end, f"CEL has no function {node.function}", wish)
+        meant = one_slip(node.function, names)
+        sure = meant and expression.text[begin:end] == node.function
+        fix = (Replacement(begin, end, meant),) if sure else ()
+        yield Mistake("unknown-function", begin, end, f"CEL has no function {node.function}", wish, fix)
 
 
 def hyphenated_name(expression: Expression) -> Iterator[Mistake]:

@@ -17,7 +17,7 @@ from dra_kit.sandbox.controllers.taints import Eviction, TaintedDevices, evictio
 from dra_kit.sandbox.informers import Informers
 from dra_kit.sandbox.pods import Key, Object, key_of, timestamp
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 COMPONENT: Final = "device-taint-eviction-controller"
 _RETRY_SECONDS: Final = 0.5

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 from dra_kit.errors import Conflict, KubeError
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -28,12 +28,13 @@ from dra_kit.sandbox.kubelet.pods.environment import NodeFacts
 from dra_kit.sandbox.kubelet.pods.pod_worker import PodServices, PodWorker
 from dra_kit.sandbox.kubelet.pods.runtime import ContainerRuntime
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 RECONCILE_SECONDS: Final = 60.0
 """Seconds between two looks for claims of pods that are gone."""
 
 _FLUSH_SECONDS = 2.0
+_LOOK_SECONDS = 5.0
 
 
 class NodeKubelet:
@@ -101,6 +102,7 @@ class NodeKubelet:
         self._manager: ClaimManager | None = None
         self._workers: dict[str, PodWorker] = {}
         self._life: asyncio.Task[None] | None = None
+        self._known = asyncio.Event()  # all pods of the node have a worker
 
     @property
     def name(self) -> str:
@@ -151,6 +153,7 @@ class NodeKubelet:
             life.cancel()
             await asyncio.wait([life])
             self._workers.clear()
+            self._known.clear()
             if not life.cancelled():
                 life.result()
 
@@ -159,12 +162,27 @@ class NodeKubelet:
         await self.stop()
         await self.start()
 
+    async def look_again(self) -> None:
+        """Try at once what is to be tried again later: claims whose driver was away, for example.
+
+        Returns when all of it was tried, or after some seconds.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await self._known.wait()
+                workers = list(self._workers.values())
+                for worker in workers:
+                    worker.wake()
+                for worker in workers:
+                    await worker.idle()
+
     async def wait(self) -> None:
         """Returns when the kubelet has ended; raises what made it end, if that was no wish."""
-        if self._life is not None:
-            await asyncio.wait([self._life])
-            if not self._life.cancelled():
-                self._life.result()
+        life = self._life
+        if life is not None:
+            await asyncio.wait([life])
+            if not life.cancelled():
+                life.result()
 
     async def _live(self, ready: asyncio.Event) -> None:
         (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)
@@ -244,6 +262,7 @@ class NodeKubelet:
         """Ends what was left of pods; before all pods are known, each looks as if it were gone."""
         await pods.synced.wait()
         self._adopt(services, group)
+        self._known.set()
         await self._reconcile(services.manager)
 
     def _adopt(self, services: PodServices, group: asyncio.TaskGroup) -> None:

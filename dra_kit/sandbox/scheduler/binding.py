@@ -20,7 +20,7 @@ from dra_kit.sandbox.scheduler.extended import ExtendedClaim, made_for
 from dra_kit.sandbox.scheduler.readiness import BindingFailed, awaited, is_ready
 from dra_kit.sandbox.scheduler.remedies import Releaser
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 5
 _CONDITIONS_TIMEOUT: Final = 600.0  # kube-scheduler's bindingTimeout

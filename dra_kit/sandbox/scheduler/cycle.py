@@ -58,7 +58,7 @@ class Unschedulable(Exception):
         self.message = message
         self.reason = reason
         self.rejections: Mapping[str, Rejection] = rejections or {}
-        self.plugins = frozenset(plugins) | {item.plugin for item in self.rejections.values()}
+        self.plugins: frozenset[str] = frozenset(plugins) | {item.plugin for item in self.rejections.values()}
         self.remedy = remedy
 
     def after_remedy(self, text: str) -> Unschedulable:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from dra_kit.allocator import Allocator, Attempt, Gates, Node, Snapshot
 from dra_kit.allocator.expressions import CelEvaluator
@@ -100,8 +99,9 @@ class Devices:
         """The attempt to allocate the claims of a pod, to be made on one node after the other."""
         return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
 
-    def explain(self, node: Node, claim: Object, allocation: Object) -> tuple[DeviceChoice, ...]:
-        """Why an allocation has the devices it has; to be asked before anybody holds them."""
-        results: list[Any] = allocation.get("devices", {}).get("results", [])
+    def explain(
+        self, node: Node, allocations: Sequence[tuple[Object, Object]]
+    ) -> tuple[tuple[Object, DeviceChoice], ...]:
+        """Why allocations of a pod, by claim, have the devices they have; to be asked before anybody holds them."""
         selection = Selection(node, self._gates, self._evaluator)
-        return explain_choices(self._snapshot, self._gates, selection, node, allocated=(claim, results))
+        return tuple(explain_choices(self._snapshot, self._gates, selection, node, allocations))

@@ -33,7 +33,7 @@ from dra_kit.sandbox.scheduler.devices import Devices
 from dra_kit.sandbox.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
 from dra_kit.sandbox.scheduler.remedies import Releaser
 
-logger = logging.getLogger(__name__)
+logger: logging.Logger = logging.getLogger(__name__)
 
 NAME: Final = "default-scheduler"
 _FIRST_BACKOFF: Final = 1.0  # of a pod whose attempt failed: doubled, at most ten seconds (podInitialBackoffSeconds)
@@ -223,12 +223,7 @@ class Scheduler:
         def decide() -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
             placement = place(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
             node = loads[placement.node].node
-            choices = [
-                (claim, choice)
-                for claim, allocation in placement.allocations
-                for choice in self._devices.explain(node, claim, allocation)
-            ]
-            return placement, tuple(choices)
+            return placement, self._devices.explain(node, placement.allocations)
 
         with self._devices.still():
             search = asyncio.get_running_loop().run_in_executor(None, decide)

@@ -53,9 +53,9 @@ class ContainerLog:
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.end = Cursor()
-        self.size = 0
-        self.ended = False
+        self.end: Cursor = Cursor()
+        self.size: int = 0
+        self.ended: bool = False
         self._limit = limit
         self._part = max(min(limit // 16, EXCERPT), 1)  # what goes at once
         self._segments: list[Segment] = []

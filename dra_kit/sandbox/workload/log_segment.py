@@ -51,8 +51,8 @@ class Segment:
 
     def __init__(self, begin: Cursor) -> None:
         self.begin = begin
-        self.data = bytearray()
-        self.times = array("q")
+        self.data: bytearray = bytearray()
+        self.times: array[int] = array("q")
         self._offsets = array("q")  # of each in ``data``
         self._lines = array("q")  # entries before each, since the container began
 

@@ -30,6 +30,8 @@ _REMEMBERED: Final = 1000  # reports of containers whose pods are gone
 _REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
 _ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
 _START_ERROR: Final = 128
+_POLL: Final = 0.02
+_UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
 
 
 @dataclass(slots=True)
@@ -178,6 +180,20 @@ class ProcessRuntime:
         """Has ``changed`` called with the UID of each pod of which a container ends; returns what ends that."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
+
+    async def lose_power(self) -> None:
+        """Every container ends at once, with a code that nobody knows, and is of a boot before this one."""
+        running = {identity: item for identity, item in self._containers.items() if item.status.running}
+        for identity, container in running.items():
+            if container.has_process:
+                self._processes.kill(identity)
+        while any(item.status.running and item.has_process for item in running.values()):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        for container in running.values():
+            container.status = replace(container.status, exit=ContainerExit(_UNKNOWN, "Unknown", _now()))
+            self._settle(container)
+        for container in self._containers.values():
+            container.status = replace(container.status, before_boot=True)
 
     # -- what the sandbox shows
 

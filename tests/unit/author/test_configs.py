@@ -298,6 +298,12 @@ class OldTart(dra.OpaqueConfig, api_version="kitchen.example/v1", kind="Tart"):
         return NewTart(centimetres=self.width)
 
 
+def test_a_field_of_another_version_is_told_with_that_version() -> None:
+    assert problems({"apiVersion": "kitchen.example/v1", "kind": "Cake", "levels": 2}, Cake) == [
+        ("levels", "unknown field; kitchen.example/v3 has it")
+    ]
+
+
 class NewTart(dra.OpaqueConfig, api_version="kitchen.example/v2", kind="Tart", upgrades_from=[OldTart]):
     centimetres: int = Field(default=1, validation_alias=AliasChoices("cm", "centimetres"))
 

@@ -64,6 +64,13 @@ def test_a_counter_set_that_does_not_exist_is_told() -> None:
     assert 'devices[0].consumes_counters[0].counter_set: Not found: "card": the pool has no such counter set' in text
 
 
+def test_what_is_wrong_with_many_devices_alike_is_told_once() -> None:
+    text = refusal(devices=devices(7, consumes_counters=[SLICE]))
+    assert text.count("the pool has no such counter set") == 1
+    assert text.startswith("Pool 'rack': devices[0].consumes_counters[0].counter_set: Not found")
+    assert text.endswith('but device "gpu-0" refers to it, and 6 more like it')
+
+
 def test_a_counter_that_does_not_exist_is_told() -> None:
     other = dra.CounterSet(name="card", counters={"slices": 7})
     text = refusal(counter_sets=[other], devices=devices(1, consumes_counters=[SLICE]))

@@ -1,4 +1,4 @@
-"""The blocks of docs/cel.md run, and its tables tell of every function what it does."""
+"""The blocks of docs/reference/cel.md run, and its tables tell of every function what it does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from dra_kit.cel.declarations import functions
 from tests.unit.cel.devices import evaluate
 
-PAGE = (Path(__file__).parents[3] / "docs" / "cel.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "cel.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 ROWS = re.findall(r"^\| (`.*`) \| `(.*)` \| `(.*)` \|$", PAGE, re.MULTILINE)
 LISTED = [name for names, _, _ in ROWS for name in re.findall(r"`([^`]*)`", names)]
@@ -20,7 +20,7 @@ INTERNAL = re.compile(r"[@_!-].*|.*_|cel\.@.*")
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_block_runs(block: str) -> None:
-    exec(compile(block, "docs/cel.md", "exec"), {})  # noqa: S102 - our own documentation
+    exec(compile(block, "docs/reference/cel.md", "exec"), {})  # noqa: S102 - our own documentation
 
 
 @pytest.mark.parametrize(("example", "result"), [row[1:] for row in ROWS])

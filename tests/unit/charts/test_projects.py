@@ -13,7 +13,9 @@ from tests.unit.scaffold.projects import ANSWERS, PROJECTS
 
 
 @pytest.mark.parametrize(
-    "project", [*(PROJECTS / answers.project for answers in ANSWERS), PROJECT], ids=lambda x: x.name
+    "project",
+    [*(PROJECTS / answers.project for answers in ANSWERS), PROJECT, PROJECT.parent / "gpu-driver"],
+    ids=lambda x: x.name,
 )
 def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm) -> None:
     values = yaml.safe_load((project / "deploy" / "values.yaml").read_text())

@@ -116,7 +116,7 @@ def test_a_byte_order_mark_is_no_part_of_a_file(folder: Path) -> None:
 def test_an_error_ends_with_1_and_names_the_file(folder: Path) -> None:
     output = lint(folder / "wrong.yaml", code=1).stdout
     assert output.startswith(f"{folder / 'wrong.yaml'}:4:1: error: unknown field spce [unknown-field]\n")
-    assert output.endswith("1 error in 1 object of 1 file\n")
+    assert output.endswith("1 error in 1 object of 1 file; --fix mends it\n")
 
 
 def test_a_warning_fails_only_a_strict_check(folder: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_folder_is_searched_and_standard_input_read(folder: Path) -> None:
     (folder / ".hidden" / "bad.yaml").write_text("a: [")
     (folder / "sub").mkdir()
     (folder / "sub" / "expect.yaml").write_text("pods: {}\n")
-    assert lint(folder, code=1).stdout.endswith("1 error in 4 objects of 5 files\n")
+    assert lint(folder, code=1).stdout.endswith("1 error in 4 objects of 5 files; --fix mends it\n")
     assert lint("-", code=1, stdin=WRONG).stdout.startswith("<stdin>:4:1: error")
 
 
@@ -188,7 +188,7 @@ def test_validators_of_a_config_have_the_settings(folder: Path) -> None:
         ),
         ("slow", "Oven has found no devices in 0.2 s; give it more time with --timeout\n"),
         ("broken", "Oven.startup raised RuntimeError: no gas"),
-        ("", "Oven finds none on this machine\n"),
+        ("", "it finds none on this machine\n"),
     ],
 )
 def test_without_devices_all_else_is_checked_and_why_is_told(folder: Path, doughs: str, problem: str) -> None:

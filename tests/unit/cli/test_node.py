@@ -90,6 +90,18 @@ def test_the_node_name_is_needed(target: Path) -> None:
     assert "Missing option '--node-name' (DRA_NODE_NAME)" in result.stderr
 
 
+def test_a_file_of_globs_in_place_of_a_target(target: Path, tmp_path: Path) -> None:
+    file = tmp_path / "globs"  # as in a ConfigMap, without a suffix
+    file.write_text("driver: serial.example.com\ndevices:\n- paths: /dev/ttyUSB*\n")
+    assert "Missing option '--node-name'" in dra_kit("node", "--globs", file, code=2).stderr
+    assert "--root" in dra_kit("node", f"--globs={file}", "--help", code=0).stdout
+    assert "they name two drivers" in dra_kit("node", target, "--globs", file, code=2).stderr
+    assert "or option '--globs': the driver to run" in dra_kit("node", code=2).stderr
+    assert "Option '--globs' requires an argument" in dra_kit("node", "--globs", code=2).stderr
+    file.write_text("driver: serial.example.com\n")
+    assert refusal("node", "--globs", file) == f"error: {file}:1: devices: is required [invalid-globs]"
+
+
 def test_a_kubeconfig_that_does_not_exist(target: Path, tmp_path: Path) -> None:
     told = refusal("node", target, "--node-name", "node-1", "--kubeconfig", tmp_path / "nowhere")
     assert f"{tmp_path / 'nowhere'}" in told
@@ -203,7 +215,7 @@ def test_help_shows_the_authors_settings(target: Path) -> None:
 
 def test_an_unknown_command() -> None:
     assert "No such command 'nodes'; did you mean \"node\"?" in dra_kit("nodes", code=2).stderr
-    assert "No such command 'pizza'." in dra_kit("pizza", code=2).stderr
+    assert "No such command 'pizza'; there are chart, " in dra_kit("pizza", code=2).stderr
 
 
 def test_what_its_objects_need_of_the_api_is_printed_for_the_chart(target: Path) -> None:

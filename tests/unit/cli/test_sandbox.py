@@ -11,6 +11,8 @@ import pytest
 
 from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 
+pytestmark = pytest.mark.processes
+
 
 def test_pods_get_their_devices_and_the_whole_way_is_told(kitchen: Kitchen) -> None:
     kitchen.order(pod("guest", "sh", "-c", "env; echo enjoying it"), pod("host", restart="Always"))

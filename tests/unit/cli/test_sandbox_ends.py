@@ -6,7 +6,11 @@ import json
 import signal
 import subprocess
 
+import pytest
+
 from tests.unit.cli.kitchen import Kitchen, pod, sleeping
+
+pytestmark = pytest.mark.processes
 
 
 def test_an_interruption_takes_everything_down(kitchen: Kitchen) -> None:

@@ -1,4 +1,4 @@
-"""docs/faults.md names tests that exist, at least one for each fault."""
+"""docs/explanation/faults.md names tests that exist, at least one for each fault."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[2]
-PAGE = (TESTS.parent / "docs" / "faults.md").read_text(encoding="utf-8")
+PAGE = (TESTS.parent / "docs" / "explanation" / "faults.md").read_text(encoding="utf-8")
 ROWS = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| fault |")]
 
 

@@ -1,4 +1,4 @@
-"""docs/roles.md says what the chart grants and what the commands take."""
+"""docs/reference/roles.md says what the chart grants and what the commands take."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGE = (ROOT / "docs" / "roles.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "roles.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("role", ["node", "controller"])

@@ -1,8 +1,11 @@
-"""The example is a project of `dra-kit new` with an author's files, and nothing else."""
+"""Each example is a project of `dra-kit new` with an author's files, and nothing else."""
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import pytest
 
 from dra_kit.scaffold.answers import FILE, read_answers
 from dra_kit.scaffold.rendering import installed_version, render
@@ -10,43 +13,86 @@ from dra_kit.scaffold.share import template
 from dra_kit.scaffold.writing import BASE, read_base
 from tests.unit.examples.kitchen import PROJECT
 
-EDITED = {
-    "Dockerfile",  # the menu
-    "Makefile",  # a story of its own; stories of failure are no manifests without findings
-    "README.md",
-    "demo/pod.yaml",
-    "deploy/values.yaml",
-    "deviceclasses.yaml",
-    "pyproject.toml",
-    "src/pizza_driver/config.py",
-    "src/pizza_driver/driver.py",
-}
-REPLACED = {
-    "stories/first-device/expect.yaml",
-    "stories/first-device/pod.yaml",
-    "tests/test_driver.py",
-}
-"""By stories and tests with other names."""
 
-OF_THE_AUTHOR = {"menu.yaml", "src", "stories", "tests"}
-"""Where files are that the template knows nothing of."""
+@dataclass(frozen=True)
+class Example:
+    """What became of a project.
+
+    Attributes:
+        edited: files of the template that the author has changed.
+        replaced: those that are gone, by stories and tests with other names.
+        of_the_author: where files are that the template knows nothing of.
+    """
+
+    folder: Path
+    edited: frozenset[str]
+    replaced: frozenset[str]
+    of_the_author: frozenset[str]
 
 
-def test_the_template_makes_the_rest_of_it() -> None:
-    answers, version = read_answers(PROJECT)
+FIRST_STORY = {"stories/first-device/expect.yaml", "stories/first-device/pod.yaml", "tests/test_driver.py"}
+PIZZA = Example(
+    PROJECT,
+    frozenset(
+        {
+            "Dockerfile",  # the menu
+            "Makefile",  # a story of its own; stories of failure are no manifests without findings
+            "README.md",
+            "demo/pod.yaml",
+            "deploy/values.yaml",
+            "deviceclasses.yaml",
+            "pyproject.toml",
+            "src/pizza_driver/config.py",
+            "src/pizza_driver/driver.py",
+        }
+    ),
+    frozenset(FIRST_STORY),
+    frozenset({"menu.yaml", "src", "stories", "tests"}),
+)
+GPU = Example(
+    PROJECT.parent / "gpu-driver",
+    frozenset(
+        {
+            "AGENTS.md",
+            "Makefile",  # pretended GPUs in Docker
+            "README.md",
+            "demo/pod.yaml",
+            "deploy/values.yaml",
+            "deviceclasses.yaml",
+            "kind/cluster.yaml",  # one gate more
+            "pyproject.toml",
+            "src/gpu_driver/driver.py",
+        }
+    ),
+    frozenset({*FIRST_STORY, "src/gpu_driver/config.py"}),
+    frozenset({"kind", "src", "stories", "tests"}),
+)
+EXAMPLES = pytest.mark.parametrize("example", [PIZZA, GPU], ids=lambda example: example.folder.name)
+
+
+@EXAMPLES
+def test_the_template_makes_the_rest_of_it(example: Example) -> None:
+    answers, version = read_answers(example.folder)
     made = render(template(), answers, installed_version())
     assert version == installed_version()
-    assert read_base(PROJECT) == made, "`make golden-projects`, and look at `git diff`"
+    assert read_base(example.folder) == made, "`make golden-projects`, and look at `git diff`"
 
-    there = {path: (PROJECT / path).read_text() if (PROJECT / path).is_file() else None for path in made}
-    assert {str(path) for path, text in there.items() if text is None} == REPLACED
-    assert {str(path) for path, text in there.items() if text not in {None, made[path]}} == EDITED
+    files = {path: example.folder / path for path in made}
+    there = {path: file.read_text() if file.is_file() else None for path, file in files.items()}
+    assert {str(path) for path, text in there.items() if text is None} == example.replaced
+    assert {str(path) for path, text in there.items() if text not in {None, made[path]}} == example.edited
 
 
-def test_what_the_template_does_not_make_is_where_an_author_puts_it() -> None:
-    answers, _ = read_answers(PROJECT)
+@EXAMPLES
+def test_what_the_template_does_not_make_is_where_an_author_puts_it(example: Example) -> None:
+    answers, _ = read_answers(example.folder)
     made = {str(path) for path in render(template(), answers, installed_version())}
-    found = {PurePosixPath(path.relative_to(PROJECT)) for path in PROJECT.rglob("*") if path.is_file()}
-    others = {path for path in found if str(path) not in made and not any("cache" in part for part in path.parts)}
-    assert {path.parts[0] for path in others} - {BASE} == OF_THE_AUTHOR
+    found = {PurePosixPath(path.relative_to(example.folder)) for path in example.folder.rglob("*") if path.is_file()}
+    # caches, and what property tests remember
+    others = {path for path in found if str(path) not in made and not {"cache", "hypothesis"} & _words(path)}
+    assert {path.parts[0] for path in others} - {BASE} == example.of_the_author
     assert FILE in {str(path) for path in found}
+
+
+def _words(path: PurePosixPath) -> set[str]:
+    return {word for part in path.parts for word in part.replace("_", ".").strip(".").split(".")}

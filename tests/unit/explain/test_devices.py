@@ -116,6 +116,14 @@ def test_capacity_that_is_not_left_is_told_with_what_is_short() -> None:
     assert texts(where, asking(memory="20Gi")) == {"a": []}
 
 
+def test_of_a_device_that_nobody_has_a_part_of_it_is_told_what_it_has() -> None:
+    where = cluster(slice_of(device("a", **SHARED)))
+
+    assert texts(where, asking(memory="81Gi")) == {"a": ["memory is short by 1Gi: 81Gi asked for, it has 80Gi"]}
+    [reason] = verdicts(where, asking(memory="81Gi"))["a"].reasons
+    assert (reason.brief, reason.found, reason.wanted) == ("short of memory", "has 80Gi", "< 81Gi")
+
+
 @pytest.mark.parametrize(
     ("policy", "told"),
     [

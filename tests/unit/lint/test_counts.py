@@ -50,6 +50,32 @@ def test_devices_that_are_shared_can_be_had_several_times() -> None:
     assert rules(order(9), advertised([shared], complete=True)) == []
 
 
+def asking(amount: str, *, name: str = "memory") -> str:
+    body = f"deviceClassName: gpu\ncapacity: {{requests: {{{name}: {amount}}}}}"
+    return f"{device_class(GUARD)}---\n{claim(body)}"
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_more_of_a_capacity_than_any_device_has_is_told(*, shared: bool) -> None:
+    cards = [{"capacity": {"memory": {"value": size}}, "allowMultipleAllocations": shared} for size in ("8Gi", "16Gi")]
+    (finding,) = found(asking("17Gi"), advertised(cards))
+
+    assert (finding.rule, finding.level, underlined(finding)) == ("too-much-capacity", "error", "17Gi")
+    assert finding.message == "17Gi of memory is asked for, and no device that matches has more than 16Gi"
+    assert finding.help == "ask for at most 16Gi"
+    assert rules(asking("16Gi"), advertised(cards)) == []
+    assert rules(asking("17Gi")) == [], "of devices that nobody knows nothing is said"
+
+
+def test_a_capacity_that_no_device_has_is_told() -> None:
+    card: dict[str, object] = {"capacity": {"memory": {"value": "16Gi"}}}
+    (finding,) = found(asking("1Gi", name="memmory"), advertised([card]))
+
+    assert (finding.rule, underlined(finding)) == ("too-much-capacity", "memmory")
+    assert finding.message == "1Gi of memmory is asked for, and no device that matches has a capacity of that name"
+    assert finding.help == 'did you mean "memory"?'
+
+
 def test_what_matches_nothing_is_told_as_that() -> None:
     assert rules(order(9, model="B300"), advertised([CARD], complete=True)) == ["matches-nothing"]
 

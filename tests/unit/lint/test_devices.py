@@ -204,6 +204,20 @@ def test_a_constraint_on_an_attribute_that_no_device_has_is_told() -> None:
     assert rules(claim(extra="constraints: [{matchAttribute: resource.kubernetes.io/pcieRoot}]"), KNOWN) == []
 
 
+def test_a_constraint_on_a_standard_attribute_in_the_domain_of_a_driver_is_told_with_its_own() -> None:
+    known = advertised([{"attributes": {"resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"}}}])
+
+    (finding,) = found(claim(extra=f"constraints: [{{matchAttribute: {DRIVER}/pcieRoot}}]"), known)
+
+    assert (finding.rule, finding.help) == ("unknown-attribute", "write resource.kubernetes.io/pcieRoot")
+    assert finding.fix is not None
+
+
+def test_an_attribute_of_the_same_domain_and_another_name_is_not_what_a_constraint_means() -> None:
+    (finding,) = found(claim(extra=f"constraints: [{{matchAttribute: {DRIVER}/pcieRoot}}]"), KNOWN)
+    assert finding.help == f"they have {DRIVER}/cores, {DRIVER}/driverVersion, {DRIVER}/mig, {DRIVER}/model"
+
+
 def test_devices_of_several_drivers_are_told_apart() -> None:
     nic = v1.Device.model_validate({"name": "nic", "attributes": {"speed": {"int": 100}, f"{DRIVER}/x": {"int": 1}}})
     gpu = v1.Device.model_validate({"name": "gpu", **GPUS[0]})

@@ -1,24 +1,35 @@
-"""docs/lint.md lists the rules as they are, and its examples are what is printed."""
+"""docs/reference/lint.md lists the rules as they are, and its examples are what is printed."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from dra_kit.lint.report import as_text
+import pytest
+
+from dra_kit.cli.lint import command
+from dra_kit.lint.documents import SourceFile
+from dra_kit.lint.fixes.mending import mend
+from dra_kit.lint.manifests import KINDS
+from dra_kit.lint.old_versions import WITHDRAWN
+from dra_kit.lint.report import as_text, fixed_as_text
 from dra_kit.lint.rules import GROUPS, RULES
 from tests.unit.lint.texts import claim, device_class, found, pod
 
-PAGE = (Path(__file__).parents[3] / "docs" / "lint.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "lint.md").read_text(encoding="utf-8")
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "&#124;")
 
 
 def test_the_page_lists_each_rule_in_its_group() -> None:
     listed = {
-        group: re.findall(r"^\| `(.+?)` \| (\w+) \| (.+) \|$", text, re.MULTILINE)
+        group: re.findall(r"^\| `(.+?)` \| (\w+) \| (.+) \| (.*) \|$", text, re.MULTILINE)
         for group, text in re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     }
     expected = {
-        group: [(rule.id, rule.level, rule.about.replace("|", "&#124;")) for rule in rules]
+        group: [(rule.id, rule.level, cell(rule.about), cell(rule.mends)) for rule in rules]
         for group, rules in GROUPS.items()
     }
     assert listed == expected
@@ -39,3 +50,29 @@ def test_the_examples_of_the_page_are_what_is_printed() -> None:
     findings = [finding for name, text in texts.items() for finding in found(text, name=name)]
     shown = as_text(findings, files=3, objects=4)
     assert f"```\n{shown}\n```" in PAGE
+
+
+def test_the_example_of_mending_is_what_is_written_and_told() -> None:
+    section = PAGE.partition("## Mending")[2]
+    before, after = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)[:2]
+    (told,) = re.findall(r"```\n\$ dra-kit lint --fix train.yaml\n(.*?)\n```", section, re.DOTALL)
+    made = mend([SourceFile("train.yaml", before)])
+    assert made.files[0].text == after
+    assert "\n".join([*fixed_as_text(made.fixed), "", as_text(made.outcome.findings, files=1, objects=1)]) == told
+
+
+OLD = PAGE.partition("## Manifests of old talks")[2].partition("\n## ")[0]
+
+
+def test_the_page_tells_what_became_of_each_kind_that_is_withdrawn() -> None:
+    assert [kind for kind, text in WITHDRAWN.items() if f"`{kind}`" not in OLD or text.split()[-1] not in OLD] == []
+
+
+def test_the_page_tells_what_became_of_each_version() -> None:
+    versions = {version for kind in KINDS.values() for version in kind.versions} | {"v1alpha2", "v1alpha3"}
+    assert [version for version in versions if version not in OLD] == []
+
+
+@pytest.mark.parametrize("option", [option for param in command.params for option in param.opts if option[:2] == "--"])
+def test_the_page_names_each_option(option: str) -> None:
+    assert f"`{option}" in PAGE

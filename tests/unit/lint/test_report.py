@@ -58,5 +58,5 @@ def test_json_has_everything() -> None:
         "file": "order.yaml", "line": 9, "column": 53, "endColumn": 55, "level": "error",
         "rule": "quantity-comparison", "path": "spec.selectors[0].cel.expression",
         "message": "a quantity cannot be compared with an int by >=",
-        "help": 'write device.capacity["gpu.example.com"].memory.compareTo(quantity("80")) >= 0',
+        "help": 'write device.capacity["gpu.example.com"].memory.compareTo(quantity("80")) >= 0', "fixable": False,
     }  # fmt: skip

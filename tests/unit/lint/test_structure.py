@@ -156,6 +156,17 @@ def test_objects_of_others_are_left_alone(text: str) -> None:
         ),
         (
             (
+                "apiVersion: resource.k8s.io/v1alpha2\nkind: ResourceClaimTemplate\nmetadata: {name: lunch}\n"
+                "spec: {spec: {resourceClassName: gpu, parametersRef: {kind: Gpu, name: large}}}\n"
+            ),
+            (
+                'write apiVersion: resource.k8s.io/v1 and spec: {spec: {"devices": {"requests": '
+                '[{"name": "device", "exactly": {"deviceClassName": "gpu"}}]}}}; '
+                "what its parametersRef names goes below spec.spec.devices.config[].opaque"
+            ),
+        ),
+        (
+            (
                 "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceClaim\nmetadata: {name: lunch}\n"
                 "spec: {devices: {requests: [{name: gpu, deviceClassName: gpu, count: 2}]}}\n"
             ),
@@ -165,7 +176,7 @@ def test_objects_of_others_are_left_alone(text: str) -> None:
             ),
         ),
     ],
-    ids=["ResourceClass", "classic claim", "v1beta1"],
+    ids=["ResourceClass", "classic claim", "classic template with parameters", "v1beta1"],
 )
 def test_an_old_object_gets_the_text_of_v1_to_write(text: str, help_: str) -> None:
     assert [finding.help for finding in found(text)] == [help_]

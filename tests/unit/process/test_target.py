@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.errors import TargetError
-from dra_kit.process.target import load_driver
+from dra_kit.errors import ConfigurationError, TargetError
+from dra_kit.process.target import load_driver, load_drivers
 
 DRIVER = """
 import dra_kit as dra
@@ -53,6 +53,25 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         return path
 
     return write
+
+
+def test_a_file_whose_name_is_misspelt(write: Write) -> None:
+    write("pizzeria.py", DRIVER)
+    assert refusal("./pizeria.py").endswith('pizeria.py does not exist; did you mean "pizzeria.py"?')
+
+
+@pytest.mark.parametrize("name", ["serial.yaml", "./serial.yml"])
+def test_a_file_of_globs_is_a_driver_for_each_node(write: Write, name: str) -> None:
+    write(name, "driver: serial.example.com\ndevices:\n- paths: /dev/ttyUSB*\n")
+    one, two = load_drivers(name, 2)
+    assert (one.name, two.name) == ("serial.example.com", "serial.example.com")
+    assert one.provider is not two.provider
+
+
+def test_a_file_of_globs_that_is_wrong_is_told_with_its_line(write: Write) -> None:
+    write("serial.yaml", "driver: serial.example.com\ndevices:\n- path: /dev/ttyUSB*\n")
+    with pytest.raises(ConfigurationError, match=r"^serial\.yaml:3: devices\[0\]\.path: unknown field"):
+        load_driver("serial.yaml")
 
 
 def refusal(target: str, code: str = "invalid-target") -> str:
@@ -148,7 +167,7 @@ def test_a_function_makes_a_driver_each_time(write: Write) -> None:
         ("nowhere_at_all:driver", ": there is no module nowhere_at_all; install it, or run from the folder that holds"),
         ("nowhere_at_all.sub", ": there is no module nowhere_at_all.sub; install it, or run from the folder"),
         ("sys.nothing:driver", ": there is no module sys.nothing; install it, or run from the folder"),
-        ("", "'' is empty; write module:attr, ./file.py or a project folder"),
+        ("", "'' is empty; write module:attr, ./file.py, a project folder"),
         (":driver", ": '' is no module; write"),
         ("not-a-module:driver", ": 'not-a-module' is no module; write"),
     ],
@@ -228,7 +247,7 @@ def test_a_mistake_in_the_drivers_declaration_is_told_with_its_place(write: Writ
         ("tool = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
         ("[tool.dra-kit]\ndriver = 1", "project/pyproject.toml has no [tool.dra-kit] driver; add"),
         ("[tool.dra-kit", "project/pyproject.toml cannot be read: Expected ']'"),
-        ('[tool.dra-kit]\ndriver = "a b"', "'a b' is no module; write module:attr, ./file.py or a project folder"),
+        ('[tool.dra-kit]\ndriver = "a b"', "'a b' is no module; write module:attr, ./file.py, a project folder"),
         ('[tool.dra-kit]\ndriver = "not_there_at_all"', "there is no module not_there_at_all; install it"),
     ],
 )

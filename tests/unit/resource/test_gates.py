@@ -31,7 +31,10 @@ def test_no_flags_change_nothing() -> None:
         ("DRADeviceTaints", "write DRADeviceTaints=true"),
         ("DRADeviceTaints=yes", "write DRADeviceTaints=true"),
         ("DRAAdminAccess=false", "cannot be switched off"),
-        ("DRADeviceTaints=false", "DRADeviceTaintRules is on but needs DRADeviceTaints"),
+        (
+            "DRADeviceTaints=false",
+            "DRADeviceTaintRules is on but needs DRADeviceTaints, which is off; add DRADeviceTaintRules=false",
+        ),
         ("DRADeviceCompatibilityGroups=true,DRAPartitionableDevices=false", "needs DRAPartitionableDevices"),
     ],
 )

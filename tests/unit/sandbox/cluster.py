@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
@@ -33,18 +33,60 @@ _DISCOVERY = {
 }
 
 
+class Control:
+    """See :class:`dra_kit.sandbox.facts.DriverControl`; it notes what was done, in ``done``."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.awaited = ""
+        self.refused = ""
+
+    async def restart(self) -> None:
+        self._note("restart")
+
+    async def in_process(self, wanted: bool, /) -> None:
+        self._note(f"in a {'process' if wanted else 'thread'}")
+
+    async def kill(self) -> None:
+        self._note("kill")
+
+    async def start(self) -> None:
+        self._note("start")
+
+    async def kill_after(self, step: str) -> None:
+        self._note(f"kill after {step}")
+
+    async def upgrade(self, target: object, /) -> None:
+        self._note(f"upgrade to {target}")
+
+    async def rollback(self) -> None:
+        self._note("rollback")
+
+    async def reboot(self, lost: Sequence[str] = ()) -> None:
+        self._note(f"reboot, losing {list(lost)}")
+
+    async def restore(self) -> None:
+        self._note("restore")
+
+    def _note(self, what: str) -> None:
+        if self.refused:
+            raise ConfigurationError(self.refused)
+        self.done.append(what)
+
+
 class Cluster:
     """Objects by plural, namespace and name; ``on_create`` plays controllers, scheduler and kubelet.
 
     Attributes:
         on_create: called with every stored object, which it may change.
         on_delete: called with every deleted object.
+        on_list: called with the plural before all objects of it are listed.
         stuck: names of objects that ignore their deletion.
         refusals: answers to the next creations, as (status, message).
         node: what the node keeps.
         containers: (environment, output) of each container, by pod and container.
         refused: permanent errors of the driver, by claim.
-        restarts: how often the driver was restarted.
+        controlled: what was done to the driver.
         files: the files that the driver's settings name.
     """
 
@@ -52,6 +94,7 @@ class Cluster:
         self.objects: dict[tuple[str, str, str], Object] = {}
         self.on_create: Callable[[Object], None] = lambda _: None
         self.on_delete: Callable[[Object], None] = lambda _: None
+        self.on_list: Callable[[str], None] = lambda _: None
         self.stuck: set[str] = set()
         self.refusals: list[tuple[int, str]] = []
         self.node: set[str] = set()
@@ -60,7 +103,7 @@ class Cluster:
         self.replaced: list[tuple[str, str]] = []
         self.injected: list[tuple[str, str, str | None]] = []
         self.refused: dict[str, str] = {}
-        self.restarts = 0
+        self.controlled = Control()
         self._client: Client | None = None
 
     # --- what dra_kit.sandbox.facts.Cluster asks for
@@ -94,8 +137,9 @@ class Cluster:
             raise ConfigurationError(f"{reason} is not in the policy")
         self.injected.append((device, reason, message))
 
-    async def restart_driver(self) -> None:
-        self.restarts += 1
+    @property
+    def control(self) -> Control:
+        return self.controlled
 
     def refusal(self, namespace: str, claim: str) -> str:
         return self.refused.get(claim, "")
@@ -142,6 +186,7 @@ class Cluster:
             case "DELETE":
                 return self._delete(plural, namespace, name)
         if not name:
+            self.on_list(plural)
             found = [
                 body for (kind, place, _), body in self.objects.items() if kind == plural and namespace in {"", place}
             ]

@@ -111,12 +111,30 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
             "steps: [{pods: {guest: {phase: Running, containers: {steps: {outputs: [a]}}}}}]",
             'did you mean "output"? it may be exit_code, environment, output',
         ),
-        ("step: []", "step: there is no key 'step' here; did you mean \"steps\"? it may be pods, claims, namespace"),
+        (
+            "step: []",
+            "step: there is no key 'step' here; did you mean \"steps\"? it may be pods, claims, devices, gone, ",
+        ),
         ("steps: [{health: {pizza-0: burnt}}]", "steps[0].health.pizza-0: Input should be an object"),
         (
             "pods: {guest: {phase: Running, containers: {eater: {health: {lunch: ill}}}}}",
             "Input should be 'Healthy', 'Unhealthy' or 'Unknown'",
         ),
+        (
+            "steps: [{kill: {aftr: EFFECT_APPLIED}}]",
+            "steps[0].kill.aftr: there is no key 'aftr' here; did you mean \"after\"? it may be after, restart",
+        ),
+        (
+            "steps: [{kill: {after: EFFECT_APPLYED}}]",
+            "steps[0].kill.after: there is no step 'EFFECT_APPLYED'; did you mean \"EFFECT_APPLIED\"? it may be",
+        ),
+        ("steps: [{kill: {after: PREPARED, restart: false}}]", "steps[0].kill: after and restart: false do not go"),
+        ("steps: [{kill: {}, restart: {}}]", "steps[0]: restart and kill are given: write a step for each"),
+        ("steps: [{kil: {}}]", "steps[0].kil: there is no key 'kil' here; did you mean \"kill\"?"),
+        ("steps: [{kill: true}]", "steps[0].kill: Input should be an object"),
+        ("steps: [{upgrade: {target: ./next.py}}]", "upgrade to ./next.py: there is no "),
+        ("steps: [{gone: [guest]}]", "steps[0].gone[0]: 'guest' must be <kind>/<name>"),
+        ("steps: [{devices: {pizza-0: {attribute: {}}}}]", 'did you mean "attributes"? it may be attributes, capacity'),
         ("steps: [{delete: [guest]}]", "steps[0].delete[0]: 'guest' must be <kind>/<name>"),
         ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
         ("namespace: {}", "there is nothing to expect"),
@@ -169,3 +187,27 @@ def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, 
 
     assert text in str(caught.value)
     assert "order.yaml" in str(caught.value)
+
+
+def test_what_is_done_to_the_driver_is_read_and_a_release_is_found_beside_the_story(tmp_path: Path) -> None:
+    expect = """
+steps:
+  - kill: {after: EFFECT_APPLIED}
+    devices: {pizza-0: {attributes: {hot: true, slices: 8}}, pizza-1: null}
+    gone: [Pod/guest]
+  - upgrade: {target: "../next.py:driver"}
+  - upgrade: {target: next.module}
+"""
+    (tmp_path / "next.py").touch()
+    story = load_story(write(tmp_path / "lunch", expect))
+
+    first, second, third = story.steps
+    assert story.kills
+    assert first.driver.kill is not None
+    assert first.driver.kill.after == "EFFECT_APPLIED"
+    assert first.expectation.gone == ("Pod/guest",)
+    assert first.expectation.devices["pizza-1"] is None
+    assert second.driver.upgrade is not None
+    assert second.driver.upgrade.target == f"{tmp_path}/next.py:driver"
+    assert third.driver.upgrade is not None
+    assert third.driver.upgrade.target == "next.module"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -237,7 +237,7 @@ async def test_a_kind_that_the_api_server_does_not_have_fails_the_step(cluster: 
 
 
 async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
-    pool = {"name": "node-a", "generation": 1}
+    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 1}
     spec: Object = {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "a"}, {"name": "b"}]}
     cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
 
@@ -279,6 +279,95 @@ steps:
     assert result.passed, result.report()
     assert observer.seen == ["begun", ["guest"], ["guest"], [], "cleaned []"]
     assert cluster.replaced == [("menu", "new"), ("menu", "old")]
+
+
+async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_slices(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+
+    def publish(pool: str, number: int, device: str, generation: int, count: int = 1) -> None:
+        identity = {"name": pool, "generation": generation, "resourceSliceCount": count}
+        spec = {"driver": cluster.driver, "pool": identity, "devices": [{"name": device}]}
+        cluster.add("resourceslices", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec})
+
+    later = [
+        lambda: publish("node-a", 0, "new-0", generation=2, count=2),
+        lambda: publish("node-a", 1, "new-1", generation=2, count=2),
+        lambda: publish("node-b", 0, "new-2", generation=2),
+    ]
+    publish("node-a", 0, "old", generation=1)
+    publish("node-b", 0, "old", generation=1)
+    cluster.files["menu"] = "old"
+    (tmp_path / "menu.txt").write_text("new")
+
+    def on_list(plural: str) -> None:
+        if plural == "resourceslices" and len(cluster.replaced) == 1 and later:
+            later.pop(0)()
+        if len(cluster.replaced) == 2:  # in the end the file is put back
+            del cluster.objects["resourceslices", "", "node-a-1"]
+            publish("node-a", 0, "old", generation=3)
+            publish("node-b", 0, "old", generation=3)
+            cluster.replaced.clear()
+
+    cluster.on_list = on_list
+    left: list[int] = []
+    watching = _Watching(lambda: left.append(len(later)))
+    told = story(tmp_path, "steps: [{edit: {menu: menu.txt}}]")
+    result = await run_story(told, cluster, observer=watching, timeout=10)
+    assert result.passed, result.report()
+    assert left == [0]
+
+
+async def test_a_story_begins_when_all_slices_are_there(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+    looks: list[int] = []
+
+    def publish(number: int) -> None:
+        identity = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": cluster.driver, "pool": identity, "devices": [{"name": f"device-{number}"}]}
+        cluster.add("resourceslices", {"metadata": {"name": f"node-a-{number}"}, "spec": spec})
+
+    def on_list(plural: str) -> None:
+        looks.append(1)
+        if plural == "resourceslices" and len(looks) == 3:
+            publish(1)
+
+    publish(0)
+    cluster.on_list = on_list
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=10)
+    assert result.passed, result.report()
+
+
+async def test_what_is_done_to_the_driver_comes_first_and_all_is_as_it_was_in_the_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    expect = """
+steps:
+  - kill: {after: EFFECT_APPLIED}
+    apply: [pod.yaml]
+  - kill: {}
+  - kill: {restart: false}
+  - start: {}
+  - restart: {}
+  - upgrade: {target: next.module}
+  - rollback: {}
+  - reboot: {lost: [oven_dir]}
+"""
+    result = await run_story(story(tmp_path, expect, pod=POD), cluster)
+    assert result.passed, result.report()
+    assert cluster.controlled.done == [
+        "in a process", "kill after EFFECT_APPLIED", "kill", "start", "kill", "start", "restart",
+        "upgrade to next.module", "rollback", "reboot, losing ['oven_dir']", "start", "restore",
+    ]  # fmt: skip
+
+
+async def test_what_cannot_be_done_to_the_driver_is_told_with_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.controlled.refused = "it is on a node of a real cluster"
+    result = await run_story(story(tmp_path, "steps: [{kill: {}}]"), cluster)
+    assert "the driver\n    expected: can be killed\n    got:      it is on a node of a real cluster" in result.report()
 
 
 async def test_devices_that_a_story_makes_ill_are_well_when_it_ends(cluster: Cluster, tmp_path: Path) -> None:
@@ -382,3 +471,20 @@ class Recorder:
 
     async def cleaned(self, leftovers: Sequence[str]) -> None:
         self.seen.append(f"cleaned {list(leftovers)}")
+
+
+class _Watching:
+    """Calls a function when a step is done."""
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self._done = done
+
+    async def begun(self, story: Story, namespace: str) -> None:
+        del story, namespace
+
+    async def done(self, step: Step, facts: Facts) -> None:
+        del step, facts
+        self._done()
+
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        del leftovers

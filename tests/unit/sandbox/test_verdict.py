@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.sandbox.facts import ClaimFacts, ContainerFacts, Facts, PodFacts
-from dra_kit.sandbox.story import Expectation
+from dra_kit.sandbox.story_model import Expectation
 from dra_kit.sandbox.verdict import Mismatch, compare, references
 
 

@@ -52,7 +52,7 @@ def test_flags_are_answers(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
     project = tmp_path / "made" / "here"
-    assert 'dra.Driver("led.acme.example"' in (project / "src" / "acme_led" / "driver.py").read_text()
+    assert '"led.acme.example"' in (project / "src" / "acme_led" / "driver.py").read_text()
     assert (
         (project / ".dra-kit.yml")
         .read_text()

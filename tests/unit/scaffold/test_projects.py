@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any, get_args
@@ -13,9 +13,11 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from dra_kit.cli.app import COMMANDS
 from dra_kit.scaffold.answers import Answers, Kind
 from dra_kit.scaffold.rendering import installed_version, version_range
 from dra_kit.scaffold.share import template
+from dra_kit.scaffold.writing import write
 from tests.unit.scaffold.projects import ANSWERS, PROJECTS, committed, rendered
 
 FROM_1_34_TO_1_37 = {
@@ -59,6 +61,24 @@ def test_text_files_end_with_one_line_break_and_have_no_spaces_at_the_end(answer
         assert not re.search(r"[ \t]$", text, flags=re.MULTILINE), path
 
 
+@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("webhook", [True, False], ids=["webhook", "no-webhook"])
+def test_names_as_long_as_can_be_need_no_other_format(kind: Kind, webhook: bool, tmp_path: Path) -> None:
+    longest = Answers("p" * 40, f"{'d' * 51}.example.com", "p" * 40, kind=kind, webhook=webhook)
+    sources = {path: text for path, text in rendered(longest).items() if path.suffix in {".py", ".toml"}}
+    for path, text in sources.items():
+        write(tmp_path, path, text)
+    for command in (["check"], ["format", "--check", "--diff"]):
+        made = subprocess.run(
+            [Path(sys.executable).with_name("ruff"), *command, "--no-cache", "."],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+
+
 def test_files_that_programs_read_can_be_read(answers: Answers) -> None:
     for path, text in rendered(answers).items():
         if path.suffix in {".yaml", ".yml"}:
@@ -81,20 +101,27 @@ def test_cluster_of_kind_has_what_devices_need(answers: Answers) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("make"), reason="recipes are NOT checked: there is no make")
-def test_recipes_of_the_makefile_are_shell(answers: Answers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("checker", ["bash -n", "shellcheck --shell=sh --severity=warning"])
+def test_recipes_of_the_makefile_are_shell(answers: Answers, checker: str, tmp_path: Path) -> None:
+    if not shutil.which(checker.split(maxsplit=1)[0]):
+        pytest.skip(f"recipes are NOT checked by {checker}: install it, for instance by apt-get install shellcheck")
     project = PROJECTS / answers.project
     targets = re.findall(r"^([a-z-]+):.*##", (project / "Makefile").read_text(), flags=re.MULTILINE)
-    assert {"help", "test", "lint", "sandbox", "image", "kind-up", "kind-load", "kind-demo", "deploy"} <= set(targets)
+    development = {"help", "test", "lint", "sandbox", "dev"}
+    assert {*development, "image", "kind-up", "kind-load", "kind-demo", "deploy"} <= set(targets)
     # --dry-run prints what would be run
     command = ["make", "--dry-run", "--always-make", *targets]
     made = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
     script = tmp_path / "recipes"
     script.write_text(made.stdout)
-    for checker in ("bash -n", "shellcheck --shell=sh --severity=warning"):
-        words = checker.split()
-        if shutil.which(words[0]):
-            checked = subprocess.run([*words, str(script)], capture_output=True, text=True, check=False)
-            assert checked.returncode == 0, json.dumps(checked.stdout + checked.stderr)
+    checked = subprocess.run([*checker.split(), str(script)], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_makefile_calls_commands_that_there_are(answers: Answers) -> None:
+    called = re.findall(r"\$\(BIN\)/dra-kit ([a-z]+)", (PROJECTS / answers.project / "Makefile").read_text())
+    assert set(called) == {"chart", "dev", "lint", "sandbox"}
+    assert set(called) <= COMMANDS.keys()
 
 
 def test_workflow_runs_targets_of_the_makefile(answers: Answers) -> None:

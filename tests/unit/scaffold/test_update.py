@@ -115,7 +115,7 @@ def test_the_command_tells_what_it_did(tmp_path: Path) -> None:
     older(project, ".gitignore", "old\n")
     (project / ".gitignore").write_text("mine\n")
     told = run("update", "led", cwd=tmp_path, code=1)
-    assert told == ("conflict  .gitignore\nchanged   Makefile\n1 files have conflicts: look for <<<<<<< in them\n")
+    assert told == ("conflict  .gitignore\nchanged   Makefile\na file has conflicts: look for <<<<<<<\n")
     (project / ".gitignore").write_text("mine\n")
     assert run("update", "led", cwd=tmp_path) == "nothing to do\n"
 
@@ -129,7 +129,7 @@ def test_uncommitted_changes_are_refused_unless_forced(tmp_path: Path) -> None:
     assert run("update", cwd=project) == "nothing to do\n"
     (project / "README.md").write_text("mine\n")
     told = run("update", cwd=project, code=2)
-    assert "has changes that are not committed ( M README.md)" in told
+    assert "has changes that are not committed (M README.md)" in told
     assert run("update", "--force", cwd=project) == "nothing to do\n"
 
 

@@ -232,3 +232,12 @@ async def test_what_does_not_hold_is_applied_again_when_the_claim_is_prepared_ag
         card.partitions.clear()
         [again] = await bench.prepare("lunch", [GPU])
         assert again.env == {"TIMES": "2"}
+
+
+def test_a_partition_that_takes_counters_can_be_prepared_alone_and_beside_another() -> None:
+    def half(name: str) -> Gpu:
+        taken = dra.DeviceCounterConsumption(counter_set="gpu-0", counters={"memory": "20Gi"})
+        return Gpu(name=name, uuid=name, consumes_counters=[taken])
+
+    with unit(gpus(), hardware=FakeCard(), settings=Settings()) as bench:
+        assert len(bench.prepare("claim", [half("left"), half("right")])) == 2

@@ -71,6 +71,25 @@ class Plugger(dra.Preparer):
 OVEN = dra.Device(name="oven")
 
 
+class Hanging(Daemon, id="hanging"):
+    """Hangs as long as the file ``hangs`` is there."""
+
+    def alive(self) -> bool:
+        return not (self.folder / "hangs").exists()
+
+    def clear(self) -> None:
+        (self.folder / "hangs").unlink(missing_ok=True)
+
+
+async def test_a_program_that_hangs_is_ended_and_started_anew(tmp_path: Path) -> None:
+    async with unit(Waiter(Hanging(folder=tmp_path)), effects=[Hanging]) as bench:
+        [before] = await bench.prepare("lunch", [OVEN], within=30)
+        (tmp_path / "hangs").touch()
+        [after] = await bench.prepare("lunch", [OVEN], within=30)
+        assert after.env != before.env
+        assert process_table.identify(int(before.env["PID"])) is None
+
+
 async def test_a_program_runs_until_its_claim_is_released(tmp_path: Path) -> None:
     async with unit(Waiter(Daemon(folder=tmp_path)), effects=[Daemon]) as bench:
         [prepared] = await bench.prepare("lunch", [OVEN], within=30)

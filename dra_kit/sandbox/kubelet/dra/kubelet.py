@@ -29,7 +29,7 @@ from dra_kit.sandbox.kubelet.dra.registration import (
 )
 from dra_kit.sandbox.kubelet.dra.registry import POLL_INTERVAL, watch_sockets
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 # a registration that failed is repeated after half a second, then after twice as long each time (kubelet 1.37)
 _FIRST_DELAY = 0.5

@@ -18,7 +18,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.sandbox.kubelet.activity import Observer, PluginConnection, SlicesWiped
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 WIPING_DELAY: Final = 30.0
 """Seconds that a driver may be without a connection."""

@@ -37,7 +37,7 @@ from dra_kit.sandbox.kubelet.pods.pod_status import Observation, pod_status
 from dra_kit.sandbox.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
 from dra_kit.sandbox.kubelet.pods.status_patch import status_patch
 
-log = logging.getLogger(__name__)
+log: logging.Logger = logging.getLogger(__name__)
 
 RESYNC_SECONDS: Final = 60.0
 """Seconds until a pod whose claims could not be prepared is tried again, up to half as long again."""
@@ -85,6 +85,7 @@ class PodWorker:
         self._pod = pod
         self._who = reference(pod)
         self._news = asyncio.Event()
+        self._idle = asyncio.Event()
         self._gone = False
         self._prepared = False
         self._ended = False
@@ -105,7 +106,12 @@ class PodWorker:
 
     def wake(self) -> None:
         """Something of the pod changed: look at it."""
+        self._idle.clear()
         self._news.set()
+
+    async def idle(self) -> None:
+        """Wait until all that is known of the pod has been acted on, or has failed and is tried again later."""
+        await self._idle.wait()
 
     def update(self, pod: Object) -> None:
         """Takes a state of the object; what the kubelet itself writes is no reason to look at the pod."""
@@ -131,10 +137,13 @@ class PodWorker:
                 pause = retry_seconds(self._services.time_scale)
             if self._gone and self._released:
                 break
+            if not self._news.is_set():
+                self._idle.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._news.wait()
         self._services.runtime.remove(self._who.uid)
+        self._idle.set()
 
     async def _step(self) -> float | None:
         """One step; the seconds after which there is another one at the latest, None for not before some news."""
@@ -154,7 +163,7 @@ class PodWorker:
 
     async def _work(self) -> float | None:
         """One step of a pod that is to run."""
-        if not self._statuses() and not self._prepared:
+        if not self._prepared and self._is_to_begin():
             try:
                 await self._services.manager.prepare(self._pod)
             except KubeletError as error:
@@ -176,6 +185,11 @@ class PodWorker:
         ]
         await self._report()
         return min(waits, default=None)
+
+    def _is_to_begin(self) -> bool:
+        """Whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
+        statuses = self._statuses()
+        return all(item.before_boot for item in statuses) and not plan(self._pod, self._latest()).ended
 
     async def _end(self) -> float | None:
         """One step towards the pod's end: containers, claims, status, object."""

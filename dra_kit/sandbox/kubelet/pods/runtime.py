@@ -70,6 +70,7 @@ class ContainerStatus:
         image: as in its config.
         started: when.
         exit: how it ended; None while it runs.
+        before_boot: its node has lost power since, so that what its pod was given is gone.
     """
 
     id: str
@@ -78,6 +79,7 @@ class ContainerStatus:
     image: str
     started: dt.datetime
     exit: ContainerExit | None = None
+    before_boot: bool = False
 
     @property
     def running(self) -> bool:

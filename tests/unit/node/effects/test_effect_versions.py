@@ -142,6 +142,35 @@ async def test_claims_share_an_effect_that_gained_a_field_with_a_default(node: N
     assert node.is_clean()
 
 
+async def test_claims_share_an_effect_whose_new_field_has_its_default_with_the_release_before(node: Node) -> None:
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
+        await node.prepare(lunch)
+    async with node.running(needing(Slice(gpu="gpu-0"))):
+        await node.prepare(dinner)
+        assert node.effects() == [("slice", "applied", ["dinner", "lunch"])]
+        await node.unprepare(lunch)
+        await node.unprepare(dinner)
+    assert log == [("apply", None), ("revert", 1)]
+    assert node.is_clean()
+
+
+async def test_a_default_that_changes_does_not_change_what_is_in_force(node: Node) -> None:
+    class SliceWithLongInterval(_Logging, id="slice"):
+        interval: str = "Long"
+
+        def revert(self, outcome: int | None) -> None:
+            log.append(("revert", self.interval))
+
+    lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
+    async with node.running(needing(SliceWithInterval(gpu="gpu-0"))):
+        await node.prepare(lunch)
+    async with node.running(needing(SliceWithLongInterval(gpu="gpu-0"))):
+        assert "but claim default/lunch holds gpu-0" in await node.error(dinner)
+        await node.unprepare(lunch)
+    assert log == [("apply", None), ("revert", "Default")]
+
+
 async def test_another_value_of_the_new_field_is_another_effect(node: Node) -> None:
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(needing(Slice(gpu="gpu-0"))):
@@ -179,13 +208,13 @@ async def test_after_a_reboot_into_the_next_release_the_former_outcome_is_given(
 async def test_an_older_process_leaves_the_next_release_s_effects_and_undoes_the_others(
     node: Node, old: dra.Driver[Any, Any], told: str, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    new = needing(Heat(oven="oven", temperature=200), SliceWithInterval(gpu="gpu-0"))
+    new = needing(Heat(oven="oven", temperature=200), SliceWithInterval(gpu="gpu-0", interval="Long"))
     lunch = node.claim()
     async with both(node, old, new) as former:
         await node.prepare(lunch)
         answer = (await former.unprepare([lunch]))[lunch.uid]
         assert str(answer) == (
-            'claim default/lunch: effect slice {"gpu":"gpu-0","interval":"Default"} was made by another release of '
+            'claim default/lunch: effect slice {"gpu":"gpu-0","interval":"Long"} was made by another release of '
             f"the driver, {told}; run that release, which has to undo it"
         )
         assert node.effects() == [("slice", "applied", ["lunch"])], "as the other release left it"

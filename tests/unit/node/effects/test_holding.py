@@ -343,6 +343,16 @@ async def test_those_that_share_a_lock_are_all_asked(node: Node, asked: bool) ->
             await eventually(lambda: node.env(lunch) == ["SERIALS=4,3"])
 
 
+async def test_a_repeated_prepare_makes_all_true_again_that_was_lost_together(node: Node) -> None:
+    daemons, lunch = Daemons(), node.claim()
+    made = driver(Doing(paired), effects=[Twin], hardware=lambda _: daemons)
+    async with node.running(made, effects_interval=NEVER):
+        await node.prepare(lunch)
+        daemons.running.clear()
+        await node.prepare(lunch)
+        assert node.env(lunch) == ["SERIALS=3,4"]
+
+
 async def test_what_another_claim_shares_a_lock_with_is_asked_too(node: Node) -> None:
     daemons, claims = Daemons(), [node.claim(f"claim-{number}", [f"pizza-{number}"]) for number in range(3)]
 

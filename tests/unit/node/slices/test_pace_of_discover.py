@@ -48,3 +48,4 @@ async def test_a_discover_without_a_pause_is_told_once(caplog: pytest.LogCapture
 
     [record] = told()
     assert vars(record)["method"] == "Restless.discover"
+    assert record.levelno == logging.ERROR  # of a driver's log the sandbox shows errors, unless it is told otherwise

@@ -83,6 +83,18 @@ async def test_a_form_that_is_damaged_is_written_again(path: Path, caplog: pytes
     assert [item.getMessage() for item in caplog.records] == ["form of the state is damaged, it is written again"]
 
 
+async def test_a_database_of_the_form_before_is_read_and_written(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("ALTER TABLE effects DROP COLUMN defaults")
+        db.execute("UPDATE facts SET number = 1002 WHERE what = 'form'")
+        db.execute("PRAGMA user_version = 1002")
+    assert not is_damaged(path)
+    with closing(Store(path)) as store:
+        await store.intend("cold", '{"deep":1}', ["fridge"], claim=LUNCH.reference, boot_id="b", defaults=["deep"])
+        assert [(effect.effect, effect.defaults) for effect in store.effects()] == [("heat", ()), ("cold", ("deep",))]
+    assert list(path.parent.glob("*.damaged-*")) == []
+
+
 async def test_a_database_of_somebody_else_is_set_aside_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "state.sqlite"
     with closing(sqlite3.connect(path)) as db, db:

@@ -13,6 +13,7 @@ import pytest
 from dra_kit.node.state.database import Database
 from dra_kit.node.state.store import Store
 from tests.support.api import eventually
+from tests.support.write_ahead import in_use, log_of
 from tests.unit.node.drivers import Oven
 from tests.unit.node.hardware import Baker, Heat, kitchen
 from tests.unit.node.role import DRIVER, Node
@@ -45,10 +46,6 @@ def flip(path: Path, place: int) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 0x40
     path.write_bytes(data)
-
-
-def log(path: Path) -> Path:
-    return path.with_name(f"{path.name}-wal")
 
 
 def copied(path: Path) -> int:
@@ -125,13 +122,13 @@ async def test_a_log_that_is_damaged_is_known_to_have_lost_something(
     killed = Killed(path.parent)
     database.close()
     killed.left()
-    size = log(path).stat().st_size
+    size = in_use(log_of(path).read_bytes())
     if damage == "gone":
-        log(path).unlink()
+        log_of(path).unlink()
     elif damage == "cut off":
-        os.truncate(log(path), size - 100)
+        os.truncate(log_of(path), size - 100)
     else:
-        flip(log(path), {"header": 20, "first frame": 40, "in the middle": size // 2}[damage])
+        flip(log_of(path), {"header": 20, "first frame": 40, "in the middle": size // 2}[damage])
     store = Store(path)
     [told] = [vars(item) for item in caplog.records if item.levelname == "ERROR"]
     assert told["message"] == "state has lost transactions"
@@ -177,7 +174,7 @@ async def test_twenty_claims_of_a_damaged_log_lose_nothing(
         before = node.contents()
         hardware = Heat.hardware
     killed.left()
-    flip(log(path), place)
+    flip(log_of(path), place)
     again = kitchen(baker, provider=provider)
     Heat.hardware = hardware
     async with node.running(again):

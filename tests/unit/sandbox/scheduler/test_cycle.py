@@ -263,29 +263,77 @@ def test_what_changes_while_devices_are_looked_for_is_seen_afterwards() -> None:
         cluster.place(cluster.ask("b", exactly()))
 
 
+def told(cluster: Cluster, placement: Placement) -> list[str]:
+    """What is told of the choices of a placement."""
+    node = node_loads(cluster.nodes, [])[placement.node].node
+    return [str(choice) for _, choice in cluster.devices.explain(node, placement.allocations)]
+
+
 def test_a_choice_is_explained() -> None:
     cluster = Cluster({"node-1": [*devices(3), {"name": "salad", "attributes": {"gold": {"bool": True}}}]})
     cluster.hold(cluster.place(cluster.ask("first", exactly())))
-    placement = cluster.place(cluster.ask("second", exactly()))
-    load = node_loads(cluster.nodes, [])["node-1"]
 
-    (choice,) = cluster.devices.explain(load.node, *placement.allocations[0])
-    (gold,) = cluster.devices.explain(load.node, *cluster.place(cluster.ask("third", exactly("gold"))).allocations[0])
-
-    assert str(choice) == "pizza-1 of pool node-1: the first of 3 that fit; pizza-0 is taken"
-    assert str(gold) == "salad of pool node-1: the only one that fits; 3 do not fit"
+    assert told(cluster, cluster.place(cluster.ask("second", exactly()))) == [
+        "pizza-1 of pool node-1: the first of 3 that fit; pizza-0 is taken"
+    ]
+    assert told(cluster, cluster.place(cluster.ask("third", exactly("gold")))) == [
+        "salad of pool node-1: the only one that fits; 3 do not fit"
+    ]
 
 
 def test_a_device_for_several_claims_with_too_little_left_is_told_as_taken() -> None:
     shared = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "8"}}}
     cluster = Cluster({"node-1": [{**item, **shared} for item in devices(2)]})
     cluster.hold(cluster.place(cluster.ask("first", exactly())))  # asks for no amount: all of pizza-0
-    placement = cluster.place(cluster.ask("second", exactly()))
-    load = node_loads(cluster.nodes, [])["node-1"]
 
-    (choice,) = cluster.devices.explain(load.node, *placement.allocations[0])
+    assert told(cluster, cluster.place(cluster.ask("second", exactly()))) == [
+        "pizza-1 of pool node-1: the only one that fits; pizza-0 is taken"
+    ]
 
-    assert str(choice) == "pizza-1 of pool node-1: the only one that fits; pizza-0 is taken"
+
+def test_a_tainted_device_is_not_told_to_fit() -> None:
+    taint = {"key": "dra.pizza/burnt", "effect": "NoSchedule"}
+    cluster = Cluster({"node-1": [{"name": "pizza-9", "taints": [taint]}, *devices(1)]})
+
+    assert told(cluster, cluster.place(cluster.ask("first", exactly()))) == [
+        "pizza-0 of pool node-1: the only one that fits; pizza-9 is tainted"
+    ]
+
+
+def test_a_partition_whose_counters_are_used_is_not_told_to_fit() -> None:
+    cluster = Cluster({"node-1": []})
+    parts = {"whole": ("left", "right"), "left": ("left",), "right": ("right",)}
+    published: list[Object] = [
+        {
+            "name": name,
+            "consumesCounters": [{"counterSet": "card", "counters": {item: {"value": "1"} for item in taken}}],
+        }
+        for name, taken in parts.items()
+    ]
+    sets = [{"name": "card", "counters": {"left": {"value": "1"}, "right": {"value": "1"}}}]
+    contents: list[Object] = [{"sharedCounters": sets}, {"devices": published}]
+    for number, content in enumerate(contents):
+        pool = {"name": "card", "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", **content}
+        cluster.devices.slice_changed(Change("ADDED", {"metadata": {"name": f"card-{number}"}, "spec": spec}))
+
+    assert told(cluster, cluster.place(cluster.ask("two", {**exactly(), "name": "a"}, {**exactly(), "name": "b"}))) == [
+        "left of pool card: one of 3 that fit",
+        "right of pool card: the only one that fits; left is taken; 1 is short of counters",
+    ]
+
+
+def test_devices_of_two_pools_with_one_name_are_told_apart() -> None:
+    cluster = Cluster({"node-1": devices(2)})
+    pool = {"name": "oven", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", "devices": devices(2)}
+    cluster.devices.slice_changed(Change("ADDED", {"metadata": {"name": "oven"}, "spec": spec}))
+
+    assert told(cluster, cluster.place(cluster.ask("three", exactly(count=3)))) == [
+        "pizza-0 of pool node-1: the first of 4 that fit",
+        "pizza-1 of pool node-1: the first of 3 that fit; pizza-0 is taken",
+        "pizza-0 of pool oven: the first of 2 that fit; node-1/pizza-0, node-1/pizza-1 are taken",
+    ]
 
 
 @settings(max_examples=40)

@@ -14,6 +14,10 @@ def test_a_pod_gets_a_device(dra: Harness) -> None:
     assert environment["CARD_0_QUARTER_0_MODE"] == "fast"
 
 
+def test_every_device_is_published(dra: Harness) -> None:
+    dra.wait_for(lambda: len(dra.devices()) == 14)  # two cards, each with seven ways to divide it
+
+
 def test_a_misspelt_config_is_refused(dra: Harness, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(DEMO.read_text().replace("mode:", "mdoe:"))

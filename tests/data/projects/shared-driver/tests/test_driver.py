@@ -14,6 +14,10 @@ def test_a_pod_gets_a_device(dra: Harness) -> None:
     assert environment["DEVICE_0_MEMORY"] == "2Gi"
 
 
+def test_every_device_is_published(dra: Harness) -> None:
+    dra.wait_for(lambda: len(dra.devices()) == 4)  # as pyproject.toml has it: tool.dra-kit.sandbox.settings
+
+
 def test_a_misspelt_config_is_refused(dra: Harness, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(DEMO.read_text().replace("mode:", "mdoe:"))

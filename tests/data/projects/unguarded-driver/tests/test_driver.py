@@ -11,3 +11,7 @@ def test_a_pod_gets_a_device(dra: Harness) -> None:
     dra.apply(DEMO)
     environment = dra.wait("demo").containers["main"].environment
     assert environment["DEVICE_0_MODE"] == "fast"
+
+
+def test_every_device_is_published(dra: Harness) -> None:
+    dra.wait_for(lambda: len(dra.devices()) == 4)  # as pyproject.toml has it: tool.dra-kit.sandbox.settings

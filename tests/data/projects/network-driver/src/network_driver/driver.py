@@ -52,4 +52,9 @@ class Preparer(dra.Preparer[DeviceConfig, Device]):
         )
 
 
-driver = dra.Driver("network-driver.example.com", provider=Provider(), preparer=Preparer(), settings=Settings)
+driver = dra.Driver(
+    "network-driver.example.com",
+    provider=Provider(),
+    preparer=Preparer(),
+    settings=Settings,
+)

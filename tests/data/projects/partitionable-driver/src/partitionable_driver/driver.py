@@ -28,11 +28,13 @@ class Provider(dra.DeviceProvider[Device, None, Settings]):
         pools = []
         for number in range(self.context.settings.devices):
             slices = dra.CounterSet(name=f"card-{number}", counters={f"slice-{place}": 1 for place in range(4)})
-            whole = [self.part(number, "whole", 0, 4)]
-            halves = [self.part(number, "half", start, 2) for start in (0, 2)]
             quarters = [self.part(number, "quarter", start, 1) for start in range(4)]
+            halves = [self.part(number, "half", start, 2) for start in (0, 2)]
+            whole = self.part(number, "whole", 0, 4)
+            # the scheduler prefers the first: a claim that does not care leaves the whole card to those that do
+            parts = [*quarters, *halves, whole]
             pool = f"{self.context.node.name}-card-{number}"
-            pools.append(dra.Pool(name=pool, counter_sets=[slices], devices=[*whole, *halves, *quarters]))
+            pools.append(dra.Pool(name=pool, counter_sets=[slices], devices=parts))
         yield dra.Inventory(pools=pools)
 
     def part(self, card: int, size: str, start: int, slices: int) -> Device:
@@ -58,4 +60,9 @@ class Preparer(dra.Preparer[DeviceConfig, Device]):
         )
 
 
-driver = dra.Driver("partitionable-driver.example.com", provider=Provider(), preparer=Preparer(), settings=Settings)
+driver = dra.Driver(
+    "partitionable-driver.example.com",
+    provider=Provider(),
+    preparer=Preparer(),
+    settings=Settings,
+)

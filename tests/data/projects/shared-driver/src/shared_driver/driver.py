@@ -20,6 +20,7 @@ class Device(dra.Device):
     path: str
 
 
+WHOLE = dra.Quantity("16Gi")
 MEMORY = dra.CapacityRequestPolicy(default="1Gi", valid_range=dra.CapacityRequestPolicyRange(min="1Gi", step="1Gi"))
 """A claim that asks for nothing gets 1Gi, others what they ask for, in steps of 1Gi."""
 
@@ -35,7 +36,7 @@ class Provider(dra.DeviceProvider[Device, None, Settings]):
                 attributes={"model": "example"},
                 # several claims may have it at once, each with as much of its memory as it asks for
                 allow_multiple_allocations=True,
-                capacity={"memory": dra.DeviceCapacity(value="16Gi", request_policy=MEMORY)},
+                capacity={"memory": dra.DeviceCapacity(value=WHOLE, request_policy=MEMORY)},
                 path=f"/dev/device{number}",
             )
             for number in range(self.context.settings.devices)
@@ -46,7 +47,8 @@ class Preparer(dra.Preparer[DeviceConfig, Device]):
     """What a container gets when a device is allocated to it."""
 
     async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[DeviceConfig, Device]) -> dra.Prepared:
-        memory = device.consumed_capacity.get("memory", dra.Quantity("0"))
+        # a share says how much it is; where the cluster knows no shares (gate DRAConsumableCapacity), all of it is
+        memory = device.consumed_capacity.get("memory", WHOLE)
         # TODO: keep the container to its share.
         return dra.Prepared(
             env={
@@ -57,4 +59,9 @@ class Preparer(dra.Preparer[DeviceConfig, Device]):
         )
 
 
-driver = dra.Driver("shared-driver.example.com", provider=Provider(), preparer=Preparer(), settings=Settings)
+driver = dra.Driver(
+    "shared-driver.example.com",
+    provider=Provider(),
+    preparer=Preparer(),
+    settings=Settings,
+)

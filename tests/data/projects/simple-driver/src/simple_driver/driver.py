@@ -47,4 +47,9 @@ class Preparer(dra.Preparer[DeviceConfig, Device]):
         )
 
 
-driver = dra.Driver("simple-driver.example.com", provider=Provider(), preparer=Preparer(), settings=Settings)
+driver = dra.Driver(
+    "simple-driver.example.com",
+    provider=Provider(),
+    preparer=Preparer(),
+    settings=Settings,
+)

@@ -1,0 +1,63 @@
+"""The picture of ``make demo``: what it prints on a terminal, shortened, as an SVG. ``make demo-svg`` writes it."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).parents[2]
+PICTURE = ROOT / "docs" / "_static" / "demo.svg"
+WIDTH = 124
+# steps of the story that a first look can do without
+LEFT_OUT = ("DeviceClass", "is registered", "is created", "is Running", "eater says", "being deleted", "was stopped")
+# what is another text in each run
+RANDOM = {
+    r"kubeconfig \S+/": "kubeconfig …/",
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "6c1a…",
+    r"(node-1-)[a-z0-9]{5}\b": r"\1x7k2p",
+    r"(story-order-by-claim-)[0-9a-f]+": r"\g<1>6c1a",
+}
+
+
+def told() -> str:
+    """What the demo writes to a terminal, colours and all."""
+    written: list[bytes] = []
+
+    def read(terminal: int) -> bytes:
+        written.append(os.read(terminal, 4096))
+        return written[-1]
+
+    story = ROOT / "examples" / "pizza-driver"
+    command = [sys.executable, "-m", "dra_kit", "sandbox", str(story), "--story", f"{story}/stories/order-by-claim"]
+    if pty.spawn(command, read):
+        sys.exit("the demo has failed")
+    return b"".join(written).decode().replace("\r\n", "\n")
+
+
+def shortened(text: str) -> str:
+    """Without what is left out, and without the body of the CDI file."""
+    steps = re.split(r"\n+(?=\s*\d+\.\d\d s )", text.strip("\n"))
+    steps = [re.sub(r"\n {11}\{\n.*\n {11}\}", "", step, flags=re.DOTALL) for step in steps]
+    text = "\n\n".join(step for step in steps if not any(words in step for words in LEFT_OUT))
+    for random, fixed in RANDOM.items():
+        text = re.sub(random, fixed, text)
+    return text
+
+
+def picture(text: str) -> str:
+    """An SVG with the fonts of whoever looks at it: none is fetched from elsewhere."""
+    console = Console(record=True, width=WIDTH, file=io.StringIO())
+    console.print(Text.from_ansi(f"$ make demo\n{text}"), overflow="ellipsis", no_wrap=True)
+    drawn = console.export_svg(title="dra-kit", unique_id="demo")
+    return re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(picture(shortened(told())), encoding="utf-8")

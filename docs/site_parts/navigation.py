@@ -1,0 +1,40 @@
+"""The tree of pages beside every page of the site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# in the order of reading; pages that are not named here follow by name
+SECTIONS = {
+    "tutorial": ("Tutorial", ["first-driver"]),
+    "how-to": (
+        "How to",
+        [
+            "write-a-driver", "develop", "test-a-driver", "sandbox", "hot-plug", "partitions", "sharing", "taints",
+            "health", "several-pools", "effects", "programs-and-objects", "status", "config-versions", "upgrade",
+            "no-code", "any-driver", "kind", "real-cluster", "explain", "migrate-from-a-device-plugin",
+        ],
+    ),
+    "explanation": (
+        "Explanation",
+        ["why-dra", "claim-to-device", "anatomy", "best-practices", "guarantees", "why-effects", "security"],
+    ),
+    "reference": (
+        "Reference",
+        ["troubleshooting", "commands", "roles", "chart", "lint", "cel", "story-format", "packaging", "measured"],
+    ),
+}  # fmt: skip
+
+
+def tree(docs: Path) -> str:
+    """The pages by section, as directives for the end of the first page."""
+    parts = []
+    for folder, (title, order) in SECTIONS.items():
+        names = sorted(page.stem for page in (docs / folder).glob("*.md"))
+        names.sort(key=lambda name: order.index(name) if name in order else len(order))
+        lines = "\n".join(f"{folder}/{name}" for name in names)
+        parts.append(f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{lines}\n```\n")
+    api = sorted(page.stem for page in (docs / "reference" / "api").glob("*.md"))
+    lines = "\n".join(f"reference/api/{name}" for name in api)
+    parts.append(f"\n```{{toctree}}\n:hidden:\n:caption: Python\n\n{lines}\n```\n")
+    return "".join(parts)

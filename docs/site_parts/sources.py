@@ -1,0 +1,23 @@
+"""Links that lead out of the documentation, to other files of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(?:#[^)]*)?\)")
+
+
+def lead_to(source_url: str, page: Path, text: str) -> str:
+    """The page's text with such links below ``source_url``; without one, with the file's path beside the words."""
+    docs = next(folder for folder in page.parents if folder.name == "docs")
+
+    def elsewhere(link: re.Match[str]) -> str:
+        file = Path(os.path.normpath(page.parent / link[2]))
+        if file.is_relative_to(docs):
+            return link[0]
+        path = file.relative_to(docs.parent)
+        return f"[{link[1]}]({source_url}/{path})" if source_url else f"{link[1]} (`{path}`)"
+
+    return _LINK.sub(elsewhere, text)

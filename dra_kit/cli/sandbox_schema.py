@@ -1,0 +1,24 @@
+"""``dra-kit sandbox schema``."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command("schema")
+def schema_command() -> None:
+    """Print the JSON schema of a story's expect.yaml, for editors that complete and check it.
+
+    \b
+      dra-kit sandbox schema > story.schema.json
+
+    and, as the first line of an expect.yaml beside it:
+
+    \b
+      # yaml-language-server: $schema=../story.schema.json
+    """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.sandbox.story_model import story_schema
+
+    click.echo(json.dumps(story_schema(), indent=2, ensure_ascii=False))

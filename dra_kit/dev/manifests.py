@@ -1,0 +1,127 @@
+"""Manifests that are applied again when their files change: what cannot be changed is made anew."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from dra_kit.errors import ConfigurationError, KubeError, NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.sandbox.manifests import read_documents, read_folder_documents
+from dra_kit.sandbox.objects import AppliedObject, apply, check
+from dra_kit.sandbox.pods import held
+from dra_kit.sandbox.served_kinds import ServedKinds
+
+_FIXED: Final = {PODS.kind, RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind}
+"""Kinds whose specs the API server lets nobody change."""
+_OF_CLAIMS: Final = {RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind}
+_GONE_SECONDS: Final = 45.0
+_POLL: Final = 0.05
+_Key: TypeAlias = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+class GivenManifests:
+    """The manifests of the project and those of ``-f``.
+
+    Args:
+        paths: files and folders.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths: tuple[Path, ...] = tuple(paths)
+        self._bodies: dict[_Key, Mapping[str, Any]] = {}
+        self._applied: dict[_Key, AppliedObject] = {}
+
+    def of(self, changed: Iterable[Path]) -> list[Path]:
+        """Those of changed files that are manifests of these."""
+        given = {path.resolve() for path in self.paths}
+        return [path for path in changed if given & {path.resolve(), path.resolve().parent}]
+
+    async def apply(self, client: Client, *, pods_anew: bool = False) -> str:
+        """Make the objects what the files say; what was done, in words, empty for nothing.
+
+        Args:
+            client: of the API server.
+            pods_anew: delete the pods and claims first, also those that are as the files say.
+
+        Raises:
+            ConfigurationError: a file is wrong, or what is to be made anew would be refused, which changes nothing; or
+                another object was refused.
+        """
+        documents = self._read()
+        bodies = {key: body for key, (_, body) in documents.items()}
+        gone = self._applied.keys() - bodies.keys()
+        changed = {key for key in self._applied.keys() & bodies.keys() if bodies[key] != self._bodies.get(key)}
+        anew = {key for key in changed if key[0] in _FIXED}
+        if pods_anew or any(kind in _OF_CLAIMS for kind, *_ in anew):
+            anew |= {key for key in self._applied if key[0] == PODS.kind}
+        if pods_anew:
+            anew |= {key for key in self._applied if key[0] == RESOURCE_CLAIMS.kind}
+        new = bodies.keys() - self._applied.keys()
+        await check(client, [documents[key] for key in sorted(anew & documents.keys())])  # before anything is gone
+        await self._delete(client, [*gone, *anew])
+        self._bodies = {key: body for key, body in bodies.items() if key in self._applied and key not in anew}
+        if gone or anew or changed or new:
+            try:
+                applied = await apply(client, self.paths)
+            except BaseException:
+                await self._find(client, new | anew, bodies)
+                raise
+            self._applied.update((_key(item.object), item) for item in applied)
+            self._bodies = bodies
+        parts = {"made": new, "changed": changed - anew, "made anew": anew - gone, "deleted": gone}
+        return "; ".join(f"{what} {_names(keys)}" for what, keys in parts.items() if keys)
+
+    async def _find(self, client: Client, keys: Iterable[_Key], bodies: Mapping[_Key, Mapping[str, Any]]) -> None:
+        """Learn which objects were made before one was refused; what the files say of them next time counts as new."""
+        kinds = ServedKinds(client)
+        for key in keys:
+            with suppress(KubeError, ConfigurationError):
+                resource = await kinds.resource("", bodies[key])
+                found = await client.get(resource, key[2], key[1] if resource.namespaced else None)
+                self._applied[key] = AppliedObject(resource, found)
+
+    def _read(self) -> dict[_Key, tuple[str, Mapping[str, Any]]]:
+        """The objects, and where they stand."""
+        found: dict[_Key, tuple[str, Mapping[str, Any]]] = {}
+        for path in self.paths:
+            if not path.exists():
+                raise ConfigurationError(f"-f {path} is gone; write it again, or start dra-kit dev without it")
+            for where, body in (read_folder_documents if path.is_dir() else read_documents)(path):
+                found[_key(body)] = where, body
+        return found
+
+    async def _delete(self, client: Client, keys: Iterable[_Key]) -> None:
+        """Delete objects, pods first, and wait until they are gone."""
+        for key in sorted(keys, key=lambda key: key[0] != PODS.kind):
+            item = self._applied[key]
+            uid = item.object["metadata"]["uid"]
+            place = (item.resource, item.name, item.namespace or None)
+            end = time.monotonic() + _GONE_SECONDS
+            try:
+                await client.delete(*place, uid=uid)
+                while (found := await client.get(*place))["metadata"]["uid"] == uid:
+                    if time.monotonic() > end:
+                        raise ConfigurationError(
+                            f"{key[0]} {item.name} is not gone after {_GONE_SECONDS:.0f} s{held(found)}; see what "
+                            "holds it, or end dra-kit dev"
+                        )
+                    await asyncio.sleep(_POLL)
+            except NotFound:
+                pass
+            del self._applied[key]
+
+
+def _key(body: Mapping[str, Any]) -> _Key:
+    metadata = body["metadata"]
+    return str(body.get("kind")), str(metadata.get("namespace") or "default"), str(metadata.get("name"))
+
+
+def _names(keys: Iterable[_Key]) -> str:
+    return ", ".join(f"{kind} {name}" for kind, _, name in sorted(keys))

@@ -1,0 +1,281 @@
+"""A whole run of ``dra-kit dev``: the cluster, the driver that follows its files, and who tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from dra_kit.dev.manifests import GivenManifests
+from dra_kit.dev.teller import Teller, named
+from dra_kit.dev.update import RollingUpdates
+from dra_kit.dev.watch import Watch
+from dra_kit.errors import ConfigurationError, KubeError, SandboxError
+from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
+from dra_kit.sandbox.drivers import SandboxDriver
+
+_BACK_OFF: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds before the first, second ... start of a driver that ends by itself, until a file changes."""
+_AT_ONCE: Final = 1.0
+_OF_ITSELF: Final = 3
+"""So many times a file that is no code may change within a second of a start: then the driver writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """Files are different."""
+
+    files: Sequence[Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """The driver is to be started anew, as the files are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """The pods of the manifests are to be made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The driver ended by itself."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What has ended is to be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """It is enough."""
+
+
+Event: TypeAlias = Changed | Reload | Apply | Ended | Again | Quit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Development:
+    """What to work on.
+
+    Attributes:
+        driver: as it was when the command was given: its name stays.
+        settings: of the cluster.
+        arguments: of the command.
+        folders: in which files of the driver lie.
+        files: that its settings name, wherever they are.
+        manifests: to apply; files and folders.
+        log_level: least level that the driver logs; empty for what its author wants to see.
+    """
+
+    driver: SandboxDriver
+    settings: SandboxSettings
+    arguments: Sequence[str]
+    folders: Sequence[Path]
+    files: Sequence[Path] = ()
+    manifests: Sequence[Path] = ()
+    log_level: str = ""
+
+
+class DevSession:
+    """One run.
+
+    Args:
+        development: what to work on.
+        teller: tells what happens.
+    """
+
+    lasting = True
+    """It runs until it is interrupted."""
+    exit_code = 0
+
+    def __init__(self, development: Development, teller: Teller) -> None:
+        self._development = development
+        self._teller = teller
+        self._manifests = GivenManifests([*development.driver.classes, *development.manifests])
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._crashes = 0
+        self._again: asyncio.TimerHandle | None = None
+        self._started = 0.0
+        self._is_applied = False
+        self._enough = asyncio.Event()
+        self._updates: RollingUpdates | None = None
+        self._is_slow = False  # the code that is started now
+        self._has_changed = False  # since the start of it
+        self._at_once: Counter[Path] = Counter()
+
+    def submit(self, event: Event) -> None:
+        """Have something done, after what is done now; nobody waits for code that does not come up."""
+        self._events.put_nowait(event)
+        if isinstance(event, Quit):
+            self._enough.set()
+        elif isinstance(event, Changed):
+            self._has_changed = True
+            self._abandon()
+
+    def _wait(self, text: str) -> None:
+        """New code does not come up, for now."""
+        self._teller.waiting(text)
+        self._is_slow = True
+        self._abandon()
+
+    def _abandon(self) -> None:
+        if self._is_slow and self._has_changed and self._updates is not None:
+            self._updates.abandon()
+
+    async def run(self) -> int:
+        """Run until it is enough; the exit code.
+
+        Raises:
+            SandboxError: the cluster does not come up.
+            ConfigurationError: a setting is wrong.
+        """
+        development, teller = self._development, self._teller
+        # taken first: what is changed while the cluster starts is seen
+        watch = Watch(development.folders, [*development.files, *self._manifests.paths])
+        sandbox = Sandbox(development.driver, development.settings, observers=teller.observers)
+        updates = self._updates = RollingUpdates(
+            sandbox,
+            development.arguments,
+            time_scale=development.settings.time_scale,
+            webhook=development.settings.webhook,
+            log_level=development.log_level,
+            log=teller.log,
+            waiting=self._wait,
+        )
+        try:
+            await updates.prepare()
+            async with sandbox:
+                try:
+                    await sandbox.or_fail(self._work(sandbox, updates, watch))
+                finally:
+                    await updates.stop()
+        finally:
+            await updates.stop()
+        return self.exit_code
+
+    async def _work(self, sandbox: Sandbox, updates: RollingUpdates, watch: Watch) -> None:
+        tasks = [
+            asyncio.create_task(work)
+            for work in (
+                self._obey(sandbox, updates), self._teller.show(sandbox), self._follow(watch), self._quit(),
+            )
+        ]  # fmt: skip
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _quit(self) -> None:
+        await self._enough.wait()
+
+    async def _follow(self, watch: Watch) -> None:
+        async for files in watch.changes():
+            self.submit(Changed(files))
+
+    async def _obey(self, sandbox: Sandbox, updates: RollingUpdates) -> None:
+        """Do one thing after the other."""
+        await self._replace(sandbox, updates, "start")
+        while True:
+            for event in await self._next(updates):
+                match event:
+                    case Changed(files=files):
+                        await self._changed(sandbox, updates, files)
+                    case Reload():
+                        await self._replace(sandbox, updates, "reload")
+                    case Apply():
+                        await self._apply(sandbox, pods_anew=True)
+                    case Ended(why=why):
+                        self._teller.ended(why)
+                        self._start_later()
+                    case Again() if updates.serving is None:
+                        await self._replace(sandbox, updates, "start again")
+                        if updates.serving is None:
+                            self._start_later()
+                    case Again():
+                        pass
+
+    async def _next(self, updates: RollingUpdates) -> list[Event]:
+        """What is to be done; all that came while something else was done, a burst of changes as one."""
+        get = asyncio.create_task(self._events.get())
+        end = asyncio.create_task(updates.ended())
+        try:
+            await asyncio.wait([get, end], return_when=asyncio.FIRST_COMPLETED)
+            events = [Ended(end.result())] if end.done() else []
+            found: list[Event] = [get.result()] if get.done() else []
+        finally:
+            for task in (get, end):
+                task.cancel()
+            await asyncio.wait([get, end])
+        while not self._events.empty():
+            found.append(self._events.get_nowait())
+        files = [path for event in found if isinstance(event, Changed) for path in event.files]
+        others = list(dict.fromkeys(event for event in found if not isinstance(event, Changed)))
+        changed: list[Event] = [Changed(list(dict.fromkeys(files)))] if files else []
+        return [*events, *changed, *others]  # a change that is of the driver's code takes the place of a later start
+
+    async def _changed(self, sandbox: Sandbox, updates: RollingUpdates, files: Sequence[Path]) -> None:
+        given = self._manifests.of(files)
+        own = [path for path in files if path not in given and not self._is_written_by_driver(path)]
+        if own or (given and updates.serving is None):
+            self._crashes = 0
+            if self._again is not None:
+                self._again.cancel()
+            await self._replace(sandbox, updates, named(own or files))
+        if given and updates.serving is not None:
+            await self._apply(sandbox)
+
+    def _is_written_by_driver(self, path: Path) -> bool:
+        """Whether a file changes by itself after each start, which would never end."""
+        if path.suffix == ".py":
+            return False
+        if self._at_once[path] < _OF_ITSELF:
+            self._at_once[path] = self._at_once[path] + 1 if time.monotonic() - self._started < _AT_ONCE else 0
+            if self._at_once[path] == _OF_ITSELF:
+                self._teller.log(
+                    f"{path} changes whenever the driver starts; it is not watched any more: "
+                    "have the driver write below {directory}"
+                )
+        return self._at_once[path] >= _OF_ITSELF
+
+    async def _replace(self, sandbox: Sandbox, updates: RollingUpdates, why: str) -> None:
+        self._teller.replacing(why)
+        self._is_slow = self._has_changed = False
+        try:
+            seconds = await updates.replace()
+        except SandboxError as error:
+            self._teller.refused(why, str(error), serving=updates.serving is not None)
+            return
+        self._teller.serving(why, seconds)
+        self._started = time.monotonic()
+        if not self._is_applied:  # the first time, or the webhook of the code before has refused them
+            await self._apply(sandbox)
+
+    def _start_later(self) -> None:
+        """Start what has ended again after a while, as a kubelet would."""
+        wait = _BACK_OFF[min(self._crashes, len(_BACK_OFF) - 1)]
+        self._crashes += 1
+        self._again = asyncio.get_running_loop().call_later(wait, self.submit, Again())
+
+    async def _apply(self, sandbox: Sandbox, *, pods_anew: bool = False) -> None:
+        self._is_applied = False
+        try:
+            done = await self._manifests.apply(sandbox.client, pods_anew=pods_anew)
+        except (ConfigurationError, KubeError) as error:
+            self._teller.not_applied(str(error))
+            return
+        self._is_applied = True
+        self._teller.applied(done)

@@ -1,0 +1,144 @@
+"""The device nodes that globs match."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.globs.model import DeviceEntry
+from dra_kit.globs.templates import filled, placeholders
+
+MOST: Final = 1024
+"""Device nodes of one file on a node; more are likelier a glob that is too wide than hardware."""
+
+_KINDS: Final = {stat.S_IFCHR: "c", stat.S_IFBLK: "b", stat.S_IFIFO: "p"}
+"""The kinds of device nodes that a container can be given (CDI, DeviceNode.type)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFile:
+    """A device node.
+
+    Attributes:
+        path: as it was matched, on the node.
+        host_path: where the node itself is, if the path is a link to it.
+        kind: ``c``, ``b`` or ``p``.
+        number: its device number, 0 for ``p``.
+    """
+
+    path: str
+    host_path: str
+    kind: str
+    number: int
+
+    @property
+    def identity(self) -> tuple[str, object]:
+        """What it is the node of: two names of one device have the same."""
+        return self.kind, self.number or self.host_path
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A device.
+
+    Attributes:
+        entry: index of what it is a device of.
+        file: the device node that was matched.
+        companions: further device nodes that belong to it.
+        values: placeholders: path, name, and the groups of the pattern.
+    """
+
+    entry: int
+    file: DeviceFile
+    companions: tuple[DeviceFile, ...]
+    values: Mapping[str, str]
+
+
+def matches(entries: Sequence[DeviceEntry], root: Path) -> list[Match]:
+    """The devices that are there; a device node belongs to the first entry that matches it.
+
+    Args:
+        entries: what to look for.
+        root: where the node's / is.
+
+    Raises:
+        ConfigurationError: they are too many; its text begins with the path of the entry in the file.
+    """
+    found: list[Match] = []
+    seen: set[tuple[str, object]] = set()
+    for index, entry in enumerate(entries):
+        for file in _files(entry.paths, root):
+            values = _values(entry, file)
+            if values is None or file.identity in seen:
+                continue
+            companions = _companions(entry, values, root)
+            if companions is None:
+                continue
+            seen.add(file.identity)
+            found.append(Match(index, file, companions, values))
+            if len(found) > MOST:
+                raise ConfigurationError(
+                    f"devices[{index}].paths: {', '.join(entry.paths)} matches so much that there are more than {MOST} "
+                    f"devices, the most of one node; narrow the globs, or give the entry a pattern",
+                    code="invalid-globs",
+                )
+    return found
+
+
+def _values(entry: DeviceEntry, file: DeviceFile) -> dict[str, str] | None:
+    """What placeholders stand for; None if the pattern does not match."""
+    values = {"path": file.path, "name": file.path.rpartition("/")[2]}
+    if entry.pattern is None:
+        return values
+    found = re.search(entry.pattern, file.path)
+    return None if found is None else values | {name: text or "" for name, text in found.groupdict().items()}
+
+
+def _companions(entry: DeviceEntry, values: Mapping[str, str], root: Path) -> tuple[DeviceFile, ...] | None:
+    """None if one of the globs matches nothing."""
+    found: list[DeviceFile] = []
+    for pattern in entry.with_:
+        # what a placeholder stands for is no glob
+        escaped = {name: glob.escape(values[name]) for name in placeholders(pattern)}
+        files = list(_files([filled(pattern, escaped)], root))
+        if not files:
+            return None
+        found += files
+    return tuple(found)
+
+
+def _files(patterns: Sequence[str], root: Path) -> Iterator[DeviceFile]:
+    for pattern in patterns:
+        # not Path.glob: in some releases of Python it fails when a folder vanishes meanwhile
+        for relative in sorted(glob.glob(pattern.lstrip("/"), root_dir=root), key=_natural):  # noqa: PTH207
+            file = _file(f"/{relative}", root)
+            if file is not None:
+                yield file
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """``ttyUSB2`` before ``ttyUSB10``."""
+    return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def _file(path: str, root: Path) -> DeviceFile | None:
+    """The device node at a path; None if there is none, or only a link to somewhere else."""
+    try:
+        path.encode()  # a name that is no text cannot be told to a container runtime
+        base = os.path.realpath(root, strict=True)
+        real = os.path.realpath(f"{base}{path}", strict=True)
+        status = Path(real).stat()
+    except (OSError, ValueError):  # it has vanished
+        return None
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode))
+    host_path = real.removeprefix(base.rstrip("/"))
+    if kind is None or not real.startswith(f"{base.rstrip('/')}/dev/"):
+        return None
+    return DeviceFile(path, host_path, kind, status.st_rdev if kind != "p" else 0)

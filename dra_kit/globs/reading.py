@@ -1,0 +1,226 @@
+"""Reading a file of globs: what is wrong in it is told with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from dra_kit.author.config_problems import Problem, path_text, problems_of, short
+from dra_kit.author.device import Device
+from dra_kit.author.prepared import ContainerEdits
+from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.globs.attributes import NoValueError, Value, converted, default_of
+from dra_kit.globs.devices import capacity_of
+from dra_kit.globs.model import AttributeSource, DeviceEntry, GlobFile
+from dra_kit.globs.templates import DEVICE, PLACE, placeholders
+from dra_kit.manifests.files import read_file
+from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.manifests.positions import Positions
+from dra_kit.manifests.text import TextDocument, decoded, documents
+from dra_kit.manifests.unreadable import Unreadable
+from dra_kit.values.nearest import did_you_mean
+
+_CODE: Final = "invalid-globs"
+_MOST_TOLD: Final = 5
+_EXAMPLE: Final = "write driver: NAME, and a list of devices: with paths: /dev/… each"
+
+
+def read_globs(file: Path) -> GlobFile:
+    """What a file says.
+
+    Args:
+        file: its path.
+
+    Raises:
+        ConfigurationError: it cannot be read or is wrong; each problem with file, line, key and remedy (code
+            ``invalid-globs``).
+    """
+    text, document = _document(file)
+    try:
+        globs = GlobFile.model_validate(document.value)
+    except ValidationError as error:
+        raise _told_with_lines(file, text, document, problems_of(error, GlobFile, document.value)) from None
+    if mistakes := list(_mistakes(globs)):
+        raise _told_with_lines(file, text, document, mistakes)
+    return globs
+
+
+def located(file: Path, problem: str) -> str:
+    """A problem that begins with a path in the file, with the file and the line before it.
+
+    Args:
+        file: as it is now; where it cannot be read any more, the line is left out.
+        problem: ``devices[0].paths: …``.
+    """
+    try:
+        text, document = _document(file)
+    except ConfigurationError:
+        return f"{file}: {problem}"
+    path, _, rest = problem.partition(": ")
+    return _told(file, _line(text, Positions(text, document.root), path), path, rest)
+
+
+def _document(file: Path) -> tuple[str, TextDocument]:
+    try:
+        content = read_file(file, MANIFESTS)
+    except ConfigurationError as error:
+        raise _wrong(str(error)) from None
+    text = ""
+    try:
+        text = decoded(content)
+        found = list(islice(documents(text), 2))
+        repeated = next(found[0].repeated(), None) if found else None
+    except Unreadable as error:
+        line = text.count("\n", 0, error.start)
+        # the commonest cause here, which no parser can know of
+        braces = any(placeholders("".join(text.splitlines()[line : line + 1])))
+        remedy = "; put a text with a placeholder in quotes where braces are around it" if braces else ""
+        raise _wrong(f"{file}:{line + 1}: {error.problem}{remedy}") from None
+    if not found or found[0].value is None:
+        raise _wrong(f"{file}:1: there is nothing in it; {_EXAMPLE}")
+    first = found[0].value
+    if isinstance(first, dict) and {"apiVersion", "kind"} <= first.keys():
+        raise _wrong(
+            f"{file}:1: it is a manifest of kind {short(first['kind'])}, no file of globs; "
+            "dra-kit sandbox applies it with -f, and dra-kit lint checks it"
+        )
+    if len(found) > 1:
+        line = text.count("\n", 0, found[1].root.start) + 1
+        raise _wrong(f"{file}:{line}: a second document begins; a driver is one, make a file of it")
+    if repeated is not None:
+        path, node = repeated
+        raise _wrong(f"{file}:{text.count(chr(10), 0, node.start) + 1}: {path}: stands twice; remove one")
+    if not isinstance(found[0].value, dict):
+        raise _wrong(f"{file}:1: it is no mapping; {_EXAMPLE}")
+    return text, found[0]
+
+
+def _told_with_lines(file: Path, text: str, document: TextDocument, problems: Iterable[Problem]) -> ConfigurationError:
+    positions = Positions(text, document.root)
+    told = sorted((_line(text, positions, path), path, what) for path, what in problems)[:_MOST_TOLD]
+    return _wrong("; ".join(_told(file, *one) for one in told))
+
+
+def _line(text: str, positions: Positions, path: str) -> int:
+    return text.count("\n", 0, positions.place(path).start) + 1
+
+
+def _told(file: Path, line: int, path: str, what: str) -> str:
+    return f"{file}:{line}: {f'{path}: ' if path else ''}{what}"
+
+
+def _wrong(text: str) -> ConfigurationError:
+    return ConfigurationError(text, code=_CODE)
+
+
+def _mistakes(globs: GlobFile) -> Iterator[Problem]:
+    """What only shows when the parts are seen together, or by the rules of the API."""
+    for index, entry in enumerate(globs.devices):
+        for path, text in (*_placeholder_mistakes(entry), *_api_mistakes(entry)):
+            yield f"devices[{index}].{path}" if path else f"devices[{index}]", text
+
+
+def _placeholder_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
+    groups = list(re.compile(entry.pattern).groupindex) if entry.pattern is not None else []
+    for group in groups:
+        if group in DEVICE:
+            yield "pattern", f"its group {group} has the name of a placeholder that there is anyway; call it otherwise"
+    for path, template, known in _templates(entry):
+        for name in placeholders(template):
+            if name not in {*known, *groups}:
+                names = [*known, *groups]
+                yield (
+                    path,
+                    (
+                        f"{{{name}}} stands for nothing{did_you_mean(name, names)}; there are "
+                        f"{', '.join(f'{{{one}}}' for one in names)}, and the named groups of a pattern"
+                    ),
+                )
+
+
+def _templates(entry: DeviceEntry) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Every text with placeholders, with its path and those that it may have beside groups."""
+    if entry.name is not None:
+        yield "name", entry.name, PLACE
+    yield from ((f"with[{index}]", text, PLACE) for index, text in enumerate(entry.with_))
+    for name, source in entry.attributes.items():
+        if isinstance(source.value, str):
+            yield path_text(("attributes", name)), source.value, DEVICE
+        if source.read is not None:
+            yield path_text(("attributes", name, "read")), source.read, DEVICE
+    if entry.container_path is not None:
+        yield "containerPath", entry.container_path, DEVICE
+    for name, text in entry.env.items():
+        yield path_text(("env", name)), name, DEVICE
+        yield path_text(("env", name)), text, DEVICE
+    for index, mount in enumerate(entry.mounts):
+        yield f"mounts[{index}].hostPath", mount.host_path, DEVICE
+        yield f"mounts[{index}].containerPath", mount.container_path, DEVICE
+
+
+def _api_mistakes(entry: DeviceEntry) -> Iterator[Problem]:
+    """What the API would not take of any device of the entry."""
+    samples: dict[str, Value] = {}
+    wrong = False
+    for name, source in entry.attributes.items():
+        try:
+            samples[name] = _sample(source)
+            Device(name="sample", attributes={name: samples[name]})
+        except (NoValueError, DraKitError) as error:
+            wrong = True
+            yield path_text(("attributes", name)), _rule(str(error))
+    shared = entry.allow_multiple_allocations
+    for name, given in entry.capacity.items():
+        if shared and given.request_policy is None:
+            wrong = True
+            yield (
+                path_text(("capacity", name)),
+                (
+                    "the first claim would take all of it, since allowMultipleAllocations is set; write {value: "
+                    f"{given.value}, requestPolicy: {{default: 1}}}}, for what a claim takes that asks for nothing"
+                ),
+            )
+            continue
+        try:
+            capacity = {name: capacity_of(given)}
+            Device(name="sample", capacity=capacity, allow_multiple_allocations=shared or None)
+        except DraKitError as error:
+            wrong = True
+            yield path_text(("capacity", name)), _rule(str(error))
+    for name, text in entry.env.items():
+        try:
+            ContainerEdits(env={name: text})
+        except DraKitError as error:
+            yield path_text(("env", name)), _rule(str(error))
+    if not wrong:
+        try:
+            Device(
+                name="sample",
+                attributes=samples,
+                capacity={name: capacity_of(given) for name, given in entry.capacity.items()},
+                allow_multiple_allocations=shared or None,
+            )
+        except DraKitError as error:
+            yield "", _rule(str(error))
+
+
+def _sample(source: AttributeSource) -> Any:
+    """A value that the attribute may have."""
+    default_of(source)
+    if isinstance(source.value, str) and not any(placeholders(source.value)) and source.match is None:
+        return converted(source.value, source.as_)
+    if source.value is not None and not isinstance(source.value, str):
+        return source.value
+    return {"string": "text", "int": 1, "bool": True, "version": converted("1.0.0", "version")}[source.as_]
+
+
+def _rule(text: str) -> str:
+    """Without the name of the model, which is not that of the file."""
+    return re.sub(
+        r"^(?:ContainerEdits|Device|DeviceCapacity|CapacityRequestPolicy(?:Range)?)(?: 'sample')?: ", "", text
+    )

@@ -1,0 +1,95 @@
+"""What is to be written instead, in terms of fields and values; where that is in a file is found out later.
+
+Paths are those of :class:`~dra_kit.manifests.positions.Positions`. A rule gives a remedy only where one thing alone can
+be meant; all remedies of a finding are carried out together, or none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """A field gets another name.
+
+    Attributes:
+        path: the field.
+        name: that it gets.
+    """
+
+    path: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A text, number or truth value becomes another one.
+
+    Attributes:
+        path: the field.
+        value: that it gets; None for the text that is written there, which is to be in quotes.
+    """
+
+    path: str
+    value: str | int | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Some characters of a text become others.
+
+    Attributes:
+        path: of the text.
+        start: index in the text.
+        end: index behind the last character.
+        text: the others.
+    """
+
+    path: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enclose:
+    """Some fields of an object move into a field of the object, which may be there already.
+
+    Attributes:
+        path: the object; empty for the whole document.
+        keys: the fields.
+        under: the field that they move into.
+    """
+
+    path: str
+    keys: tuple[str, ...]
+    under: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unwrap:
+    """The fields of an object take the place of it.
+
+    Attributes:
+        path: of the object that holds the other one; empty for the whole document.
+        key: the field that is left out.
+    """
+
+    path: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Enlist:
+    """A value becomes the only item of a list.
+
+    Attributes:
+        path: the field.
+    """
+
+    path: str
+
+
+Remedy: TypeAlias = Rename | Rewrite | Replace | Enclose | Unwrap | Enlist

@@ -1,0 +1,28 @@
+"""A driver as it runs on one node of a sandbox."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from dra_kit.author.driver import Driver
+
+
+@dataclass(frozen=True)
+class Release:
+    """A driver for one node.
+
+    Attributes:
+        driver: one that never ran.
+        author: the author's settings there.
+        target: the TARGET that it was loaded from; empty where it was none.
+        folder: where the TARGET begins.
+    """
+
+    driver: Driver[Any, Any]
+    author: BaseModel | None
+    target: str = ""
+    folder: Path = Path()

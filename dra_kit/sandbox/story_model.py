@@ -1,0 +1,281 @@
+"""The form of a story's ``expect.yaml``; docs/reference/story-format.md and the JSON schema are made of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from dra_kit.node.steps import Step as NodeStep
+from dra_kit.values.nearest import did_you_mean
+
+
+def _regular_expression(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        msg = f"{text!r} is no regular expression: {error}"
+        raise ValueError(msg) from None
+    return text
+
+
+def _same_as(text: str) -> str:
+    if text.count("/") != 2:
+        msg = f"{text!r} must be pod/container/NAME"
+        raise ValueError(msg)
+    return text
+
+
+def _texts(value: object) -> object:
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _value(value: object) -> object:
+    match value:
+        case None:
+            return {"absent": True}
+        case str():
+            return {"equals": value}
+        case {"pattern": str(), **rest} | {"same_as": str(), **rest} if not rest:
+            return value
+    msg = "must be a text (numbers and booleans in quotes), null, {pattern: …} or {same_as: pod/container/NAME}"
+    raise ValueError(msg)
+
+
+def _object_reference(text: str) -> str:
+    kind, slash, name = text.partition("/")
+    if not (kind and slash and name):
+        msg = f"{text!r} must be <kind>/<name>, such as Pod/guest"
+        raise ValueError(msg)
+    return text
+
+
+def _step(name: str) -> str:
+    if name not in NodeStep.__members__:
+        hint = did_you_mean(name, NodeStep.__members__) or ";"
+        msg = f"there is no step {name!r}{hint} it may be {', '.join(NodeStep.__members__)}"
+        raise ValueError(msg)
+    return name
+
+
+RegularExpression = Annotated[str, AfterValidator(_regular_expression)]
+ObjectReference = Annotated[
+    str, AfterValidator(_object_reference), WithJsonSchema({"type": "string", "pattern": "^[^/]+/.+$"})
+]
+Texts = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_texts),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+StepName = Annotated[str, AfterValidator(_step), WithJsonSchema({"type": "string", "enum": list(NodeStep.__members__)})]
+Scalar = bool | int | str
+
+
+class Part(BaseModel):
+    """A mapping in the file; keys that it does not have are refused."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class ValueExpectation(Part):
+    """What an environment variable must be; exactly one field is set."""
+
+    equals: str | None = None
+    pattern: RegularExpression | None = None
+    same_as: Annotated[str, AfterValidator(_same_as)] | None = None
+    absent: bool = False
+
+
+_VALUE_SCHEMA: Final = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "null"},
+        *(
+            {
+                "type": "object",
+                "properties": {key: {"type": "string"}},
+                "required": [key],
+                "additionalProperties": False,
+            }
+            for key in ("pattern", "same_as")
+        ),
+    ]
+}
+Value = Annotated[ValueExpectation, BeforeValidator(_value), WithJsonSchema(_VALUE_SCHEMA)]
+
+
+class ContainerExpectation(Part):
+    """What must be true of a container."""
+
+    exit_code: int | None = Field(default=None, description="It has ended with this code.")
+    environment: Mapping[str, Value] = Field(
+        default={},
+        description="Variables: exactly this text; `null`, not set; `{pattern: …}`, the whole value fits the "
+        "regular expression; `{same_as: pod/container/NAME}`, the value there.",
+    )
+    output: Texts = Field(default=(), description="All of these are in what it wrote.")
+    health: Mapping[str, Literal["Healthy", "Unhealthy", "Unknown"]] = Field(
+        default={}, description="Of all devices of the pod's claim of this name, or `<claim>/<request>`."
+    )
+
+
+class PodExpectation(Part):
+    """What must be true of a pod."""
+
+    phase: Literal["Pending", "Running", "Succeeded", "Failed"] = Field(description="`status.phase`.")
+    message: Texts = Field(
+        default=(),
+        description="All of these are in one of its events or conditions; `{namespace}` stands for the story's.",
+    )
+    containers: Mapping[str, ContainerExpectation] = Field(
+        default={}, description="Containers by name; they have started."
+    )
+
+
+class ClaimExpectation(Part):
+    """What must be true of a ResourceClaim."""
+
+    devices: tuple[str, ...] | None = Field(default=None, description="Allocated, in any order; `[]`: not allocated.")
+    reserved_for: tuple[str, ...] | None = Field(
+        default=None, description="Names of the pods that use it, in any order."
+    )
+    message: Texts = Field(default=(), description="All of these are in one of its events.")
+    conditions: Mapping[str, Literal["True", "False", "Unknown"]] = Field(
+        default={}, description="Conditions in `status.devices`: each device has it, with this status (in quotes)."
+    )
+
+
+class DeviceExpectation(Part):
+    """What must be true of a published device."""
+
+    attributes: Mapping[str, Scalar] = Field(default={}, description="These, among others.")
+    capacity: Mapping[str, str] = Field(default={}, description="These, among others, as they are published.")
+
+
+class Expectation(Part):
+    """What must be true at one moment."""
+
+    pods: Mapping[str, PodExpectation] = Field(default={}, description="Pods by name.")
+    claims: Mapping[str, ClaimExpectation] = Field(default={}, description="ResourceClaims by name.")
+    devices: Mapping[str, DeviceExpectation | None] = Field(
+        default={},
+        description="What the driver publishes, by device name or, of several pools, `<pool>/<device>`; `{}`: it is "
+        "there, `null`: it is not.",
+    )
+    gone: tuple[ObjectReference, ...] = Field(
+        default=(), description="Objects of the story that are there no more, whoever has deleted them."
+    )
+
+
+class Nothing(Part):
+    """Has no keys: write `{}`."""
+
+
+class Kill(Part):
+    """How the driver is killed."""
+
+    after: StepName | None = Field(
+        default=None,
+        description="Not now, but after the driver's next step of this name; the story fails where it never comes to "
+        "it. Write it in the step that leads there.",
+    )
+    restart: bool = Field(default=True, description="Start it again, as the kubelet restarts a container.")
+
+    @model_validator(mode="after")
+    def _comes_back(self) -> Kill:
+        if self.after is not None and not self.restart:
+            msg = "after and restart: false do not go together: what is killed after a step is always started again"
+            raise ValueError(msg)
+        return self
+
+
+class Upgrade(Part):
+    """The release that takes the driver's place."""
+
+    target: str = Field(
+        min_length=1, description="A TARGET: `./next.py` or a folder, below the story's own; or `module:attr`."
+    )
+
+
+class Reboot(Part):
+    """How the nodes are rebooted."""
+
+    lost: tuple[str, ...] = Field(
+        default=(), description="Settings of the driver that name directories whose files do not outlive it."
+    )
+
+
+class DriverActions(Part):
+    """What is done to the driver, one thing in a step, before all else in it."""
+
+    restart: Nothing | None = Field(default=None, description="End it in order and start it again.")
+    kill: Kill | None = Field(
+        default=None, description="`kill -9`. In a story with this key the driver has a process of its own throughout."
+    )
+    start: Nothing | None = Field(default=None, description="Start it after `kill: {restart: false}`.")
+    upgrade: Upgrade | None = Field(
+        default=None,
+        description="A rolling update: another release comes up beside it, and takes its place until the story ends.",
+    )
+    rollback: Nothing | None = Field(default=None, description="Take the last `upgrade` back, by a rolling update.")
+    reboot: Reboot | None = Field(
+        default=None,
+        description="Reboot the nodes: containers and the driver end, CDI files are gone, the boot id is another.",
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> DriverActions:
+        given = [name for name in DriverActions.model_fields if getattr(self, name) is not None]
+        if len(given) > 1:
+            msg = f"{' and '.join(given)} are given: write a step for each"
+            raise ValueError(msg)
+        return self
+
+
+class StepFile(Expectation, DriverActions):
+    """One step: what is done, and what must become true then."""
+
+    apply: tuple[str, ...] | None = Field(
+        default=None,
+        description="Manifests to create, files of the story's folder. By default the first step takes all that no "
+        "other one names.",
+    )
+    edit: Mapping[str, str] = Field(
+        default={},
+        description="The file that a setting of the driver names is replaced by one of the story's; it goes on "
+        "when the driver publishes other devices, or after three seconds.",
+    )
+    health: Mapping[str, Mapping[str, str | None]] = Field(
+        default={},
+        description="By device, then by reason of the driver's health source, a message that makes it ill; `null` ends "
+        "it, and so does the end of the story.",
+    )
+    delete: tuple[ObjectReference, ...] = Field(
+        default=(), description="Objects to delete; it goes on when they are gone."
+    )
+
+
+class Namespace(Part):
+    """The namespace that the story runs in."""
+
+    labels: Mapping[str, str] = Field(default={}, description="Its labels.")
+
+
+class StoryFile(Expectation):
+    """The whole file: either `steps`, or what must be true once everything is applied."""
+
+    namespace: Namespace = Field(default=Namespace(), description="Of the namespace that the story runs in.")
+    steps: tuple[StepFile, ...] = Field(default=(), description="One after the other.")
+    leftovers: tuple[RegularExpression, ...] = Field(
+        default=(), description="Regular expressions of what may remain after it, such as a file of the hardware."
+    )
+
+
+def story_schema() -> dict[str, Any]:
+    """The JSON schema of ``expect.yaml``, for editors."""
+    schema = StoryFile.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "a story's expect.yaml"}

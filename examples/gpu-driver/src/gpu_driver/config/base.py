@@ -1,0 +1,48 @@
+"""What the models of this folder have in common."""
+
+from typing import Any
+
+import dra_kit as dra
+from pydantic import BaseModel, ConfigDict, ValidationInfo
+
+from gpu_driver.settings import Settings
+
+API_VERSION = "resource.nvidia.com/v1beta1"
+"""Group and version of NVIDIA's own driver: manifests written for it are taken as they are."""
+
+
+def camel(name: str) -> str:
+    """``default_active_thread_percentage`` as manifests write it: ``defaultActiveThreadPercentage``."""
+    first, *rest = name.split("_")
+    return first + "".join(word.title() for word in rest)
+
+
+class Part(BaseModel):
+    """An object inside a config; its keys are camelCase in manifests."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, alias_generator=camel)
+
+
+class Config(dra.OpaqueConfig):
+    """A config; its keys are camelCase in manifests."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=camel)
+
+
+def switched_on(gate: str, title: str, info: ValidationInfo) -> None:
+    """Refuse what the driver's settings switch off; all is well where a config is read without a driver.
+
+    Args:
+        gate: the name of a bool of :class:`~gpu_driver.settings.Settings`.
+        title: what it switches, as the manifest calls it.
+        info: what pydantic gives validators.
+
+    Raises:
+        ValueError: naming the flag.
+    """
+    context: Any = info.context
+    if isinstance(context, Settings) and not getattr(context, gate):
+        raise ValueError(
+            f"{title} is switched off in this driver; set --{gate.replace('_', '-')} (node.settings.{gate} of the "
+            "chart), or leave it out"
+        )

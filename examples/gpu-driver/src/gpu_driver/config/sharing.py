@@ -1,0 +1,89 @@
+"""How the processes of a claim share a device: time-slicing, or MPS."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from gpu_driver.config.base import Part, switched_on
+from gpu_driver.config.pinned_memory import PinnedMemory
+
+Interval = Literal["Default", "Short", "Medium", "Long"]
+INTERVALS: dict[Interval, int] = {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}
+"""What ``nvidia-smi compute-policy --set-timeslice`` takes."""
+
+_GATES = {"TimeSlicing": "time_slicing", "MPS": "mps"}
+
+
+class TimeSlicingConfig(Part):
+    """How long a process keeps the GPU before the next one has its turn."""
+
+    interval: Interval = "Default"
+
+
+class MpsConfig(Part):
+    """Limits of each client of the MPS control daemon; ``multi_user`` lets clients of several users in."""
+
+    default_active_thread_percentage: Annotated[int, Field(ge=0, le=100)] | None = None
+    default_pinned_device_memory_limit: PinnedMemory | None = None
+    default_per_device_pinned_memory_limit: dict[str, PinnedMemory] = {}
+    multi_user: bool = False
+
+    @field_validator("default_per_device_pinned_memory_limit")
+    @classmethod
+    def _keys(cls, limits: dict[str, PinnedMemory]) -> dict[str, PinnedMemory]:
+        for key in limits:
+            if not (key.isascii() and key.isdigit()) and not key.startswith(("GPU-", "MIG-")):
+                raise ValueError(f"{key!r} is neither the UUID of a device (GPU-…, MIG-…) nor an index from 0")
+        return limits
+
+
+class _Sharing(Part):
+    """What both kinds of device have."""
+
+    mps_config: MpsConfig | None = None
+
+    @property
+    def mps(self) -> MpsConfig:
+        """The limits of MPS; none where the claim has none."""
+        return self.mps_config or MpsConfig()
+
+
+def _served(strategy: str, info: ValidationInfo) -> str:
+    switched_on(_GATES[strategy], f"strategy {strategy}", info)
+    return strategy
+
+
+class GpuSharing(_Sharing):
+    """How a whole GPU is shared."""
+
+    strategy: Literal["TimeSlicing", "MPS"]
+    time_slicing_config: TimeSlicingConfig | None = None
+
+    _strategy = field_validator("strategy")(_served)
+
+    @model_validator(mode="after")
+    def _one_strategy(self) -> Self:
+        if self.strategy == "TimeSlicing" and self.mps_config is not None:
+            raise ValueError("mpsConfig goes with strategy MPS; remove it, or write strategy: MPS")
+        if self.strategy == "MPS" and self.time_slicing_config is not None:
+            raise ValueError("timeSlicingConfig goes with strategy TimeSlicing; remove it, or write that strategy")
+        return self
+
+    @property
+    def interval(self) -> Interval:
+        """The time slice."""
+        return (self.time_slicing_config or TimeSlicingConfig()).interval
+
+
+class MigDeviceSharing(_Sharing):
+    """How a MIG device is shared; it has no time slice to set."""
+
+    strategy: Literal["TimeSlicing", "MPS"]
+
+    _strategy = field_validator("strategy")(_served)
+
+    @model_validator(mode="after")
+    def _one_strategy(self) -> Self:
+        if self.strategy == "TimeSlicing" and self.mps_config is not None:
+            raise ValueError("mpsConfig goes with strategy MPS; remove it, or write strategy: MPS")
+        return self

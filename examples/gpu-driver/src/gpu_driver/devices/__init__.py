@@ -1,0 +1,1 @@
+"""Which devices a node has: whole GPUs, MIG partitions, GPUs in passthrough, and what monitors them."""

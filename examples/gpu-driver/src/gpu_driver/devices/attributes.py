@@ -1,0 +1,96 @@
+"""What is published of a GPU: NVIDIA's names where its own driver has them, Kubernetes' where there is a standard."""
+
+from dataclasses import dataclass
+
+import dra_kit as dra
+
+from gpu_driver.devices.names import version
+from gpu_driver.nvml.backend import GpuFacts, GpuInstanceProfile
+
+Value = str | int | dra.Version
+"""Of an attribute."""
+
+FP64_CORES = {(6, 0): 32, (7, 0): 32, (8, 0): 32, (9, 0): 64, (10, 0): 64}
+"""Double-precision results of a multiprocessor in a clock (CUDA C++ programming guide, arithmetic instructions)."""
+_FEW_FP64_CORES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """Of the driver on this node."""
+
+    driver: str
+    cuda: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the host's sysfs says that a GPU is.
+
+    Attributes:
+        pcie_root: such as ``pci0000:40``; None where it cannot be told.
+        numa_node: None where the host has none for it.
+    """
+
+    pcie_root: str | None = None
+    numa_node: int | None = None
+
+
+def common(facts: GpuFacts, versions: Versions, location: Location) -> dict[str, Value]:
+    """What is true of the GPU and of every part of it."""
+    major, minor = facts.compute_capability
+    known: dict[str, Value | None] = {
+        "productName": facts.name,
+        "brand": facts.brand,
+        "architecture": facts.architecture,
+        "cudaComputeCapability": dra.Version(f"{major}.{minor}.0"),
+        "driverVersion": version(versions.driver),
+        "cudaDriverVersion": dra.Version(f"{versions.cuda[0]}.{versions.cuda[1]}.0"),
+        "addressingMode": facts.addressing_mode,
+        "resource.kubernetes.io/pciBusID": facts.pci_bus_id,
+        "resource.kubernetes.io/pcieRoot": location.pcie_root,
+        "resource.kubernetes.io/numaNode": location.numa_node,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def fp64_cores(facts: GpuFacts, multiprocessors: int) -> int:
+    """Double-precision cores of so many multiprocessors."""
+    return multiprocessors * FP64_CORES.get(facts.compute_capability, _FEW_FP64_CORES)
+
+
+def whole_capacity(facts: GpuFacts) -> dict[str, dra.Quantity]:
+    """Amounts of a whole GPU; without ``memory`` where NVML has no figure for it."""
+    amounts = {
+        "multiprocessors": facts.multiprocessors,
+        "fp64Cores": fp64_cores(facts, facts.multiprocessors),
+    }
+    capacity = {name: dra.Quantity(amount) for name, amount in amounts.items()}
+    if facts.memory_bytes is not None:
+        capacity["memory"] = binary(facts.memory_bytes)
+    return capacity
+
+
+def partition_capacity(facts: GpuFacts, profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:
+    """Amounts of a MIG device."""
+    amounts = {
+        "multiprocessors": profile.multiprocessors,
+        "fp64Cores": fp64_cores(facts, profile.multiprocessors),
+        "copyEngines": profile.copy_engines,
+        "decoders": profile.decoders,
+        "encoders": profile.encoders,
+        "jpegEngines": profile.jpeg_engines,
+        "ofaEngines": profile.ofa_engines,
+    }
+    return {
+        **{name: dra.Quantity(amount) for name, amount in amounts.items()},
+        "memory": binary(profile.memory_mib * 2**20),
+    }
+
+
+def binary(number: int) -> dra.Quantity:
+    """Bytes as people write them: ``80Gi``, ``9984Mi``."""
+    for exponent, suffix in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if number and number % 2**exponent == 0:
+            return dra.Quantity(f"{number >> exponent}{suffix}")
+    return dra.Quantity(number)

@@ -1,0 +1,71 @@
+"""Counters: what the devices of one GPU have in common, so that the scheduler never gives two of them one slice."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+
+import dra_kit as dra
+
+from gpu_driver.devices.attributes import binary
+from gpu_driver.nvml.backend import GpuInstanceProfile, Placement
+
+Counters = Mapping[str, dra.Quantity]
+
+
+def set_name(minor: int) -> str:
+    """Of a GPU's counters."""
+    return f"gpu-{minor}-counter-set"
+
+
+def amounts(profile: GpuInstanceProfile, placement: Placement) -> Counters:
+    """What a MIG device takes: engines, memory, and the very slices that it is on."""
+    return {**_engines(profile), **{f"memory-slice-{index}": dra.Quantity(1) for index in _slices(placement)}}
+
+
+def whole(profiles: Sequence[GpuInstanceProfile]) -> Counters:
+    """All that there is: the most that any profile takes of each, and every slice.
+
+    A GPU without MIG has one counter, which its modes of use exclude each other by.
+    """
+    if not profiles:
+        return {"mode": dra.Quantity(1)}
+    found: dict[str, dra.Quantity] = {}
+    for profile in profiles:
+        for name, amount in _engines(profile).items():
+            found[name] = max(amount, found.get(name, amount))
+    last = max(place.start + place.size for profile in profiles for place in profile.placements)
+    return {**found, **{f"memory-slice-{index}": dra.Quantity(1) for index in range(last)}}
+
+
+def without(counters: Counters, taken: Iterable[Counters]) -> Counters:
+    """What is left beside partitions that this driver has not made."""
+    left = {name: amount.as_decimal for name, amount in counters.items()}
+    for part in taken:
+        for name, amount in part.items():
+            left[name] = max(left.get(name, Decimal(0)) - amount.as_decimal, Decimal(0))
+    return {
+        name: binary(int(amount)) if name == "memory" else dra.Quantity(int(amount)) for name, amount in left.items()
+    }
+
+
+def consumption(minor: int, counters: Counters) -> list[dra.DeviceCounterConsumption]:
+    """As a device declares it."""
+    return [dra.DeviceCounterConsumption(counter_set=set_name(minor), counters=counters)]
+
+
+def _engines(profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:
+    numbers = {
+        "multiprocessors": profile.multiprocessors,
+        "copy-engines": profile.copy_engines,
+        "decoders": profile.decoders,
+        "encoders": profile.encoders,
+        "jpeg-engines": profile.jpeg_engines,
+        "ofa-engines": profile.ofa_engines,
+    }
+    return {
+        **{name: dra.Quantity(number) for name, number in numbers.items()},
+        "memory": binary(profile.memory_mib * 2**20),
+    }
+
+
+def _slices(placement: Placement) -> Iterable[int]:
+    return range(placement.start, placement.start + placement.size)

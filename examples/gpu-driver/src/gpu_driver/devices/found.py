@@ -1,0 +1,25 @@
+"""What is known of a node's GPUs, before anything is made of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_driver.devices.attributes import Location, Versions
+from gpu_driver.devices.mig import Mig
+from gpu_driver.nvml.backend import GpuFacts
+
+
+@dataclass(frozen=True, slots=True)
+class FoundGpu:
+    """One GPU; ``mig`` is None where it cannot be cut."""
+
+    facts: GpuFacts
+    location: Location
+    mig: Mig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All GPUs of the node, by PCI bus id, and the versions of their driver."""
+
+    versions: Versions
+    gpus: Sequence[FoundGpu]

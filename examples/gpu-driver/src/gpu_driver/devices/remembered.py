@@ -1,0 +1,67 @@
+"""``Remembered``: GPUs as they were seen last, for as long as NVML does not show them."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpu_driver.devices.found import FoundGpu
+
+log = logging.getLogger(__name__)
+
+_GPUS: TypeAdapter[list[FoundGpu]] = TypeAdapter(list[FoundGpu])
+
+
+class Remembered:
+    """A file with the GPUs of the node, written when they are others than before.
+
+    NVML leaves out GPUs that are lost or in a virtual machine. Claims that have them need them published all the same:
+    with a taint until they are well, or as what is in use.
+
+    Args:
+        file: with the driver's state.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def complete(self, seen: Sequence[FoundGpu], is_there: Callable[[str], bool]) -> list[FoundGpu]:
+        """The GPUs that NVML shows, and those that it showed before, by PCI bus id.
+
+        Args:
+            seen: what NVML shows.
+            is_there: whether the host still has a PCI function at a bus id; one that has gone is forgotten. So is one
+                whose place or minor number another GPU has now.
+        """
+        before = self._read()
+        taken = {value for gpu in seen for value in (gpu.facts.uuid, gpu.facts.pci_bus_id, gpu.facts.minor)}
+        missing = [
+            gpu
+            for gpu in before
+            if not taken & {gpu.facts.uuid, gpu.facts.pci_bus_id, gpu.facts.minor} and is_there(gpu.facts.pci_bus_id)
+        ]
+        known = sorted([*seen, *missing], key=lambda gpu: gpu.facts.pci_bus_id)
+        if known != before:
+            self._write(known)
+        return known
+
+    def find(self, uuid: str) -> FoundGpu | None:
+        """One GPU as it was seen last; None when it never was."""
+        return next((gpu for gpu in self._read() if gpu.facts.uuid == uuid), None)
+
+    def _read(self) -> list[FoundGpu]:
+        try:
+            return _GPUS.validate_json(self._file.read_bytes())
+        except FileNotFoundError:
+            return []
+        except ValidationError as error:
+            # another release's, or damaged: what NVML shows is seen anew
+            log.warning("%s cannot be read and is written again: %d mistakes", self._file, error.error_count())
+            return []
+
+    def _write(self, known: list[FoundGpu]) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        new = self._file.with_suffix(".new")
+        new.write_bytes(_GPUS.dump_json(known))
+        new.replace(self._file)

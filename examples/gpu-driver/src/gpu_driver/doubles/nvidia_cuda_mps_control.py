@@ -1,0 +1,192 @@
+"""A double of ``nvidia-cuda-mps-control``: its command line, environment and files, as its documentation has them.
+
+Daemon and client talk over sockets of the names that the real ones have, in a protocol of their own: never mix them
+with real ones. Only the standard library is imported: the driver asks often.
+
+The file ``mps-fault`` in the pretended node's folder makes it fail: ``silent`` opens no socket, ``ends`` ends at once,
+``hangs`` takes connections and answers none, ``ignores-limits`` is what it says.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+_FOLDER = "GPU_DRIVER_FAKE_FOLDER"  # of nvml.fake.hardware, which would import too much
+_USAGE = """usage: nvidia-cuda-mps-control [-d | -f] [-M]
+  -d  start the daemon in the background
+  -f  start the daemon in the foreground
+  -M  let clients of several users share a server"""
+_PID = "nvidia-cuda-mps-control.pid"
+_FILES = ("control", "control_privileged", "control_lock", "log", _PID)
+
+
+def main() -> int:
+    """Run it with the process's arguments; the exit code."""
+    pipe = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
+    log = Path(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
+    arguments = sys.argv[1:]
+    multi_user = "-M" in arguments or "-multiuser-server" in arguments
+    rest = [word for word in arguments if word not in {"-M", "-multiuser-server"}]
+    if not rest and not multi_user:
+        return _client(pipe)
+    if rest not in (["-d"], ["-f"]):
+        print(_USAGE, file=sys.stderr)
+        return 1
+    if rest == ["-d"]:
+        if os.fork():
+            return 0
+        os.setsid()
+    return _Daemon(pipe, log, multi_user=multi_user).run()
+
+
+def _client(pipe: Path) -> int:
+    """A command for each line of the input, and what the daemon answers to all of them."""
+    privileged = os.getuid() == 0
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(pipe / ("control_privileged" if privileged else "control")))
+        except OSError:
+            print("Cannot find MPS control daemon process")
+            return 1
+        connection.sendall(sys.stdin.buffer.read())
+        connection.shutdown(socket.SHUT_WR)
+        while answer := connection.recv(65536):
+            sys.stdout.write(answer.decode())
+    return 0
+
+
+class _Daemon:
+    def __init__(self, pipe: Path, log: Path, *, multi_user: bool) -> None:
+        self._pipe = pipe
+        self._log = log / "control.log"
+        self._multi_user = multi_user
+        self._devices = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        self._percentage = 100.0
+        self._memory: dict[int, str] = {}
+        self._quit = threading.Event()
+
+    def run(self) -> int:
+        fault = _fault()
+        if fault == "ends":
+            print("MPS control daemon failed to start", file=sys.stderr)
+            return 1
+        self._pipe.mkdir(parents=True, exist_ok=True)
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with (self._pipe / "control_lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                print("An instance of this daemon is already running", file=sys.stderr)
+                return 1
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: self._quit.set())
+            return self._serve(silent=fault == "silent")
+
+    def _serve(self, *, silent: bool) -> int:
+        (self._pipe / _PID).write_text(f"{os.getpid()}\n")
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self._pipe / "log")
+        self._write(f"Starting control daemon using socket {self._pipe}/control")
+        if self._multi_user:
+            self._write("Multi-user server enabled")
+        try:
+            for name in () if silent else ("control", "control_privileged"):
+                listening = self._listen(name)
+                threading.Thread(target=self._accept, args=[listening], daemon=True).start()
+            while not self._quit.wait(1.0):
+                pass
+        except OSError as error:
+            print(f"Failed to open socket in {self._pipe}: {error}", file=sys.stderr)
+            return 1
+        finally:
+            self._write("Exit")
+            for name in _FILES:
+                (self._pipe / name).unlink(missing_ok=True)
+        return 0
+
+    def _listen(self, name: str) -> socket.socket:
+        path = self._pipe / name
+        path.unlink(missing_ok=True)
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(path))
+        path.chmod(0o600 if name == "control_privileged" else 0o666)
+        listening.listen()
+        return listening
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            connection, _ = listening.accept()
+            threading.Thread(target=self._talk, args=[connection], daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            text = b""
+            while more := connection.recv(65536):
+                text += more
+            while _fault() == "hangs":
+                time.sleep(0.1)
+            for line in text.decode().splitlines():
+                self._write(f"User did: {line}")
+                answer = self._answer(line.split())
+                if answer:
+                    connection.sendall(f"{answer}\n".encode())
+        if b"quit" in text.split():
+            self._quit.set()
+
+    def _answer(self, words: list[str]) -> str:
+        match words:
+            case [] | ["quit", *_]:
+                return ""
+            case ["get_server_list"]:
+                return ""
+            case ["get_default_active_thread_percentage"]:
+                return str(self._percentage)
+            case ["set_default_active_thread_percentage", number]:
+                return self._set_percentage(number)
+            case ["get_default_device_pinned_mem_limit", device]:
+                return self._memory.get(self._index(device), "")
+            case ["set_default_device_pinned_mem_limit", device, limit]:
+                return self._set_memory(device, limit)
+        return f"Unrecognized command: {' '.join(words)}"
+
+    def _set_percentage(self, text: str) -> str:
+        try:
+            number = float(text)
+        except ValueError:
+            number = -1
+        if not 0 <= number <= 100:
+            return f"Invalid active thread percentage {text}"
+        if _fault() != "ignores-limits":
+            self._percentage = number
+        return str(self._percentage)
+
+    def _set_memory(self, device: str, limit: str) -> str:
+        if not device.isdigit():
+            return ""  # a UUID is taken and ignored (k8s-device-plugin#572)
+        if int(device) >= len(self._devices):
+            return f"Invalid device ordinal {device}"
+        if not (limit[:-1].isdigit() and limit[-1:] in {"K", "M", "G"}):
+            return f"Invalid memory limit {limit}"
+        if _fault() != "ignores-limits":
+            self._memory[int(device)] = limit
+        return ""
+
+    def _index(self, device: str) -> int:
+        return int(device) if device.isdigit() else -1
+
+    def _write(self, text: str) -> None:
+        with self._log.open("a") as file:
+            file.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')} Control {os.getpid()}] {text}\n")
+
+
+def _fault() -> str:
+    try:
+        return Path(os.environ[_FOLDER], "mps-fault").read_text().strip()
+    except (KeyError, OSError):
+        return ""

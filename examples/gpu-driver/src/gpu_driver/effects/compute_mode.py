@@ -1,0 +1,35 @@
+"""The compute mode: how many processes may use a GPU at once."""
+
+import dra_kit as dra
+
+from gpu_driver.hardware import Hardware
+from gpu_driver.nvml.backend import ComputeMode
+
+
+class SetComputeMode(dra.Effect[ComputeMode, Hardware], id="compute-mode"):
+    """Sets the mode; what it was before comes back."""
+
+    uuid: str
+    mode: ComputeMode
+
+    def keys(self) -> list[str]:
+        return [f"gpu/{self.uuid}/compute-mode"]
+
+    def title(self) -> str:
+        return f"compute mode {self.mode.name} of {self.uuid}"
+
+    def apply(self, previous: ComputeMode | None) -> ComputeMode:
+        found = self.hardware.nvml.compute_mode(self.uuid)
+        if found != self.mode:
+            self.hardware.nvml.set_compute_mode(self.uuid, self.mode)
+        return found if previous is None else previous
+
+    def holds(self, outcome: ComputeMode) -> bool:
+        del outcome
+        return self.hardware.nvml.compute_mode(self.uuid) == self.mode
+
+    def revert(self, outcome: ComputeMode | None) -> None:
+        # cut off before it could say what was there: the mode that every driver starts with
+        before = ComputeMode.DEFAULT if outcome is None else outcome
+        if self.hardware.nvml.compute_mode(self.uuid) != before:
+            self.hardware.nvml.set_compute_mode(self.uuid, before)

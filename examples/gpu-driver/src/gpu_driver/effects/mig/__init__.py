@@ -1,0 +1,1 @@
+"""MIG: the mode of a GPU, GPU instances, and the compute instances in them."""

@@ -1,0 +1,128 @@
+"""A compute instance: what CUDA sees of a GPU instance, whole or a part of it."""
+
+import dra_kit as dra
+from pydantic import BaseModel
+
+from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
+from gpu_driver.effects.mig.mode import lock
+from gpu_driver.hardware import Hardware
+from gpu_driver.nvml.backend import ComputeInstance, GpuInstance, Placement
+from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+
+
+class MadeCompute(BaseModel):
+    """A compute instance that was made.
+
+    Attributes:
+        gpu_instance, compute_instance: its ids.
+        mig_uuid: what CUDA knows it by; another one when it is made again.
+    """
+
+    gpu_instance: int
+    compute_instance: int
+    mig_uuid: str
+
+
+class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-instance"):
+    """Makes a compute instance in a GPU instance that another effect has made.
+
+    Attributes:
+        parent: the GPU instance.
+        slices: of compute; all of the GPU instance's for one who has it alone.
+        owner: the share of the claim, where several share the GPU instance; empty for one who has it alone.
+    """
+
+    parent: CreateGpuInstance
+    slices: int
+    owner: str = ""
+
+    def keys(self) -> list[str]:
+        return [f"gpu/{self.parent.uuid}/memory-slice-{self.parent.start}/compute/{self.owner or 'whole'}"]
+
+    def locks(self) -> list[str]:
+        return [lock(self.parent.uuid)]
+
+    def title(self) -> str:
+        return f"{self.slices} compute slices of {self.parent.title()}"
+
+    def apply(self, previous: MadeCompute | None) -> MadeCompute:
+        del previous
+        instance = self._instance()
+        if instance is None:
+            raise dra.NotYet(f"{self.parent.title()} is not there yet")
+        half_done = self._half_done(instance)
+        if half_done is not None:
+            return _made(instance, half_done)
+        self.hardware.notes.begin(self._note, [compute.id for compute in instance.compute_instances])
+        profile, place = self._free(instance)
+        try:
+            compute = self.hardware.nvml.create_compute_instance(self.parent.uuid, instance.id, profile, place)
+        except NvmlError as error:
+            if error.code is NvmlReturn.INSUFFICIENT_RESOURCES:
+                raise dra.TransientError(f"{self.title()} are not free; see nvidia-smi mig -lci") from None
+            raise
+        self.hardware.notes.finish(self._note, compute.id)
+        return _made(instance, compute)
+
+    def holds(self, outcome: MadeCompute) -> bool:
+        instance = self._instance()
+        return instance is not None and any(made.mig_uuid == outcome.mig_uuid for made in instance.compute_instances)
+
+    def revert(self, outcome: MadeCompute | None) -> None:
+        instance = self._instance()
+        ours = None
+        if instance is not None:
+            known = [made for made in instance.compute_instances if outcome and made.mig_uuid == outcome.mig_uuid]
+            ours = known[0] if known else None if outcome else self._half_done(instance)
+        if instance is not None and ours is not None:
+            try:
+                self.hardware.nvml.destroy_compute_instance(self.parent.uuid, instance.id, ours.id)
+            except NvmlError as error:
+                if error.code is NvmlReturn.IN_USE:
+                    raise dra.TransientError(f"{self.title()} are still used; end the processes on them") from None
+                if error.code is not NvmlReturn.NOT_FOUND:
+                    raise
+        self.hardware.notes.remove(self._note)
+
+    def _free(self, instance: GpuInstance) -> tuple[int, Placement]:
+        """A profile of so many slices, and the last place where it fits: large ones fit at the first places only."""
+        profiles = self.hardware.nvml.compute_instance_profiles(self.parent.uuid, instance.id)
+        profile = next((item for item in profiles if item.slices == self.slices), None)
+        if profile is None:
+            sizes = ", ".join(sorted({str(item.slices) for item in profiles}))
+            raise dra.PermanentError(f"{self.parent.title()} has no {self.slices} compute slices; ask for {sizes}")
+        taken = {index for made in instance.compute_instances for index in _slices(made.placement)}
+        for place in sorted(profile.placements, key=lambda place: place.start, reverse=True):
+            if not taken & set(_slices(place)):
+                return profile.id, place
+        raise dra.TransientError(f"{self.title()} are not free side by side; see nvidia-smi mig -lci")
+
+    def _half_done(self, instance: GpuInstance) -> ComputeInstance | None:
+        """What was made for this effect before a crash, and not told; None when there is nothing of the kind."""
+        note = self.hardware.notes.read(self._note)
+        if note is None:
+            return None
+        others = self.hardware.notes.made_by_others(self._group, self._note)
+        for compute in instance.compute_instances:
+            if compute.id == note.made or (note.made is None and compute.id not in note.before | others):
+                return compute
+        return None
+
+    def _instance(self) -> GpuInstance | None:
+        return self.parent.with_hardware(self.hardware).find()
+
+    @property
+    def _group(self) -> str:
+        return f"{self.parent.uuid}-{self.parent.profile_id}-{self.parent.start}-compute"
+
+    @property
+    def _note(self) -> str:
+        return f"{self._group}-{self.owner or 'whole'}"
+
+
+def _made(instance: GpuInstance, compute: ComputeInstance) -> MadeCompute:
+    return MadeCompute(gpu_instance=instance.id, compute_instance=compute.id, mig_uuid=compute.mig_uuid)
+
+
+def _slices(place: Placement) -> range:
+    return range(place.start, place.start + place.size)

@@ -1,0 +1,88 @@
+"""A GPU instance: slices of a GPU's memory, made when a partition is allocated."""
+
+import dra_kit as dra
+
+from gpu_driver.effects.mig.mode import lock
+from gpu_driver.hardware import Hardware
+from gpu_driver.nvml.backend import GpuInstance, Placement
+from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+
+
+class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
+    """Cuts a GPU instance out at its very place; its outcome is the instance's id.
+
+    Attributes:
+        uuid: of the GPU.
+        profile, profile_id: what is cut: its name, for people, and NVML's number.
+        start, size: its memory slices.
+    """
+
+    uuid: str
+    profile: str
+    profile_id: int
+    start: int
+    size: int
+
+    def keys(self) -> list[str]:
+        return [f"gpu/{self.uuid}/memory-slice-{index}" for index in range(self.start, self.start + self.size)]
+
+    def locks(self) -> list[str]:
+        return [lock(self.uuid)]
+
+    def title(self) -> str:
+        return f"MIG {self.profile} at slice {self.start} of {self.uuid}"
+
+    def apply(self, previous: int | None) -> int:
+        del previous
+        there = self.find()
+        if there is not None:
+            if self.hardware.notes.read(self._note) is None:
+                raise dra.TransientError(
+                    f"{self.title()} is there already, and this driver has not made it; delete it "
+                    f"(nvidia-smi mig -dgi -gi {there.id}), or let the claim be allocated elsewhere"
+                )
+            return there.id
+        instances = self.hardware.nvml.gpu_instances(self.uuid)
+        self.hardware.notes.begin(self._note, [instance.id for instance in instances])
+        try:
+            made = self.hardware.nvml.create_gpu_instance(self.uuid, self.profile_id, Placement(self.start, self.size))
+        except NvmlError as error:
+            if error.code is NvmlReturn.INSUFFICIENT_RESOURCES:
+                raise dra.TransientError(
+                    f"{self.title()} cannot be made: its place is taken by a partition that this driver has not made; "
+                    "delete it (nvidia-smi mig -lgi, then -dgi)"
+                ) from None
+            raise
+        return made.id
+
+    def holds(self, outcome: int) -> bool:
+        found = self.find()
+        return found is not None and found.id == outcome
+
+    def revert(self, outcome: int | None) -> None:
+        if outcome is None and self.hardware.notes.read(self._note) is None:
+            return
+        found = self.find()
+        if found is not None:
+            try:
+                self.hardware.nvml.destroy_gpu_instance(self.uuid, found.id)
+            except NvmlError as error:
+                if error.code is NvmlReturn.IN_USE:
+                    raise dra.TransientError(
+                        f"{self.title()} is still used; end the processes on it (nvidia-smi)"
+                    ) from None
+                if error.code is not NvmlReturn.NOT_FOUND:
+                    raise
+        self.hardware.notes.remove(self._note)
+
+    def find(self) -> GpuInstance | None:
+        """The instance at this place; also used for the compute instances in it."""
+        wanted = Placement(self.start, self.size)
+        for instance in self.hardware.nvml.gpu_instances(self.uuid):
+            if instance.profile_id == self.profile_id and instance.placement == wanted:
+                return instance
+        return None
+
+    @property
+    def _note(self) -> str:
+        return f"{self.uuid}-{self.profile_id}-{self.start}"

@@ -1,0 +1,60 @@
+"""MIG mode: whether a GPU is cut at all."""
+
+import dra_kit as dra
+
+from gpu_driver.hardware import Hardware
+from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+
+
+class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
+    """Switches MIG on for partitions, or off for a whole GPU; what it was before comes back.
+
+    All claims on partitions of a GPU share one. It is only ensured where the mode changes without a reset.
+    """
+
+    uuid: str
+    enabled: bool
+
+    def keys(self) -> list[str]:
+        return [f"gpu/{self.uuid}/mig-mode"]
+
+    def locks(self) -> list[str]:
+        return [lock(self.uuid)]
+
+    def title(self) -> str:
+        return f"MIG mode {'on' if self.enabled else 'off'} of {self.uuid}"
+
+    def apply(self, previous: bool | None) -> bool:
+        before = self.hardware.nvml.mig_mode(self.uuid).current
+        self._set(self.enabled)
+        return before if previous is None else previous
+
+    def holds(self, outcome: bool) -> bool:
+        del outcome
+        return self.hardware.nvml.mig_mode(self.uuid).current == self.enabled
+
+    def revert(self, outcome: bool | None) -> None:
+        if outcome in {None, self.enabled}:  # nothing was changed, or nobody knows: the next claim sets what it needs
+            return
+        if self.hardware.nvml.gpu_instances(self.uuid):
+            return  # an administrator has cut it meanwhile: the mode is needed
+        self._set(not self.enabled)
+
+    def _set(self, enabled: bool) -> None:
+        if self.hardware.nvml.mig_mode(self.uuid).current == enabled:
+            return
+        try:
+            self.hardware.nvml.set_mig_mode(self.uuid, enabled=enabled)
+        except NvmlError as error:
+            if error.code is NvmlReturn.IN_USE:
+                raise dra.TransientError(f"{self.title()}: the GPU is in use; end its processes (nvidia-smi)") from None
+            if error.code is NvmlReturn.RESET_REQUIRED:
+                raise dra.PermanentError(
+                    f"{self.title()}: it waits for a reset; drain the node, then nvidia-smi --gpu-reset -i {self.uuid}"
+                ) from None
+            raise
+
+
+def lock(uuid: str) -> str:
+    """What excludes two changes of one GPU's instances at a time; NVML itself does not order them."""
+    return f"gpu/{uuid}/instances"

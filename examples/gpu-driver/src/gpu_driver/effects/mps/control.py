@@ -1,0 +1,60 @@
+"""Talking to an MPS control daemon, as people do: commands on the input of ``nvidia-cuda-mps-control``."""
+
+import subprocess
+from collections.abc import Mapping
+
+PROGRAM = "nvidia-cuda-mps-control"
+PATIENCE = 4.0
+"""Seconds in which a daemon has answered; less than those in which an effect has to."""
+
+
+class MpsError(Exception):
+    """There is no daemon, or it does not answer."""
+
+
+class MpsControl:
+    """One daemon.
+
+    Args:
+        program: path of ``nvidia-cuda-mps-control``.
+        environment: by which it finds the daemon, and itself its libraries.
+    """
+
+    def __init__(self, program: str, environment: Mapping[str, str]) -> None:
+        self._program = program
+        self._environment = dict(environment)
+
+    def ask(self, command: str) -> str:
+        """What the daemon answers to one command; empty for nothing.
+
+        Raises:
+            MpsError: it is not there, refuses, or takes longer than :data:`PATIENCE`.
+        """
+        try:
+            done = subprocess.run(
+                [self._program],
+                input=f"{command}\n",
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=PATIENCE,
+                check=False,
+                env=self._environment,
+            )
+        except subprocess.TimeoutExpired:
+            raise MpsError(f"{command}: no answer within {PATIENCE:.0f} s") from None
+        except OSError as error:
+            raise MpsError(f"{self._program} cannot be run: {error.strerror}") from None
+        text = (done.stdout + done.stderr).strip()
+        if done.returncode:
+            last = text.splitlines()[-1:] or [f"exit code {done.returncode}"]
+            raise MpsError(f"{command}: {last[0]}")
+        return text
+
+    def answers(self) -> bool:
+        """Whether there is a daemon that answers."""
+        try:
+            self.ask("get_default_active_thread_percentage")
+        except MpsError:
+            return False
+        return True

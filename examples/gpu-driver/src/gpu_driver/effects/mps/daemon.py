@@ -1,0 +1,75 @@
+"""``MpsDaemon``: the MPS control daemon of a group of devices, as a program beside the driver."""
+
+import dra_kit as dra
+
+from gpu_driver.effects.mps.control import PROGRAM, MpsControl, MpsError
+from gpu_driver.effects.mps.limits import Limits
+from gpu_driver.effects.mps.paths import MpsFolder
+from gpu_driver.hardware import Hardware
+
+
+class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
+    """Runs ``nvidia-cuda-mps-control`` for devices that one entry of a claim's config is for.
+
+    It is ready when it answers and its clients' limits are read back from it. One that hangs is started anew.
+
+    Attributes:
+        devices: UUIDs in the order of ``CUDA_VISIBLE_DEVICES``: GPUs, or one partition.
+        folder: of its own.
+        limits: of each client.
+        multi_user: clients of several users may share it.
+    """
+
+    devices: tuple[str, ...]
+    folder: MpsFolder
+    limits: Limits = Limits()
+    multi_user: bool = False
+
+    end_within = 5.0
+
+    def keys(self) -> list[str]:
+        return sharing_keys(self.devices)
+
+    def title(self) -> str:
+        return f"MPS control daemon of {', '.join(self.devices)}"
+
+    def command(self) -> list[str]:
+        return [self._program(), "-f", *(["-M"] if self.multi_user else [])]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **self.hardware.environment,
+            **self.folder.environment,
+            "CUDA_VISIBLE_DEVICES": ",".join(self.devices),
+        }
+
+    def ready(self) -> bool:
+        control = self._control()
+        if not control.answers():
+            return False
+        try:
+            self.limits.set_in(control)
+        except MpsError:
+            return False  # it has ended meanwhile: who runs it says so
+        return True
+
+    def alive(self) -> bool:
+        return self._control().answers()
+
+    def clear(self) -> None:
+        self.folder.empty()
+
+    def _control(self) -> MpsControl:
+        return MpsControl(self._program(), self.environment())
+
+    def _program(self) -> str:
+        found = self.hardware.program(PROGRAM)
+        if found is None:
+            places = ", ".join(map(str, self.hardware.programs))
+            raise dra.TransientError(f"{PROGRAM} is in none of {places}; set --driver-root to where NVIDIA's driver is")
+        return found
+
+
+def sharing_keys(devices: tuple[str, ...]) -> list[str]:
+    """What a daemon touches: how each device is shared, which a time slice touches as well."""
+    return [f"{'mig' if uuid.startswith('MIG-') else 'gpu'}/{uuid}/sharing" for uuid in devices]

@@ -1,0 +1,62 @@
+"""Limits of an MPS control daemon's clients: set, and read back, since some were ignored without a word."""
+
+import re
+from collections.abc import Mapping
+
+import dra_kit as dra
+from pydantic import BaseModel, ConfigDict
+
+from gpu_driver.effects.mps.control import MpsControl
+
+_UNITS = {"": 1 / 2**20, "B": 1 / 2**20, "K": 1 / 2**10, "M": 1, "G": 2**10, "T": 2**20}
+
+
+class Limits(BaseModel):
+    """What each client may have.
+
+    Attributes:
+        percentage: of the threads of a GPU; None for all.
+        memory: as MPS writes it (``6144M``), by the index of the GPU among the daemon's ``CUDA_VISIBLE_DEVICES``.
+            Limits by UUID are ignored (k8s-device-plugin#572).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    percentage: int | None = None
+    memory: Mapping[int, str] = {}
+
+    def set_in(self, control: MpsControl) -> None:
+        """Set them, and see that they are.
+
+        Raises:
+            MpsError: the daemon does not answer.
+            PermanentError: it has other limits afterwards.
+        """
+        if self.percentage is not None:
+            said = control.ask(f"set_default_active_thread_percentage {self.percentage}")
+            found = control.ask("get_default_active_thread_percentage")
+            if _number(found) != self.percentage:
+                raise _ignored(f"active thread percentage {self.percentage}", found, said)
+        for index, limit in self.memory.items():
+            said = control.ask(f"set_default_device_pinned_mem_limit {index} {limit}")
+            found = control.ask(f"get_default_device_pinned_mem_limit {index}")
+            if _mebibytes(found) != _mebibytes(limit):
+                raise _ignored(f"pinned memory limit {limit} of device {index}", found, said)
+
+
+def _number(answer: str) -> float | None:
+    found = re.search(r"(\d+(?:\.\d+)?)\s*%?\s*$", answer)
+    return None if found is None else float(found[1])
+
+
+def _mebibytes(answer: str) -> float | None:
+    found = re.search(r"(\d+(?:\.\d+)?)\s*([KMGTB]?)i?B?\s*$", answer.upper())
+    return None if found is None else float(found[1]) * _UNITS[found[2]]
+
+
+def _ignored(what: str, found: str, said: str) -> dra.PermanentError:
+    answer = " ".join(said.split() or ["nothing"])
+    return dra.PermanentError(
+        f"MPS did not take the {what}: it has {' '.join(found.split()) or 'none'} and said {answer}; "
+        "correct mpsConfig, or see whether this GPU's driver has the limit"
+    )

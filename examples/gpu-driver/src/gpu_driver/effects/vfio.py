@@ -1,0 +1,80 @@
+"""``BindVfio``: a GPU changes hands, from NVIDIA's driver to vfio-pci and back."""
+
+import dra_kit as dra
+
+from gpu_driver.hardware import Hardware
+from gpu_driver.host import pci
+from gpu_driver.host.holders import holders
+
+NVIDIA = "nvidia"
+VFIO = "vfio-pci"
+
+
+class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
+    """Binds a GPU to vfio-pci for a virtual machine; NVIDIA's driver gets it back.
+
+    Its outcome says whether persistence mode was on, which keeps the GPU open and comes back too.
+
+    NVML does not see it meanwhile; what is published of it stays, as of every GPU that does not answer.
+
+    Attributes:
+        uuid, minor: of the GPU.
+        address: of its PCI function.
+        group: of the IOMMU; its functions are given away together.
+    """
+
+    uuid: str
+    minor: int
+    address: str
+    group: int
+
+    def keys(self) -> list[str]:
+        return [f"gpu/{self.uuid}/driver"]
+
+    def locks(self) -> list[str]:
+        return [f"iommu-group/{self.group}"]
+
+    def title(self) -> str:
+        return f"passthrough of {self.uuid} ({self.address})"
+
+    def apply(self, previous: bool | None) -> bool:
+        bound = pci.bound_driver(self.hardware.host, self.address)
+        if bound == VFIO:
+            return bool(previous)
+        if bound not in {NVIDIA, ""}:
+            raise dra.PermanentError(f"{self.title()}: driver {bound} has it; unbind it there, or ask for another GPU")
+        persistent = bool(previous)
+        if bound == NVIDIA:
+            if pci.virtual_functions(self.hardware.host, self.address):
+                raise dra.PermanentError(f"{self.title()}: it has virtual functions; set its sriov_numvfs to 0")
+            persistent = self._persistence() or persistent
+            if persistent:
+                self._set_persistence(on=False)
+            self._wait_for(f"/dev/nvidia{self.minor}")
+        self.hardware.pci.bind(self.address, VFIO)
+        return persistent
+
+    def holds(self, outcome: bool) -> bool:
+        del outcome
+        return pci.bound_driver(self.hardware.host, self.address) == VFIO
+
+    def revert(self, outcome: bool | None) -> None:
+        bound = pci.bound_driver(self.hardware.host, self.address)
+        if bound in {VFIO, ""}:
+            self._wait_for(f"/dev/vfio/{self.group}")
+            self.hardware.pci.bind(self.address, NVIDIA)
+        if outcome:
+            self._set_persistence(on=True)
+
+    def _wait_for(self, device: str) -> None:
+        found = holders(self.hardware.host, device)
+        if found:
+            who = ", ".join(f"{holder.name} ({holder.pid})" for holder in found)
+            raise dra.NotYet(f"{self.title()}: {device} is held by {who}; end what holds it")
+
+    def _persistence(self) -> bool:
+        query = ("--query-gpu=persistence_mode", "--format=csv,noheader")
+        return self.hardware.run("nvidia-smi", "-i", self.uuid, *query).strip() == "Enabled"
+
+    def _set_persistence(self, *, on: bool) -> None:
+        self.hardware.run("nvidia-smi", "-i", self.uuid, "-pm", "1" if on else "0")

@@ -1,0 +1,90 @@
+"""``Hardware``: the node's handle to its GPUs, what effects, provider, preparer and health source share."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import dra_kit as dra
+
+from gpu_driver.host.pci import PciBus, SysfsBus
+from gpu_driver.notes import Notes
+from gpu_driver.nvml.backend import NvmlBackend
+
+_SLOW = 20.0
+"""Seconds that a program of NVIDIA's may take; they initialise the GPU where nobody has it open."""
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """One per node; two nodes in one process never share it.
+
+    Attributes:
+        nvml: NVIDIA's library, or the fake.
+        host: root of the host's file system as this process sees it: ``/`` on a host, ``/host`` in the DaemonSet's
+            container, a folder of the fake's with ``sys``, ``proc`` and ``dev`` in tests and with ``--fake-gpus``.
+        programs: folders in which ``nvidia-smi``, ``nvidia-cuda-mps-control`` and ``nvidia-ctk`` are looked for, first
+            to last; the doubles' folder with the fake, below the driver root otherwise.
+        mps_root: folder of the sockets of MPS, where the settings name none.
+        environment: variables for those programs, beside the process's own.
+        notes: of what is being made on the GPUs, kept with the driver's state.
+        fake: whether this is a fake; never mixed with real programs.
+        bus: the fake's; None: the kernel's.
+    """
+
+    nvml: NvmlBackend
+    host: Path
+    programs: tuple[Path, ...]
+    notes: Notes
+    mps_root: Path = Path("/run/gpu.nvidia.com/mps")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    fake: bool = False
+    bus: PciBus | None = None
+
+    @property
+    def pci(self) -> PciBus:
+        """What gives GPUs to kernel drivers."""
+        return self.bus or SysfsBus(self.host)
+
+    def program(self, name: str) -> str | None:
+        """The path of one of NVIDIA's programs; None where it is not installed."""
+        return shutil.which(name, path=":".join(map(str, self.programs)))
+
+    def run(self, name: str, *arguments: str) -> str:
+        """What a program prints; blocks.
+
+        Raises:
+            TransientError: it is not there, takes too long, or fails, with the last line that it wrote.
+        """
+        found = self.program(name)
+        if found is None:
+            places = ", ".join(map(str, self.programs))
+            raise dra.TransientError(f"{name} is in none of {places}; set --driver-root to where NVIDIA's driver is")
+        command = f"{name} {' '.join(arguments)}"
+        try:
+            done = subprocess.run(
+                [found, *arguments],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SLOW,
+                check=False,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            raise dra.TransientError(
+                f"{command} has not ended after {_SLOW:.0f} s; see whether the GPU hangs"
+            ) from None
+        except OSError as error:
+            raise dra.TransientError(f"{command} cannot be run: {error.strerror}") from None
+        if done.returncode:
+            last = (done.stderr + done.stdout).strip().splitlines()[-1:] or ["it wrote nothing"]
+            raise ProgramError(f"{command} failed with exit code {done.returncode}: {last[0]}")
+        return done.stdout
+
+
+class ProgramError(dra.TransientError):
+    """A program of NVIDIA's said no."""

@@ -1,0 +1,29 @@
+"""NVIDIA's device plugin: a second owner of the node's GPUs, who does not know of claims."""
+
+import socket
+from pathlib import Path
+
+import dra_kit as dra
+
+
+def refuse_beside_device_plugin(host: Path, kubelet: Path) -> None:
+    """Refuse to serve a node on which the device plugin offers the same GPUs: two pods would get one.
+
+    Args:
+        host: root of the host's file system as this process sees it.
+        kubelet: the kubelet's root directory, on the host.
+
+    Raises:
+        ConfigurationError: the device plugin answers on its socket.
+    """
+    path = host / str(kubelet).lstrip("/") / "device-plugins/nvidia-gpu.sock"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(2)
+        try:
+            client.connect(str(path))
+        except OSError:
+            return  # none, or what one that has ended has left behind
+    raise dra.ConfigurationError(
+        f"NVIDIA's device plugin serves this node ({path}), and would give the same GPUs to other pods; keep it off "
+        "this node (a nodeSelector of its DaemonSet), or set --beside-device-plugin if it has GPUs of its own"
+    )

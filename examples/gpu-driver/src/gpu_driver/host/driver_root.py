@@ -1,0 +1,42 @@
+"""Where NVIDIA's driver is installed: on the host itself, or in a folder where a driver container has put it."""
+
+from pathlib import Path
+
+LIBRARY = "libnvidia-ml.so.1"
+
+_LIBRARIES = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "lib64",
+    "lib/x86_64-linux-gnu",
+    "lib/aarch64-linux-gnu",
+    "usr/lib",
+)
+_PROGRAMS = ("usr/bin", "usr/sbin", "bin", "sbin", "opt/bin")
+
+
+def driver_root(host: Path, installed: Path) -> Path:
+    """The driver's folder as this process sees it.
+
+    Args:
+        host: root of the host's file system as this process sees it.
+        installed: the folder on the host; ``/`` for a driver that is installed as packages are.
+    """
+    return host / str(installed).lstrip("/")
+
+
+def find_library(root: Path) -> Path | None:
+    """NVML of the driver; None where there is none."""
+    places = (root / folder / LIBRARY for folder in _LIBRARIES)
+    return next((path for path in places if path.exists()), None)
+
+
+def library_folders(root: Path) -> str:
+    """Where it was looked for, for people."""
+    return f"{', '.join(_LIBRARIES)} below {root}"
+
+
+def program_folders(root: Path) -> tuple[Path, ...]:
+    """Where the driver's programs may be."""
+    return tuple(root / folder for folder in _PROGRAMS)

@@ -1,0 +1,43 @@
+"""Events of the fake: read from its state, so that whoever breaks a GPU may be another process."""
+
+import time
+from collections.abc import Sequence
+
+from gpu_driver.nvml.backend import NvmlEvent
+from gpu_driver.nvml.fake.state import State
+
+_LOOK_EVERY = 0.05
+
+
+class FakeEvents:
+    """An :class:`~gpu_driver.nvml.backend.EventSet`: what happens from now on.
+
+    Args:
+        state: of the node.
+        uuids: the GPUs that are listened to.
+        unmonitored: those that could not be.
+    """
+
+    def __init__(self, state: State, uuids: frozenset[str], unmonitored: Sequence[str]) -> None:
+        self._state = state
+        self._uuids = uuids
+        self._unmonitored = unmonitored
+        self._read = max((event.number for event in state.read().events), default=0)
+
+    @property
+    def unmonitored(self) -> Sequence[str]:
+        return self._unmonitored
+
+    def wait(self, timeout: float) -> NvmlEvent | None:
+        until = time.monotonic() + timeout
+        while True:
+            for event in self._state.read().events:
+                if event.number > self._read and event.uuid in {*self._uuids, ""}:
+                    self._read = event.number
+                    return NvmlEvent(event.kind, event.uuid, event.xid, event.gi, event.ci)
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_LOOK_EVERY)
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,337 @@
+"""``FakeNvml``: answers for a profile's GPUs as NVML does for real ones, errors and all."""
+
+import uuid as uuids
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpu_driver.nvml.backend import (
+    ComputeInstance,
+    ComputeInstanceProfile,
+    ComputeMode,
+    EventSet,
+    GpuFacts,
+    GpuInstance,
+    GpuInstanceProfile,
+    MigMode,
+    Placement,
+    RecoveryAction,
+)
+from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+from gpu_driver.nvml.fake import mig_rules
+from gpu_driver.nvml.fake.events import FakeEvents
+from gpu_driver.nvml.fake.faults import Faults
+from gpu_driver.nvml.fake.host_tree import render
+from gpu_driver.nvml.fake.profile import GpuInstanceRow, GpuType, MigTable, Profile, ProfileGpu
+from gpu_driver.nvml.fake.state import (
+    ComputeInstanceState,
+    GpuInstanceState,
+    GpuState,
+    NodeState,
+    State,
+)
+
+_COMPUTE_PROFILES = 9
+"""``NVML_COMPUTE_INSTANCE_PROFILE_COUNT``: ids from there on are none."""
+
+
+class FakeNvml:
+    """An :class:`~gpu_driver.nvml.backend.NvmlBackend` without GPUs.
+
+    Args:
+        profile: the GPUs.
+        folder: where their state is kept; two of the same folder are the same node.
+    """
+
+    def __init__(self, profile: Profile, folder: Path) -> None:
+        self.profile = profile
+        self.state = State(folder, first_state(profile), lambda state: render(profile, state, folder / "host"))
+        self._faults = Faults(profile.faults, self.state)
+        self._gpus = {gpu.uuid: gpu for gpu in profile.gpus}
+
+    def driver_version(self) -> str:
+        self._faults.meet("nvmlSystemGetDriverVersion", None)
+        return self.profile.driver_version
+
+    def cuda_driver_version(self) -> tuple[int, int]:
+        self._faults.meet("nvmlSystemGetCudaDriverVersion", None)
+        return self.profile.cuda_driver_version
+
+    def gpus(self) -> Sequence[GpuFacts]:
+        self._faults.meet("nvmlDeviceGetCount", None)
+        state = self.state.read()
+        there = [gpu for gpu in self._gpus.values() if _visible(state.gpus[gpu.uuid])]
+        return [facts(gpu, self.profile.type_of(gpu)) for gpu in sorted(there, key=lambda gpu: gpu.pci)]
+
+    def compute_mode(self, uuid: str) -> ComputeMode:
+        return self._read("nvmlDeviceGetComputeMode", uuid).compute_mode
+
+    def set_compute_mode(self, uuid: str, mode: ComputeMode) -> None:
+        call = "nvmlDeviceSetComputeMode"
+        with self._changing(call, uuid) as (_, gpu):
+            if gpu.mig_current:  # only MIG devices have a mode then
+                raise NvmlError(NvmlReturn.NOT_SUPPORTED, call, uuid)
+            gpu.compute_mode = mode
+
+    def mig_mode(self, uuid: str) -> MigMode:
+        gpu = self._read("nvmlDeviceGetMigMode", uuid)
+        self._table("nvmlDeviceGetMigMode", uuid)
+        return MigMode(gpu.mig_current, gpu.mig_pending)
+
+    def set_mig_mode(self, uuid: str, *, enabled: bool) -> None:
+        call = "nvmlDeviceSetMigMode"
+        why_pending: NvmlReturn | None = None
+        with self._changing(call, uuid) as (_, gpu):
+            table = self._table(call, uuid)
+            gpu.mig_pending = enabled
+            if enabled == gpu.mig_current:
+                pass
+            elif gpu.instances and not enabled:
+                why_pending = NvmlReturn.IN_USE
+            elif table.toggle == "reset":
+                why_pending = NvmlReturn.RESET_REQUIRED
+            else:
+                gpu.mig_current = enabled
+                if enabled:
+                    gpu.compute_mode = ComputeMode.DEFAULT
+        if why_pending is not None:
+            raise NvmlError(why_pending, call, uuid)
+
+    def gpu_instance_profiles(self, uuid: str) -> Sequence[GpuInstanceProfile]:
+        self._read("nvmlDeviceGetGpuInstanceProfileInfoV", uuid)
+        return [profile_of(row) for row in self._table("nvmlDeviceGetGpuInstanceProfileInfoV", uuid).gi]
+
+    def compute_instance_profiles(self, uuid: str, gpu_instance: int) -> Sequence[ComputeInstanceProfile]:
+        call = "nvmlGpuInstanceGetComputeInstanceProfileInfoV"
+        gpu = self._read(call, uuid)
+        table = self._table(call, uuid)
+        row = _row(table, _instance(gpu, gpu_instance, call, uuid).profile)
+        per_slice = row.sm // row.c
+        return [
+            ComputeInstanceProfile(
+                id=cut.id,
+                name=row.name if cut.c == row.c else f"{cut.c}c.{row.name}",
+                slices=cut.c,
+                multiprocessors=row.sm if cut.c == row.c else cut.sm or cut.c * per_slice,
+                placements=mig_rules.compute_placements(cut),
+            )
+            for cut in mig_rules.compute_rows(table, row)
+        ]
+
+    def gpu_instances(self, uuid: str) -> Sequence[GpuInstance]:
+        gpu = self._read("nvmlDeviceGetGpuInstances", uuid)
+        table = self._table("nvmlDeviceGetGpuInstances", uuid)
+        existing = sorted(gpu.instances, key=lambda made: made.id) if gpu.mig_current else ()
+        return [instance_of(table, made) for made in existing]
+
+    def create_gpu_instance(self, uuid: str, profile: int, placement: Placement) -> GpuInstance:
+        call = "nvmlDeviceCreateGpuInstanceWithPlacement"
+        with self._changing(call, uuid) as (_, gpu):
+            table = self._table(call, uuid)
+            _enabled(gpu, call, uuid)
+            row = _row(table, profile, call, uuid)
+            existing = [
+                (other, Placement(made.start, other.size))
+                for made in gpu.instances
+                for other in [_row(table, made.profile)]
+            ]
+            if placement not in mig_rules.placements(row):
+                raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid)
+            if not mig_rules.fits(table, row, placement.start, existing):
+                raise NvmlError(NvmlReturn.INSUFFICIENT_RESOURCES, call, uuid)
+            made = GpuInstanceState(id=_unused(gpu), profile=row.id, start=placement.start)
+            gpu.instances.append(made)
+        return instance_of(table, made)
+
+    def create_compute_instance(
+        self, uuid: str, gpu_instance: int, profile: int, placement: Placement | None = None
+    ) -> ComputeInstance:
+        call = "nvmlGpuInstanceCreateComputeInstanceWithPlacement"
+        with self._changing(call, uuid) as (node, gpu):
+            table = self._table(call, uuid)
+            instance = _instance(gpu, gpu_instance, call, uuid)
+            cuts = {cut.id: cut for cut in mig_rules.compute_rows(table, _row(table, instance.profile))}
+            if profile not in cuts:
+                known = profile < _COMPUTE_PROFILES
+                raise NvmlError(NvmlReturn.NOT_SUPPORTED if known else NvmlReturn.INVALID_ARGUMENT, call, uuid)
+            if placement is not None and placement not in mig_rules.compute_placements(cuts[profile]):
+                raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid)
+            occupied = [Placement(made.start, made.size) for made in instance.compute]
+            start = mig_rules.free_start(cuts[profile], placement.start if placement else None, occupied)
+            if start is None:
+                raise NvmlError(NvmlReturn.INSUFFICIENT_RESOURCES, call, uuid)
+            gpu.made += 1
+            made = ComputeInstanceState(
+                id=min(set(range(len(instance.compute) + 1)) - {other.id for other in instance.compute}),
+                profile=profile,
+                start=start,
+                size=cuts[profile].c,
+                uuid=f"MIG-{uuids.uuid5(uuids.NAMESPACE_OID, f'{uuid}/{node.boot}/{gpu.made}')}",
+            )
+            instance.compute.append(made)
+        return compute_of(made)
+
+    def destroy_compute_instance(self, uuid: str, gpu_instance: int, compute_instance: int) -> None:
+        call = "nvmlComputeInstanceDestroy"
+        with self._changing(call, uuid) as (_, gpu):
+            instance = _instance(gpu, gpu_instance, call, uuid)
+            made = next((made for made in instance.compute if made.id == compute_instance), None)
+            if made is None:
+                raise NvmlError(NvmlReturn.NOT_FOUND, call, uuid)
+            if made.clients:
+                raise NvmlError(NvmlReturn.IN_USE, call, uuid)
+            instance.compute.remove(made)
+
+    def destroy_gpu_instance(self, uuid: str, gpu_instance: int) -> None:
+        call = "nvmlGpuInstanceDestroy"
+        with self._changing(call, uuid) as (_, gpu):
+            instance = _instance(gpu, gpu_instance, call, uuid)
+            if instance.compute:
+                raise NvmlError(NvmlReturn.IN_USE, call, uuid)
+            gpu.instances.remove(instance)
+
+    def recovery_action(self, uuid: str) -> RecoveryAction:
+        return self._read("nvmlDeviceGetFieldValues", uuid).recovery
+
+    def events(self, uuids: Sequence[str]) -> EventSet:
+        unmonitored = []
+        for uuid in uuids:
+            try:
+                self._read("nvmlDeviceRegisterEvents", uuid)
+            except NvmlError:
+                unmonitored.append(uuid)
+        return FakeEvents(self.state, frozenset(uuids) - frozenset(unmonitored), tuple(unmonitored))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _gpu(self, call: str, uuid: str) -> ProfileGpu:
+        gpu = self._gpus.get(uuid)
+        if gpu is None:
+            raise NvmlError(NvmlReturn.NOT_FOUND, call, uuid)
+        self._faults.meet(call, gpu)
+        return gpu
+
+    def _read(self, call: str, uuid: str) -> GpuState:
+        self._gpu(call, uuid)
+        return _there(self.state.read().gpus[uuid], call, uuid)
+
+    @contextmanager
+    def _changing(self, call: str, uuid: str) -> Iterator[tuple[NodeState, GpuState]]:
+        self._gpu(call, uuid)
+        with self.state.changing() as state:
+            yield state, _there(state.gpus[uuid], call, uuid)
+
+    def _table(self, call: str, uuid: str) -> MigTable:
+        gpu = self._gpus.get(uuid)
+        table = self.profile.type_of(gpu).mig if gpu else None
+        if table is None:
+            raise NvmlError(NvmlReturn.NOT_SUPPORTED if gpu else NvmlReturn.NOT_FOUND, call, uuid)
+        return table
+
+
+def first_state(profile: Profile) -> NodeState:
+    """The GPUs before anybody has touched them, but for the MIG instances that the profile says are there."""
+    state = NodeState()
+    for gpu in profile.gpus:
+        made = GpuState(mig_current=gpu.mig_mode, mig_pending=gpu.mig_mode)
+        state.gpus[gpu.uuid] = made
+        table = profile.type_of(gpu).mig
+        for number, foreign in enumerate(gpu.foreign):
+            if table is None:
+                continue
+            [row] = [row for row in table.gi if row.name == foreign["profile"]]
+            [whole] = [cut for cut in mig_rules.compute_rows(table, row) if cut.c == row.c]
+            instance = GpuInstanceState(id=number + 1, profile=row.id, start=foreign["start"])
+            name = f"{gpu.uuid}/foreign/{number}"
+            instance.compute.append(
+                ComputeInstanceState(
+                    id=0, profile=whole.id, start=0, size=whole.c, uuid=f"MIG-{uuids.uuid5(uuids.NAMESPACE_OID, name)}"
+                )
+            )
+            made.instances.append(instance)
+    return state
+
+
+def facts(gpu: ProfileGpu, kind: GpuType) -> GpuFacts:
+    """What NVML tells of it."""
+    return GpuFacts(
+        uuid=gpu.uuid,
+        minor=gpu.minor,
+        name=kind.name,
+        brand=kind.brand,
+        architecture=kind.architecture,
+        compute_capability=kind.cuda_compute_capability,
+        pci_bus_id=gpu.pci,
+        pci_device_id=kind.pci_device_id,
+        serial=gpu.serial,
+        memory_bytes=None if kind.memory_mib is None else kind.memory_mib * 2**20,
+        multiprocessors=kind.sms,
+        addressing_mode=kind.addressing_mode,
+        mig_capable=kind.mig is not None,
+    )
+
+
+def profile_of(row: GpuInstanceRow) -> GpuInstanceProfile:
+    """What NVML tells of the profile."""
+    return GpuInstanceProfile(
+        id=row.id,
+        name=row.name,
+        slices=row.c,
+        memory_mib=row.memory_mib,
+        multiprocessors=row.sm,
+        copy_engines=row.ce,
+        decoders=row.dec,
+        encoders=row.enc,
+        jpeg_engines=row.jpeg,
+        ofa_engines=row.ofa,
+        placements=mig_rules.placements(row),
+    )
+
+
+def instance_of(table: MigTable, made: GpuInstanceState) -> GpuInstance:
+    """What NVML tells of a GPU instance."""
+    row = _row(table, made.profile)
+    compute = tuple(compute_of(part) for part in sorted(made.compute, key=lambda part: part.id))
+    return GpuInstance(made.id, row.id, Placement(made.start, row.size), compute)
+
+
+def compute_of(made: ComputeInstanceState) -> ComputeInstance:
+    """What NVML tells of a compute instance."""
+    return ComputeInstance(made.id, made.profile, Placement(made.start, made.size), made.uuid)
+
+
+def _visible(gpu: GpuState) -> bool:
+    return gpu.driver == "nvidia" and not gpu.lost
+
+
+def _there(gpu: GpuState, call: str, uuid: str) -> GpuState:
+    if gpu.driver != "nvidia":
+        raise NvmlError(NvmlReturn.NOT_FOUND, call, uuid)
+    if gpu.lost:
+        raise NvmlError(NvmlReturn.GPU_IS_LOST, call, uuid)
+    return gpu
+
+
+def _row(table: MigTable, profile: int, call: str = "", uuid: str = "") -> GpuInstanceRow:
+    for row in table.gi:
+        if row.id == profile:
+            return row
+    raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid)
+
+
+def _enabled(gpu: GpuState, call: str, uuid: str) -> None:
+    if not gpu.mig_current:
+        raise NvmlError(NvmlReturn.NOT_SUPPORTED, call, uuid)
+
+
+def _instance(gpu: GpuState, number: int, call: str, uuid: str) -> GpuInstanceState:
+    _enabled(gpu, call, uuid)
+    for instance in gpu.instances:
+        if instance.id == number:
+            return instance
+    raise NvmlError(NvmlReturn.NOT_FOUND, call, uuid)
+
+
+def _unused(gpu: GpuState) -> int:
+    return min(set(range(1, len(gpu.instances) + 2)) - {instance.id for instance in gpu.instances})

@@ -1,0 +1,41 @@
+"""Calls that go wrong on order, as a profile's ``faults`` say."""
+
+import time
+from collections.abc import Sequence
+
+from gpu_driver.nvml.errors import NvmlError, NvmlReturn
+from gpu_driver.nvml.fake.profile import Fault, ProfileGpu
+from gpu_driver.nvml.fake.state import State
+
+
+class Faults:
+    """Counts calls, in the state so that restarts do not begin anew, and breaks those that are to break.
+
+    Args:
+        faults: of the profile.
+        state: of the node.
+    """
+
+    def __init__(self, faults: Sequence[Fault], state: State) -> None:
+        self._faults = faults
+        self._state = state
+
+    def meet(self, call: str, gpu: ProfileGpu | None) -> None:
+        """Let the call wait or fail, where that is its order.
+
+        Raises:
+            NvmlError: it is to fail.
+        """
+        for number, fault in enumerate(self._faults):
+            if fault.call not in {call, "*"}:
+                continue
+            if fault.gpu is not None and (gpu is None or fault.gpu not in {gpu.uuid, gpu.minor}):
+                continue
+            with self._state.changing() as state:
+                before = state.calls.get(str(number), 0)
+                state.calls[str(number)] = before + 1
+            if before < fault.after or (fault.times is not None and before >= fault.after + fault.times):
+                continue
+            time.sleep(fault.delay)
+            if fault.error:
+                raise NvmlError(NvmlReturn[fault.error], call, gpu.uuid if gpu else "")

@@ -1,0 +1,44 @@
+"""A whole pretended node: the fake NVML, the host's files, and NVIDIA's programs beside it."""
+
+import sys
+from pathlib import Path
+
+from gpu_driver.hardware import Hardware
+from gpu_driver.notes import Notes
+from gpu_driver.nvml.fake.bus import FakeBus
+from gpu_driver.nvml.fake.fake import FakeNvml
+from gpu_driver.nvml.fake.profile import load
+
+PROFILE = "GPU_DRIVER_FAKE_PROFILE"
+FOLDER = "GPU_DRIVER_FAKE_FOLDER"
+"""Variables by which the doubles of NVIDIA's programs find the GPUs."""
+
+_DOUBLES = {
+    "nvidia-smi": "gpu_driver.doubles.nvidia_smi",
+    "nvidia-cuda-mps-control": "gpu_driver.doubles.nvidia_cuda_mps_control",
+}
+
+
+def fake_hardware(profile: str, folder: Path) -> Hardware:
+    """A node with a profile's GPUs; what is done to them stays in the folder.
+
+    Raises:
+        ConfigurationError: there is no such profile.
+    """
+    nvml = FakeNvml(load(profile), folder)
+    programs = folder / "bin"
+    programs.mkdir(parents=True, exist_ok=True)
+    for name, module in _DOUBLES.items():
+        script = programs / name
+        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import main\n\nsys.exit(main())\n")
+        script.chmod(0o755)
+    return Hardware(
+        nvml=nvml,
+        host=folder / "host",
+        programs=(programs,),
+        notes=Notes(folder / "notes"),
+        mps_root=folder / "mps",
+        environment={PROFILE: profile, FOLDER: str(folder), "PYTHONPATH": ":".join(sys.path)},
+        fake=True,
+        bus=FakeBus(nvml.profile, nvml.state),
+    )

@@ -1,0 +1,122 @@
+"""``State``: what has been done to the fake's GPUs, in a file that every process of the node shares.
+
+As with real GPUs it outlives the driver, killed or not: each change is a new file, renamed over the old one, under
+a lock.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel
+
+from gpu_driver.nvml.backend import WHOLE_GPU, ComputeMode, RecoveryAction
+
+
+class ComputeInstanceState(BaseModel):
+    """A compute instance; ``clients`` are processes that use it."""
+
+    id: int
+    profile: int
+    start: int
+    size: int
+    uuid: str
+    clients: list[int] = []
+
+
+class GpuInstanceState(BaseModel):
+    """A GPU instance."""
+
+    id: int
+    profile: int
+    start: int
+    compute: list[ComputeInstanceState] = []
+
+
+class GpuState(BaseModel):
+    """One GPU, as far as it is not as it was made."""
+
+    compute_mode: ComputeMode = ComputeMode.DEFAULT
+    time_slice: int = 0
+    mig_current: bool = False
+    mig_pending: bool = False
+    instances: list[GpuInstanceState] = []
+    lost: bool = False
+    driver: str = "nvidia"
+    persistence: bool = False
+    recovery: RecoveryAction = RecoveryAction.NONE
+    made: int = 0
+
+
+class EventState(BaseModel):
+    """Something that happened; readers remember the ``number`` that they have read."""
+
+    number: int
+    kind: Literal["xid", "lost", "recovery"]
+    uuid: str
+    xid: int = 0
+    gi: int = WHOLE_GPU
+    ci: int = WHOLE_GPU
+
+
+class NodeState(BaseModel):
+    """All GPUs, what happened to them, and how often each call was made while it has faults."""
+
+    boot: int = 0
+    gpus: dict[str, GpuState] = {}
+    events: list[EventState] = []
+    calls: dict[str, int] = {}
+
+
+class State:
+    """The file; any number of processes and threads may read and change it. There is none while nothing is changed.
+
+    Args:
+        folder: where it is; made when it is not there.
+        first: what it holds before anything was done.
+        show: called under the lock with what it holds now, at the start and after each change.
+    """
+
+    def __init__(self, folder: Path, first: NodeState, show: Callable[[NodeState], None]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = folder / "state.json"
+        self._lock = folder / "state.lock"
+        self._first = first
+        self._show = show
+        with self._locked():
+            show(self.read())
+
+    def read(self) -> NodeState:
+        """What it holds now."""
+        try:
+            return NodeState.model_validate_json(self._file.read_bytes())
+        except FileNotFoundError:
+            return self._first.model_copy(deep=True)
+
+    @contextmanager
+    def changing(self) -> Iterator[NodeState]:
+        """Change it: nobody else does meanwhile, and nothing is written when the block raises."""
+        with self._locked():
+            state = self.read()
+            yield state
+            if self._untouched(state):
+                self._file.unlink(missing_ok=True)
+            else:
+                new = self._file.with_suffix(".new")
+                new.write_text(state.model_dump_json(), encoding="utf-8")
+                os.replace(new, self._file)
+            self._show(state)
+
+    def _untouched(self, state: NodeState) -> bool:
+        """Whether nothing is left of what was done; how many instances there were is nobody's business then."""
+        forgotten = {uuid: gpu.model_copy(update={"made": 0}) for uuid, gpu in state.gpus.items()}
+        return state.model_copy(update={"gpus": forgotten}) == self._first
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock.open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

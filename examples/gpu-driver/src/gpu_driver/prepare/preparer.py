@@ -1,0 +1,116 @@
+"""``GpuPreparer``: turns allocated devices into what a container gets."""
+
+import re
+from collections.abc import Sequence
+
+import dra_kit as dra
+
+from gpu_driver.config.kinds import GpuConfig, MigDeviceConfig, VfioDeviceConfig
+from gpu_driver.config.precedence import winning
+from gpu_driver.devices.gpu import Gpu
+from gpu_driver.effects.compute_mode import SetComputeMode
+from gpu_driver.effects.mig.mode import SetMigMode
+from gpu_driver.effects.time_slice import SetTimeSlice
+from gpu_driver.hardware import Hardware
+from gpu_driver.nvml.backend import ComputeMode
+from gpu_driver.prepare import edits, partitions, passthrough, sharing
+from gpu_driver.prepare.common import CommonEdits
+from gpu_driver.prepare.sharing import SharingEntry
+from gpu_driver.settings import Settings
+
+AnyConfig = GpuConfig | MigDeviceConfig | VfioDeviceConfig
+Allocated = dra.AllocatedDevice[AnyConfig, Gpu]
+
+
+class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
+    """What a container gets. A claim with admin access looks, and changes nothing."""
+
+    _common: CommonEdits
+
+    def startup(self, context: dra.Context[Settings]) -> None:
+        del context
+        self._common = CommonEdits()  # of this node: a driver is copied for each
+
+    def prepare_claim(self, claim: dra.Claim, devices: Sequence[Allocated]) -> Sequence[dra.Prepared]:
+        # what is wrong with the config is told before anything is changed
+        shared = [_sharing(device) for device in devices]
+        machines = {device.name: _passthrough(device) for device in devices if device.advertised.kind == "vfio"}
+        sharing.check(list(zip(devices, shared, strict=True)))
+        passthrough.check(machines.values())
+        prepared: list[dra.Prepared] = []
+        members: list[sharing.Member] = []
+        for device, entry in zip(devices, shared, strict=True):
+            if device.name in machines:
+                prepared.append(passthrough.handle(self.hardware, device, machines[device.name]))
+                continue
+            uuid, made = self._prepare(claim, device, entry)
+            if entry is not None and sharing.is_mps(entry):
+                members.append(sharing.Member(len(prepared), device, uuid, entry))
+            prepared.append(made)
+        root = self.context.settings.mps_root or self.hardware.mps_root
+        for place, more in sharing.clients(members, claim, self.context, root):
+            known = prepared[place]
+            prepared[place] = known.model_copy(
+                update={"env": {**known.env, **more.env}, "mounts": [*known.mounts, *more.mounts]}
+            )
+        return prepared
+
+    def _prepare(self, claim: dra.Claim, device: Allocated, entry: SharingEntry | None) -> tuple[str, dra.Prepared]:
+        """What CUDA knows the device by, and what a container gets with it."""
+        uuid, nodes = self._handle(claim, device, entry)
+        return uuid, dra.Prepared(
+            env={f"{_env_name(device)}_UUID": uuid},
+            device_nodes=nodes,
+            claim_edits=self._common.of(self.hardware, self.context.settings),
+            metadata=dra.DeviceMetadata(attributes={"uuid": uuid}),
+        )
+
+    def _handle(
+        self, claim: dra.Claim, device: Allocated, entry: SharingEntry | None
+    ) -> tuple[str, list[dra.DeviceNode]]:
+        """The UUID, and the device files that lead to the device."""
+        gpu = device.advertised
+        if gpu.kind == "mig":
+            return partitions.handle(self.hardware, claim, device)
+        if gpu.kind == "monitor" and not device.admin_access:
+            raise dra.PermanentError(
+                f"{device.name} is for claims that monitor GPUs: write adminAccess: true, or ask for a GPU"
+            )
+        if gpu.kind == "gpu" and not device.admin_access:
+            self._whole(device, entry)
+        return gpu.uuid, edits.gpu(self.hardware, gpu.minor)
+
+    def _whole(self, device: Allocated, entry: SharingEntry | None) -> None:
+        uuid = device.advertised.uuid
+        if device.advertised.live_mig:
+            device.ensure(SetMigMode(uuid=uuid, enabled=False)).result()
+        if entry is None or not isinstance(entry.config, GpuConfig) or entry.config.sharing is None:
+            return
+        if entry.config.sharing.strategy == "TimeSlicing":
+            device.ensure(SetComputeMode(uuid=uuid, mode=ComputeMode.DEFAULT)).result()
+            device.ensure(SetTimeSlice(uuid=uuid, interval=entry.config.sharing.interval)).result()
+
+
+def _sharing(device: Allocated) -> SharingEntry | None:
+    """The entry that says how the device is shared; None also for who only looks."""
+    if device.advertised.kind == "mig":
+        partition = winning(device.configs, MigDeviceConfig, device.name)
+        return None if device.admin_access else partition
+    if device.advertised.kind == "gpu" and not device.admin_access:
+        return winning(device.configs, GpuConfig, device.name)
+    return None
+
+
+def _passthrough(device: Allocated) -> passthrough.VfioEntry | None:
+    """The entry that says how a virtual machine reaches the device."""
+    if device.admin_access:
+        raise dra.PermanentError(f"{device.name}: nobody looks at a GPU in passthrough; leave adminAccess out")
+    return winning(device.configs, VfioDeviceConfig, device.name)
+
+
+def _env_name(device: Allocated) -> str:
+    """The device's name in a variable; with that of the request where a claim may have several shares of it."""
+    partition = device.advertised.partition
+    if partition is None or not partition.shared:
+        return device.env_name
+    return f"{device.env_name}_{re.sub(r'[^A-Z0-9]', '_', device.request.upper())}"

@@ -1,0 +1,144 @@
+"""MPS for the devices of a claim: those that one entry of its config is for have one daemon."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import dra_kit as dra
+
+from gpu_driver.config.kinds import GpuConfig, MigDeviceConfig
+from gpu_driver.config.pinned_memory import limits
+from gpu_driver.effects.compute_mode import SetComputeMode
+from gpu_driver.effects.mps.daemon import MpsDaemon
+from gpu_driver.effects.mps.limits import Limits
+from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder, identity
+from gpu_driver.effects.mps.pod import MpsPod
+from gpu_driver.nvml.backend import ComputeMode
+from gpu_driver.prepare.partitions import Allocated
+from gpu_driver.settings import Settings
+
+_FIRST_WITH_MULTI_USER = (7, 0)
+"""Compute capability from which clients of several users may share a server (Volta MPS)."""
+
+SharingEntry = dra.ConfigEntry[GpuConfig] | dra.ConfigEntry[MigDeviceConfig]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A device that is shared by MPS.
+
+    Attributes:
+        place: among the devices of the claim.
+        device: as it was allocated.
+        uuid: what CUDA knows it by.
+        entry: of the claim's config, whose strategy is MPS.
+    """
+
+    place: int
+    device: Allocated
+    uuid: str
+    entry: SharingEntry
+
+    @property
+    def group(self) -> tuple[int, str]:
+        """Devices of one entry have one daemon; a daemon serves several GPUs, but one partition."""
+        return self.entry.index, self.uuid if self.device.advertised.kind == "mig" else ""
+
+
+def is_mps(entry: SharingEntry | None) -> bool:
+    """Whether an entry wants MPS."""
+    return entry is not None and entry.config.sharing is not None and entry.config.sharing.strategy == "MPS"
+
+
+def check(devices: Sequence[tuple[Allocated, SharingEntry | None]]) -> None:
+    """Refuse what no daemon can do, before anything is changed for it.
+
+    Raises:
+        PermanentError: naming the device.
+    """
+    partitions: dict[str, str] = {}
+    for device, entry in devices:
+        if entry is None or not is_mps(entry) or entry.config.sharing is None:
+            continue
+        capability = device.advertised.compute_capability
+        if entry.config.sharing.mps.multi_user and capability < _FIRST_WITH_MULTI_USER:
+            raise dra.PermanentError(
+                f"{device.name} has compute capability {'.'.join(map(str, capability))}, and multiUser takes 7.0; "
+                "leave multiUser out, or ask for a newer GPU"
+            )
+        if device.advertised.kind == "mig":
+            other = partitions.setdefault(device.request, device.name)
+            if other != device.name:
+                raise dra.PermanentError(
+                    f"{other} and {device.name} are shared by MPS in one request, and a process uses one partition by "
+                    "MPS; write a request for each"
+                )
+
+
+def clients(
+    members: Sequence[Member], claim: dra.Claim, context: dra.Context[Settings], root: Path
+) -> Iterator[tuple[int, dra.ContainerEdits]]:
+    """Start the daemons; what the containers of each device need to find theirs.
+
+    Raises:
+        PrepareError: one does not come up (yet), or cannot do what the config wants.
+    """
+    for (entry, _), found in groupby(sorted(members, key=lambda member: member.group), key=lambda member: member.group):
+        group = list(found)
+        uuids = tuple(sorted({member.uuid for member in group}))
+        folder = MpsFolder(path=root / identity(claim.uid, entry, uuids))
+        _start(group, uuids, folder, claim, context)
+        edits = _edits(folder, context.settings)
+        yield from ((member.place, edits) for member in group)
+
+
+def _start(
+    group: Sequence[Member], uuids: tuple[str, ...], folder: MpsFolder, claim: dra.Claim, context: dra.Context[Settings]
+) -> None:
+    first, settings = group[0], context.settings
+    sharing = first.entry.config.sharing
+    assert sharing is not None  # only such entries make members
+    wanted = sharing.mps
+    memory = limits(uuids, wanted.default_pinned_device_memory_limit, wanted.default_per_device_pinned_memory_limit)
+    folder.check()
+    for member in group:
+        if member.device.advertised.kind == "gpu":
+            # clients of MPS need no other mode, and EXCLUSIVE_PROCESS would lock out other claims on a shared GPU
+            member.device.ensure(SetComputeMode(uuid=member.uuid, mode=ComputeMode.DEFAULT)).result()
+    first.device.ensure(MakeMpsFolder(folder=folder)).result()
+    by_index = Limits(
+        percentage=wanted.default_active_thread_percentage,
+        memory={uuids.index(uuid): limit for uuid, limit in sorted(memory.items())},
+    )
+    if settings.mps_daemon == "pod":
+        first.device.ensure(
+            MpsPod(
+                claim_uid=f"{claim.uid}-{folder.path.name}",
+                namespace=settings.mps_namespace,
+                node=context.node.name,
+                image=settings.mps_image,
+                driver_root=settings.driver_root,
+                devices=uuids,
+                folder=folder,
+                limits=by_index,
+                multi_user=wanted.multi_user,
+            )
+        ).result()
+    else:
+        first.device.ensure(
+            MpsDaemon(devices=uuids, folder=folder, limits=by_index, multi_user=wanted.multi_user)
+        ).result()
+
+
+def _edits(folder: MpsFolder, settings: Settings) -> dra.ContainerEdits:
+    """Sockets at the host's path, so that containers of one claim with different daemons never meet on one."""
+    shm = folder.shm if settings.mps_daemon == "pod" else Path("/dev/shm")
+    return dra.ContainerEdits(
+        env={"CUDA_MPS_PIPE_DIRECTORY": str(folder.pipe)},
+        mounts=[
+            dra.Mount(host_path=str(folder.pipe), container_path=str(folder.pipe), options=["nosuid", "nodev"]),
+            # server and clients exchange data there
+            dra.Mount(host_path=str(shm), container_path="/dev/shm", options=["nosuid", "nodev"]),
+        ],
+    )

@@ -1,0 +1,80 @@
+"""What the tests share: a pretended node, and a bench on it."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import yaml
+from dra_kit.testing import BlockingBench, unit
+
+from gpu_driver.devices.gpu import Gpu
+from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.provider import find
+from gpu_driver.devices.remembered import Remembered
+from gpu_driver.driver import driver
+from gpu_driver.hardware import Hardware
+from gpu_driver.nvml.fake.fake import FakeNvml
+from gpu_driver.nvml.fake.hardware import fake_hardware
+from gpu_driver.settings import Settings
+from tests.pretended_library import build
+
+
+@dataclass
+class Node:
+    """A pretended node, its devices by name, and the bench that prepares claims on it."""
+
+    hardware: Hardware
+    nvml: FakeNvml
+    settings: Settings
+    bench: BlockingBench
+
+    @property
+    def devices(self) -> dict[str, Gpu]:
+        """What claims can get now, with no partition of the driver's own left out."""
+        found = inventory(find(self.hardware, (), Remembered(self.hardware.host.parent / "gpus.json")), self.settings)
+        return {device.name: device for pool in found.pools for device in pool.devices}
+
+    @property
+    def first(self) -> str:
+        """The UUID of the first GPU."""
+        return self.nvml.profile.gpus[0].uuid
+
+
+@pytest.fixture
+def profile() -> str:
+    return "h100"
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(dynamic_mig=True, shared_mig=True)
+
+
+def two_gpus(profile: str, folder: Path) -> Path:
+    """A profile cut down to its first two GPUs: what is true of two is true of eight, and made four times as fast."""
+    whole = yaml.safe_load(files("gpu_driver").joinpath("profiles", f"{profile}.yaml").read_text(encoding="utf-8"))
+    smaller = folder / f"{profile}.yaml"
+    smaller.write_text(yaml.safe_dump({**whole, "gpus": whole["gpus"][:2]}), encoding="utf-8")
+    return smaller
+
+
+@pytest.fixture
+def node(tmp_path: Path, profile: str, settings: Settings) -> Iterator[Node]:
+    hardware = fake_hardware(str(two_gpus(profile, tmp_path)), tmp_path)
+    nvml = hardware.nvml
+    assert isinstance(nvml, FakeNvml)
+    with unit(driver, hardware=hardware, settings=settings) as bench:
+        yield Node(hardware, nvml, settings, bench)
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our own ``libnvidia-ml.so.1``, in a driver root."""
+    pytest.importorskip("pynvml", reason="the real NVML is not tested: nvidia-ml-py is not installed")
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("the real NVML is not tested: there is no gcc to build a library that pretends to be NVIDIA's")
+    return build(compiler, tmp_path_factory.mktemp("driver-root"))

@@ -1,0 +1,154 @@
+"""The opaque config, by the table of what NVIDIA's driver accepts; what it accepts and fails on later is refused."""
+
+from typing import Any
+
+import dra_kit as dra
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_driver.config.kinds import GpuConfig, MigDeviceConfig, VfioDeviceConfig
+from gpu_driver.config.pinned_memory import limits
+from gpu_driver.config.precedence import winning
+from gpu_driver.driver import driver
+from gpu_driver.settings import Settings
+
+ALL_ON = Settings(time_slicing=True, mps=True, passthrough=True)
+TIME_SLICING = {"strategy": "TimeSlicing"}
+MPS = {"strategy": "MPS"}
+
+
+def decode(kind: str, settings: Settings = ALL_ON, version: str = "resource.nvidia.com/v1beta1", **body: Any) -> Any:
+    return driver.configs.with_settings(settings).decode({"apiVersion": version, "kind": kind, **body})
+
+
+@pytest.mark.parametrize(
+    ("body", "interval"),
+    [
+        ({"sharing": TIME_SLICING}, "Default"),
+        ({"sharing": {**TIME_SLICING, "timeSlicingConfig": {}}}, "Default"),
+        ({"sharing": {**TIME_SLICING, "timeSlicingConfig": {"interval": "Long"}}}, "Long"),
+    ],
+)
+def test_a_time_slice_that_is_not_said_is_the_default(body: dict[str, Any], interval: str) -> None:
+    assert decode("GpuConfig", **body).sharing.interval == interval
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("GpuConfig", {}),
+        ("GpuConfig", {"sharing": MPS}),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 0}}}),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1Mi"}}}),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"multiUser": True}}}),
+        ("MigDeviceConfig", {"sharing": TIME_SLICING}),
+        ("MigDeviceConfig", {"sharing": MPS}),
+        ("VfioDeviceConfig", {}),
+        ("VfioDeviceConfig", {"iommu": {}}),
+    ],
+)
+def test_what_is_accepted(kind: str, body: dict[str, Any]) -> None:
+    assert type(decode(kind, **body)).__name__ == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("GpuConfig", {"sharring": {}}, "sharring"),
+        ("GpuConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {"intervall": "Long"}}}, "intervall"),
+        ("GpuConfig", {"Sharing": TIME_SLICING}, "Sharing"),
+        ("GpuConfig", {"sharing": {**TIME_SLICING, "time_slicing_config": {}}}, "time_slicing_config"),
+        ("GpuConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {"interval": "Huge"}}}, "Medium"),
+        ("GpuConfig", {"sharing": {**TIME_SLICING, "mpsConfig": {}}}, "mpsConfig goes with strategy MPS"),
+        ("GpuConfig", {"sharing": {**MPS, "timeSlicingConfig": {}}}, "timeSlicingConfig goes with"),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 101}}}, "100"),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1k"}}}, "less than 1Mi"),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "0"}}}, "less than 1Mi"),
+        (
+            "GpuConfig",
+            {"sharing": {**MPS, "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"x": "1Gi"}}}},
+            "neither the UUID",
+        ),
+        ("GpuConfig", {"sharing": {}}, "strategy"),
+        ("GpuConfig", {"sharing": {"strategy": "Foo"}}, "TimeSlicing"),
+        ("MigDeviceConfig", {"sharing": {**TIME_SLICING, "timeSlicingConfig": {}}}, "timeSlicingConfig"),
+        ("VfioDeviceConfig", {"iommu": {"backendPolicy": "X"}}, "PreferIommuFD"),
+    ],
+)
+def test_what_is_refused_when_it_is_applied(kind: str, body: dict[str, Any], said: str) -> None:
+    with pytest.raises(dra.InvalidConfig, match=said):
+        decode(kind, **body)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "gate"),
+    [
+        ("GpuConfig", {"sharing": TIME_SLICING}, "time_slicing"),
+        ("MigDeviceConfig", {"sharing": MPS}, "mps"),
+        ("VfioDeviceConfig", {}, "passthrough"),
+    ],
+)
+def test_what_the_settings_switch_off_is_refused_with_the_flag(kind: str, body: dict[str, Any], gate: str) -> None:
+    with pytest.raises(dra.InvalidConfig, match=f"--{gate.replace('_', '-')}"):
+        decode(kind, ALL_ON.model_copy(update={gate: False}), **body)
+
+
+def test_the_config_of_talks_is_upgraded() -> None:
+    config = decode("GpuConfiguration", version="gpu.resource.nvidia.com/v1alpha1", sharing=TIME_SLICING)
+    assert isinstance(config, GpuConfig)
+    assert config.sharing is not None
+    assert config.sharing.strategy == "TimeSlicing"
+
+
+@pytest.mark.parametrize(("limit", "told"), [("10Gi", "10240M"), ("10G", "9536M"), ("1.5Gi", "1536M"), ("1Mi", "1M")])
+def test_a_limit_is_told_in_whole_mebibytes(limit: str, told: str) -> None:
+    assert limits(["GPU-bbb", "GPU-aaa"], dra.QuantityField(limit), {}) == {"GPU-aaa": told, "GPU-bbb": told}
+
+
+@pytest.mark.parametrize(
+    ("key", "device"), [("0", "GPU-aaa"), ("1", "GPU-bbb"), ("01", "GPU-bbb"), ("GPU-bbb", "GPU-bbb")]
+)
+def test_a_limit_of_one_device_is_found_by_uuid_or_index_into_the_sorted_uuids(key: str, device: str) -> None:
+    assert limits(["GPU-bbb", "GPU-aaa"], None, {key: dra.QuantityField("1Gi")}) == {device: "1024M"}
+
+
+@pytest.mark.parametrize("key", ["2", "-1", "x", "GPU-ccc", "²"])
+def test_a_limit_of_a_device_that_is_not_there_names_those_that_are(key: str) -> None:
+    with pytest.raises(dra.PermanentError, match="GPU-aaa, GPU-bbb"):
+        limits(["GPU-bbb", "GPU-aaa"], None, {key: dra.QuantityField("1Gi")})
+
+
+@given(
+    st.lists(st.uuids().map(lambda uuid: f"GPU-{uuid}"), min_size=1, unique=True),
+    st.integers(1, 2**20),
+    st.data(),
+)
+def test_a_limit_by_index_means_the_same_device_as_by_uuid(
+    uuids: list[str], mebibytes: int, data: st.DataObject
+) -> None:
+    index = data.draw(st.integers(0, len(uuids) - 1))
+    limit = dra.QuantityField(f"{mebibytes}Mi")
+    assert limits(uuids, None, {str(index): limit}) == limits(uuids, None, {sorted(uuids)[index]: limit})
+
+
+def entry(config: dra.OpaqueConfig, index: int, *requests: str) -> dra.ConfigEntry[dra.OpaqueConfig]:
+    return dra.ConfigEntry(config, "claim", index, requests)
+
+
+def test_the_last_entry_of_the_devices_kind_wins() -> None:
+    entries = [entry(GpuConfig(), 0), entry(GpuConfig(), 1), entry(MigDeviceConfig(), 2)]
+    won = winning(entries, GpuConfig, "gpu-0")
+    assert won is not None
+    assert won.index == 1
+
+
+@pytest.mark.parametrize("request_", ["gpu", "gpu/large"])
+def test_an_entry_that_names_the_request_and_is_of_another_kind_is_an_error(request_: str) -> None:
+    entries = [entry(GpuConfig(), 0), entry(VfioDeviceConfig(), 1, request_)]
+    with pytest.raises(dra.PermanentError, match=f"VfioDeviceConfig of the claim, for {request_} does not fit gpu-0"):
+        winning(entries, GpuConfig, "gpu-0")
+
+
+def test_without_an_entry_of_its_kind_a_device_has_none() -> None:
+    assert winning([entry(MigDeviceConfig(), 0)], GpuConfig, "gpu-0") is None

@@ -1,0 +1,197 @@
+"""Which devices are published: what the settings offer of what is there, whatever state it is in."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import dra_kit as dra
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from gpu_driver.devices.attributes import Location, Versions
+from gpu_driver.devices.found import Found, FoundGpu
+from gpu_driver.devices.gpu import Gpu
+from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.mig import Mig
+from gpu_driver.devices.provider import find
+from gpu_driver.devices.remembered import Remembered
+from gpu_driver.nvml.backend import ComputeInstance, GpuInstance, Placement
+from gpu_driver.nvml.errors import NvmlReturn
+from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake.fake import facts, profile_of
+from gpu_driver.nvml.fake.faults import Faults
+from gpu_driver.nvml.fake.profile import Fault, load
+from gpu_driver.settings import Settings
+from tests.conftest import Node
+
+VERSIONS = Versions("580.65.06", (13, 0))
+ALL = Settings(dynamic_mig=True, shared_mig=True, passthrough=True)
+
+
+def cuttable(profile: str, minor: int = 0, *, enabled: bool = False, foreign: Sequence[GpuInstance] = ()) -> FoundGpu:
+    """A GPU of a profile as ``find`` tells of it."""
+    known = load(profile)
+    gpu = known.gpus[0].model_copy(update={"minor": minor, "pci": f"0000:{minor:02x}:00.0", "uuid": f"GPU-{minor}"})
+    kind = known.type_of(gpu)
+    assert kind.mig is not None
+    mig = Mig(enabled, kind.mig.toggle == "live", tuple(map(profile_of, kind.mig.gi)), tuple(foreign))
+    return FoundGpu(facts(gpu, kind), Location("pci0000:00", 0), mig)
+
+
+def published(found: Sequence[FoundGpu], settings: Settings) -> dict[str, Gpu]:
+    [pool] = inventory(Found(VERSIONS, found), settings).pools
+    names = [device.name for device in pool.devices]
+    assert len(set(names)) == len(names)
+    return {device.name: device for device in pool.devices}
+
+
+def instance(number: int, profile: int, start: int, size: int, compute: Sequence[tuple[int, int]]) -> GpuInstance:
+    """A GPU instance; ``compute`` has start and size of the compute instances in it."""
+    made = [ComputeInstance(i, 0, Placement(*place), f"MIG-{number}-{i}") for i, place in enumerate(compute)]
+    return GpuInstance(number, profile, Placement(start, size), tuple(made))
+
+
+def test_compute_instances_of_one_gpu_instance_are_devices_of_their_own() -> None:
+    gpu = cuttable("h100", enabled=True, foreign=[instance(1, 9, 4, 4, [(1, 2), (0, 1)])])
+    devices = published([gpu], Settings(monitor=False))
+    assert list(devices) == ["gpu-0-mig-3g40gb-9-4-c0", "gpu-0-mig-3g40gb-9-4-c1"]
+    assert [device.attributes["profile"] for device in devices.values()] == ["1c.3g.40gb", "2c.3g.40gb"]
+    assert [device.attributes["uuid"] for device in devices.values()] == ["MIG-1-1", "MIG-1-0"]
+    assert "memorySlice7" in devices["gpu-0-mig-3g40gb-9-4-c0"].capacity
+
+
+def test_partitions_that_exist_are_offered_before_those_that_can_be_made() -> None:
+    gpu = cuttable("h100", enabled=True, foreign=[instance(1, 19, 6, 1, [(0, 1)])])
+    names = list(published([gpu], Settings(dynamic_mig=True)))
+    assert names[:2] == ["gpu-0-mig-1g10gb-19-6", "gpu-0-mig-1g10gb-19-0"]
+
+
+def test_a_partition_that_was_destroyed_and_made_again_is_another_device() -> None:
+    identities = []
+    for number in (1, 2):
+        gpu = cuttable("h100", enabled=True, foreign=[instance(number, 9, 4, 4, [(0, 3)])])
+        identities.append(published([gpu], Settings())["gpu-0-mig-3g40gb-9-4"].identity())
+    assert identities[0] != identities[1]
+
+
+def test_the_hardware_stays_the_same_when_its_driver_is_another() -> None:
+    gpu = cuttable("h100")
+    [old], [new] = (
+        inventory(Found(Versions(version, (13, 0)), [gpu]), Settings(monitor=False)).pools[0].devices
+        for version in ("580.65.06", "590.1")
+    )
+    assert old.identity() == new.identity()
+
+
+@pytest.mark.parametrize(("dynamic", "offered"), [(False, []), (True, ["gpu-0"])])
+def test_a_gpu_in_mig_mode_is_whole_only_where_the_driver_may_switch_the_mode(
+    dynamic: bool, offered: list[str]
+) -> None:
+    devices = published([cuttable("h100", enabled=True)], Settings(monitor=False, dynamic_mig=dynamic))
+    assert [name for name, device in devices.items() if device.kind == "gpu"] == offered
+
+
+def test_what_a_foreign_partition_takes_is_not_offered_to_others() -> None:
+    gpu = cuttable("h100", enabled=True, foreign=[instance(1, 9, 4, 4, [(0, 3)])])
+    [pool] = inventory(Found(VERSIONS, [gpu]), Settings(dynamic_mig=True)).pools
+    [counters] = pool.counter_sets
+    left = counters.counters
+    assert left["multiprocessors"] == dra.Quantity(132 - 60)
+    assert [left[f"memory-slice-{index}"] for index in range(8)] == [dra.Quantity(int(index < 4)) for index in range(8)]
+    for device in pool.devices:
+        for consumed in device.consumes_counters:
+            for name, amount in consumed.counters.items():
+                assert amount.as_decimal <= left[name].as_decimal, device.name
+
+
+def test_a_gpu_without_a_figure_for_its_memory_is_published_and_shared_without_limit_only() -> None:
+    gpu = cuttable("h100")
+    unified = replace(gpu, facts=replace(gpu.facts, memory_bytes=None), mig=None)
+    assert "memory" not in published([unified], Settings())["gpu-0"].capacity
+    assert published([unified], Settings(shared_memory="unlimited"))["gpu-0"].allow_multiple_allocations
+    assert not published([unified], Settings(shared_memory="memory"))["gpu-0"].allow_multiple_allocations
+
+
+@pytest.mark.filterwarnings("error::dra_kit.WholeCapacityWarning")
+@pytest.mark.parametrize("mode", ["memory", "unlimited"])
+def test_shares_are_by_the_rules_of_the_api(mode: str) -> None:
+    settings = Settings.model_validate({"shared_memory": mode})
+    assert published([cuttable("h100")], settings)["gpu-0"].allow_multiple_allocations
+
+
+def test_what_the_host_does_not_tell_is_left_out() -> None:
+    known = published([replace(cuttable("h100"), location=Location())], Settings())["gpu-0"].attributes
+    assert "resource.kubernetes.io/pcieRoot" not in known
+    assert "resource.kubernetes.io/numaNode" not in known
+    assert known["resource.kubernetes.io/pciBusID"] == "0000:00:00.0"
+
+
+@hypothesis_settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.integers(0, 63), min_size=1, max_size=4, unique=True),
+    st.sampled_from(["h100", "a100-40gb", "gb200"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_names_are_unique_valid_and_in_one_order(minors: list[int], profile: str, enabled: bool, dynamic: bool) -> None:
+    settings = ALL.model_copy(update={"dynamic_mig": dynamic})
+    gpus = [cuttable(profile, minor, enabled=enabled) for minor in minors]
+    names = list(published(gpus, settings))
+    assert all(re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) for name in names)
+    assert names == list(published(gpus, settings))
+
+
+def test_sixteen_gpus_that_are_cut_in_every_way_are_one_inventory() -> None:
+    [pool] = inventory(Found(VERSIONS, [cuttable("h100", minor) for minor in range(16)]), ALL).pools
+    assert len(pool.counter_sets) == 16
+    assert len([device for device in pool.devices if device.kind == "monitor"]) == 16  # `All` allocates 32 at most
+
+
+@pytest.fixture
+def remembered(tmp_path: Path) -> Remembered:
+    return Remembered(tmp_path / "gpus.json")
+
+
+def minors(node: Node, remembered: Remembered) -> list[int]:
+    return [gpu.facts.minor for gpu in find(node.hardware, (), remembered).gpus]
+
+
+def test_a_lost_gpu_stays_published_and_so_does_the_other(node: Node, remembered: Remembered, tmp_path: Path) -> None:
+    before = find(node.hardware, (), remembered)
+    breaking.lose(node.nvml.state, node.first)
+    assert find(node.hardware, (), remembered) == before
+    # the next process knows it, too
+    assert minors(node, Remembered(tmp_path / "gpus.json")) == [0, 1]
+
+
+def test_a_gpu_that_has_left_the_host_is_forgotten(node: Node, remembered: Remembered) -> None:
+    minors(node, remembered)
+    breaking.lose(node.nvml.state, node.first)
+    pci = node.nvml.profile.gpus[0].pci
+    (node.hardware.host / "sys/bus/pci/devices" / pci).unlink()
+    assert minors(node, remembered) == [1]
+
+
+def test_a_gpu_that_answers_half_takes_no_other_away(node: Node, remembered: Remembered, tmp_path: Path) -> None:
+    fault = Fault(call="nvmlDeviceGetGpuInstances", gpu=0, times=None, error=NvmlReturn.UNKNOWN.name)
+    faulty = Faults((fault,), node.nvml.state)
+    well, node.nvml._faults = node.nvml._faults, faulty
+    assert minors(node, remembered) == [1]  # never seen well: nobody knows whether it is cut
+    node.nvml._faults = well
+    before = find(node.hardware, (), remembered)
+    node.nvml._faults = faulty
+    assert find(node.hardware, (), remembered) == before
+
+
+def test_what_was_remembered_and_cannot_be_read_is_seen_anew(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "gpus.json").write_text('[{"facts": 3}]')
+    assert minors(node, Remembered(tmp_path / "gpus.json")) == [0, 1]
+
+
+def test_a_remembered_gpu_gives_way_to_one_with_its_minor_number(remembered: Remembered) -> None:
+    remembered.complete([cuttable("h100", 0)], lambda _: True)
+    other = replace(cuttable("h100", 1), facts=replace(cuttable("h100", 1).facts, minor=0))
+    assert remembered.complete([other], lambda _: True) == [other]

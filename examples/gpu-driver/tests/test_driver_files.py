@@ -1,0 +1,147 @@
+"""What of NVIDIA's driver gets into containers: by nvidia-ctk where it is installed, else looked for."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dra_kit as dra
+import pytest
+
+from gpu_driver.prepare.common import CommonEdits
+from gpu_driver.prepare.driver_files import driver_files
+from gpu_driver.settings import Settings
+from tests.conftest import Node
+
+VERSION = "580.65.06"
+
+
+def spec(seen: Path) -> dict[str, Any]:
+    """What nvidia-ctk 1.18 writes, cut down."""
+    library = f"usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
+    return {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}],
+        "containerEdits": {
+            "env": ["NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu"],
+            "deviceNodes": [{"path": "/dev/nvidiactl", "hostPath": f"{seen}/dev/nvidiactl"}],
+            "mounts": [
+                {"hostPath": f"{seen}/{library}", "containerPath": f"/{library}", "options": ["ro", "bind"]},
+                {"hostPath": "/tmp/nvidia-mps", "containerPath": "/tmp/nvidia-mps", "options": ["bind"]},
+            ],
+            "hooks": [
+                {
+                    "hookName": "createContainer",
+                    "path": "/usr/bin/nvidia-cdi-hook",
+                    "args": ["nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib/x86_64-linux-gnu"],
+                }
+            ],
+        },
+    }
+
+
+class Double:
+    """A double of nvidia-ctk beside the other programs; counts how often it is run."""
+
+    def __init__(self, node: Node) -> None:
+        [folder] = node.hardware.programs
+        self.calls = folder / "nvidia-ctk.calls"
+        self.program = folder / "nvidia-ctk"
+        self.says(json.dumps(spec(node.hardware.host)))
+
+    def says(self, text: str, code: int = 0) -> None:
+        self.program.write_text(
+            f"#!{sys.executable}\nimport sys\nopen({str(self.calls)!r}, 'a').write(' '.join(sys.argv[1:]) + '\\n')\n"
+            f"print({text!r})\nsys.exit({code})\n"
+        )
+        self.program.chmod(0o755)
+
+    @property
+    def runs(self) -> list[str]:
+        return self.calls.read_text().splitlines()
+
+
+@pytest.fixture
+def double(node: Node) -> Double:
+    return Double(node)
+
+
+def test_the_libraries_of_the_drivers_version_come_under_all_their_names(node: Node) -> None:
+    mounts = {mount.container_path: mount for mount in driver_files(replace(node.hardware, fake=False), Path("/"))}
+    library = mounts["/usr/local/nvidia/lib64/libcuda.so.1"]
+    assert library.host_path == f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
+    assert library.host_path == mounts[f"/usr/local/nvidia/lib64/libcuda.so.{VERSION}"].host_path
+    assert "ro" in library.options
+
+
+def test_the_libraries_of_a_driver_in_a_folder_of_its_own_have_the_hosts_paths(node: Node) -> None:
+    root = node.hardware.host / "run/nvidia/driver"
+    root.mkdir(parents=True)
+    (node.hardware.host / "usr").rename(root / "usr")
+    paths = {mount.host_path for mount in driver_files(replace(node.hardware, fake=False), Path("/run/nvidia/driver"))}
+    assert f"/run/nvidia/driver/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}" in paths
+
+
+def test_pretended_libraries_are_mounted_from_where_they_are(node: Node) -> None:
+    assert all(Path(mount.host_path).exists() for mount in driver_files(node.hardware, Path("/")))
+
+
+def test_without_libraries_the_claim_waits_and_is_told_the_setting(node: Node) -> None:
+    with pytest.raises(dra.NotYet, match="--driver-root"):
+        driver_files(node.hardware, Path("/opt/nothing"))
+
+
+def test_nvidia_ctk_tells_of_the_driver_where_it_is_installed(node: Node, double: Double) -> None:
+    [prepared] = node.bench.prepare("train", [node.devices["gpu-0"]])
+    edits = prepared.claim_edits
+    assert edits is not None
+    [mount] = edits.mounts  # that of MPS is each claim's own matter
+    assert mount.host_path == f"/usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
+    assert edits.env["NVIDIA_CTK_LIBCUDA_DIR"]
+    assert [hook.path for hook in edits.hooks] == ["/usr/bin/nvidia-cdi-hook"]
+    nodes = [item.path for item in edits.device_nodes]
+    assert len(nodes) == len(set(nodes)), "the control nodes are this driver's, which has looked at them"
+    assert f"--driver-root {node.hardware.host}" in double.runs[0]
+
+
+def test_nvidia_ctk_is_run_once_until_the_driver_is_another(node: Node, double: Double) -> None:
+    common = CommonEdits()
+    settings = Settings()
+    assert common.of(node.hardware, settings) == common.of(node.hardware, settings)
+    assert len(double.runs) == 1
+    newer = node.nvml.profile.model_copy(update={"driver_version": "590.1"})
+    node.nvml.profile = newer
+    common.of(node.hardware, settings)
+    assert len(double.runs) == 2
+
+
+def test_a_control_node_that_goes_is_missed_although_the_rest_is_known(node: Node, double: Double) -> None:
+    common = CommonEdits()
+    common.of(node.hardware, Settings())
+    (node.hardware.host / "dev/nvidia-uvm").unlink()
+    with pytest.raises(dra.NotYet, match="/dev/nvidia-uvm"):
+        common.of(node.hardware, Settings())
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "told"),
+    [("Error: no NVML", 1, "no NVML"), ("no JSON", 0, "no CDI spec"), ("{}", 0, "no CDI spec")],
+)
+def test_an_nvidia_ctk_that_fails_is_told_and_run_again(
+    node: Node, double: Double, text: str, code: int, told: str
+) -> None:
+    common = CommonEdits()
+    good = double.program.read_text()
+    double.says(text, code)
+    with pytest.raises(dra.TransientError, match=told):
+        common.of(node.hardware, Settings())
+    double.program.write_text(good)
+    assert common.of(node.hardware, Settings()).mounts
+
+
+def test_nvidia_ctk_may_be_done_without(node: Node, double: Double) -> None:
+    edits = CommonEdits().of(replace(node.hardware), Settings(nvidia_ctk=""))
+    assert edits.mounts[0].container_path.startswith("/usr/local/nvidia/lib64")
+    assert not double.calls.exists()

@@ -1,0 +1,187 @@
+"""What is told of GPUs: XIDs, lost GPUs, recovery, and how that ends."""
+
+from collections.abc import Iterator, Sequence
+
+import dra_kit as dra
+import pytest
+
+from gpu_driver.devices.gpu import Gpu
+from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.provider import find
+from gpu_driver.devices.remembered import Remembered
+from gpu_driver.health import GpuHealth
+from gpu_driver.nvml.backend import RecoveryAction
+from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake.profile import Fault
+from tests.conftest import Node
+
+Found = dict[tuple[str, str], str]
+
+
+class Watched:
+    """A health source that is looked at step by step."""
+
+    def __init__(self, node: Node, devices: Sequence[Gpu] = ()) -> None:
+        self.source = GpuHealth()
+        self.source.wait = 0.0
+        self.source.hardware = node.hardware
+        self.source.devices = devices or list(node.devices.values())
+        self._reports = self.source.watch()
+        self.ill: Found = {}
+        self.look()
+
+    def look(self) -> Found:
+        """What is wrong with which device now, by device and reason, after every GPU has been looked at."""
+        last = self.source.devices[-1]
+        for report in self._until(last):
+            if isinstance(report, dra.Unhealthy):
+                self.ill[report.device.name, report.reason] = report.value or ""
+            elif isinstance(report, dra.Healthy):
+                self.ill.pop((report.device.name, report.reason), None)
+        return self.ill
+
+    def _until(self, last: dra.Device) -> Iterator[object]:
+        for report in self._reports:
+            yield report
+            if report.device is last and getattr(report, "reason", "recovery") in {"recovery", "gpu-lost", ""}:
+                return
+
+
+@pytest.fixture
+def watched(node: Node) -> Watched:
+    return Watched(node)
+
+
+def of_gpu_0(found: Found) -> set[tuple[str, str, str]]:
+    return {(name, reason, value) for (name, reason), value in found.items() if name == "gpu-0"}
+
+
+def test_a_well_node_has_nothing_to_tell(watched: Watched) -> None:
+    assert watched.look() == {}
+
+
+def test_a_fatal_xid_stays_until_the_driver_asks_for_nothing_more(node: Node, watched: Watched) -> None:
+    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    breaking.xid(node.nvml.state, node.first, 79)
+    for _ in range(3):
+        found = of_gpu_0(watched.look())
+    assert found == {("gpu-0", "xid", "79"), ("gpu-0", "recovery", "gpu_reset")}
+    assert not watched.source.recovered(node.devices["gpu-0"], "xid")
+    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.NONE)
+    assert watched.source.recovered(node.devices["gpu-0"], "xid")
+
+
+def test_an_xid_of_a_program_is_no_reason_to_keep_claims_away(node: Node, watched: Watched) -> None:
+    breaking.xid(node.nvml.state, node.first, 31)
+    for _ in range(2):
+        found = of_gpu_0(watched.look())
+    assert found == {("gpu-0", "application-xid", "31")}
+    assert GpuHealth.policy["application-xid"].taint == "None"
+
+
+def test_what_was_wrong_before_the_driver_started_is_told_first(node: Node) -> None:
+    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.NODE_REBOOT)
+    assert of_gpu_0(Watched(node).ill) == {("gpu-0", "recovery", "node_reboot")}
+
+
+def test_a_gpu_that_is_lost_is_told_with_all_its_parts_and_the_others_are_well(node: Node, watched: Watched) -> None:
+    breaking.lose(node.nvml.state, node.first)
+    for _ in range(2):
+        found = watched.look()
+    assert {name for name, reason in found if reason == "gpu-lost"} == {
+        name
+        for name, device in zip(node_names(watched), watched.source.devices, strict=True)
+        if device.uuid == node.first
+    }
+    breaking.find(node.nvml.state, node.first)
+    assert watched.source.recovered(watched.source.devices[0], "gpu-lost")
+
+
+def test_a_gpu_that_comes_back_from_a_virtual_machine_is_listened_to(node: Node) -> None:
+    def bind(driver: str) -> None:
+        with node.nvml.state.changing() as state:
+            state.gpus[node.first].driver = driver
+
+    devices = list(node.devices.values())
+    bind("vfio-pci")
+    watched = Watched(node, devices)
+    assert of_gpu_0(watched.look()) == set()
+    bind("nvidia")
+    watched.look()
+    breaking.xid(node.nvml.state, node.first, 31)
+    for _ in range(2):
+        found = of_gpu_0(watched.look())
+    assert found == {("gpu-0", "application-xid", "31")}
+
+
+def node_names(watched: Watched) -> list[str]:
+    return [device.name for device in watched.source.devices]
+
+
+def test_an_xid_of_no_known_gpu_concerns_all(node: Node, watched: Watched) -> None:
+    breaking.xid(node.nvml.state, "", 79)
+    for _ in range(2):
+        found = watched.look()
+    assert {name for name, reason in found if reason == "xid"} == set(node_names(watched))
+
+
+def test_an_xid_of_a_partition_is_told_of_that_partition(node: Node) -> None:
+    node.bench.prepare("train", [node.devices["gpu-0-mig-3g40gb-9-0"]])
+    [instance] = node.nvml.gpu_instances(node.first)
+    source = GpuHealth()
+    source.wait = 0.0
+    source.hardware = node.hardware
+    source.devices = [
+        device
+        for device in inventory_with_own(node)
+        if device.name in {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4"}
+    ]
+    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    events = source.watch()
+    next(events)
+    breaking.xid(node.nvml.state, node.first, 94, gpu_instance=instance.id)
+    told = {
+        report.device.name
+        for _, report in zip(range(30), events, strict=False)
+        if getattr(report, "reason", "") == "xid"
+    }
+    assert told == {"gpu-0-mig-3g40gb-9-0"}
+
+
+def inventory_with_own(node: Node) -> list[dra.Device]:
+    own = [
+        (node.first, instance.profile_id, instance.placement.start) for instance in node.nvml.gpu_instances(node.first)
+    ]
+    found = find(node.hardware, own, Remembered(node.hardware.host.parent / "gpus.json"))
+    return [device for pool in inventory(found, node.settings).pools for device in pool.devices]
+
+
+def test_a_gpu_whose_events_cannot_be_registered_is_unmonitored(node: Node) -> None:
+    fault = Fault(call="nvmlDeviceRegisterEvents", gpu=0, times=None, error="NOT_SUPPORTED")
+    profile = node.nvml.profile.model_copy(update={"faults": (fault,)})
+    node.nvml._faults = type(node.nvml._faults)(profile.faults, node.nvml.state)
+    assert ("gpu-0", "unmonitored", "") in of_gpu_0(Watched(node).ill)
+
+
+def test_a_query_that_fails_keeps_what_is_known(node: Node, watched: Watched) -> None:
+    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    watched.look()
+    watched.look()
+    node.nvml._faults = type(node.nvml._faults)(
+        (Fault(call="nvmlDeviceGetFieldValues", times=None, error="TIMEOUT"),), node.nvml.state
+    )
+    watched.look()
+    assert ("gpu-0", "recovery", "gpu_reset") in of_gpu_0(watched.look())
+    with pytest.raises(Exception, match="TIMEOUT"):
+        watched.source.recovered(node.devices["gpu-0"], "xid")
+
+
+def test_an_xid_of_a_part_that_cannot_be_looked_for_concerns_the_whole_gpu(node: Node, watched: Watched) -> None:
+    node.nvml._faults = type(node.nvml._faults)(
+        (Fault(call="nvmlDeviceGetGpuInstances", times=None, error="GPU_IS_LOST"),), node.nvml.state
+    )
+    breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
+    breaking.xid(node.nvml.state, node.first, 79, gpu_instance=3)
+    for _ in range(3):
+        watched.look()
+    assert ("gpu-0", "xid", "79") in of_gpu_0(watched.ill)

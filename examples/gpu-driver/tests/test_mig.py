@@ -1,0 +1,187 @@
+"""Partitions that are made when a claim is prepared: what is left when the claim goes, or the driver is killed."""
+
+import dra_kit as dra
+import pytest
+
+from gpu_driver.effects.mig.compute_instance import CreateComputeInstance
+from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
+from gpu_driver.nvml.backend import NvmlBackend, Placement
+from gpu_driver.nvml.fake.fake import FakeNvml
+from tests.conftest import Node
+
+LARGE, SMALL, SHARED = "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-1g10gb-19-4", "gpu-0-mig-4g40gb-5-0-shared"
+
+
+def instances(nvml: NvmlBackend, uuid: str) -> list[tuple[int, int]]:
+    """Profile and first slice of what there is."""
+    return [(instance.profile_id, instance.placement.start) for instance in nvml.gpu_instances(uuid)]
+
+
+def by_hand(nvml: NvmlBackend, uuid: str, start: int = 0) -> None:
+    """What an administrator does."""
+    nvml.set_mig_mode(uuid, enabled=True)
+    made = nvml.create_gpu_instance(uuid, 9, Placement(start, 4))
+    nvml.create_compute_instance(uuid, made.id, 2)
+
+
+def test_a_partition_is_made_at_its_place_and_goes_with_its_claim(node: Node) -> None:
+    [prepared] = node.bench.prepare("train", [node.devices[LARGE]])
+    assert prepared.env["GPU_0_MIG_3G40GB_9_0_UUID"].startswith("MIG-")
+    assert instances(node.nvml, node.first) == [(9, 0)]
+    node.bench.unprepare("train")
+    assert instances(node.nvml, node.first) == []
+    assert not node.nvml.mig_mode(node.first).current
+
+
+def test_mig_stays_on_until_the_last_partition_is_released(node: Node) -> None:
+    devices = node.devices
+    node.bench.prepare("train", [devices[LARGE]])
+    node.bench.prepare("serve", [devices[SMALL]])
+    node.bench.unprepare("train")
+    assert node.nvml.mig_mode(node.first).current
+    node.bench.unprepare("serve")
+    assert not node.nvml.mig_mode(node.first).current
+
+
+def test_the_container_gets_the_gpu_and_two_capabilities(node: Node) -> None:
+    [prepared] = node.bench.prepare("train", [node.devices[LARGE]])
+    paths = [device.path for device in prepared.device_nodes]
+    assert paths[0] == "/dev/nvidia0"
+    assert [path.rsplit("-", 1)[0] for path in paths[1:]] == ["/dev/nvidia-caps/nvidia"] * 2
+    assert all((node.hardware.host / path.lstrip("/")).exists() for path in paths)
+
+
+def test_a_partition_that_an_administrator_destroyed_is_made_again(node: Node) -> None:
+    device = node.devices[LARGE]
+    [first] = node.bench.prepare("train", [device])
+    [instance] = node.nvml.gpu_instances(node.first)
+    node.nvml.destroy_compute_instance(node.first, instance.id, 0)
+    node.nvml.destroy_gpu_instance(node.first, instance.id)
+    [again] = node.bench.prepare("train", [device])
+    assert instances(node.nvml, node.first) == [(9, 0)]
+    assert again.env != first.env
+
+
+def test_what_an_administrator_made_meanwhile_is_not_taken(node: Node) -> None:
+    device = node.devices[LARGE]
+    by_hand(node.nvml, node.first)
+    with pytest.raises(dra.TransientError, match="this driver has not made it"):
+        node.bench.prepare("train", [device])
+    assert instances(node.nvml, node.first) == [(9, 0)]
+
+
+def test_a_place_under_a_partition_of_an_administrator_is_not_offered(node: Node) -> None:
+    by_hand(node.nvml, node.first, start=4)
+    offered = {name for name in node.devices if name.startswith("gpu-0-")}
+    assert LARGE in offered
+    assert SMALL not in offered
+    assert "gpu-0" not in node.devices
+
+
+def test_a_partition_of_an_administrator_outlives_the_claims_beside_it(node: Node) -> None:
+    by_hand(node.nvml, node.first, start=4)
+    node.bench.prepare("train", [node.devices[LARGE]])
+    node.bench.unprepare("train")
+    assert instances(node.nvml, node.first) == [(9, 4)]
+    assert node.nvml.mig_mode(node.first).current
+
+
+def test_shares_of_a_partition_have_compute_instances_of_their_own(node: Node) -> None:
+    shared = node.devices[SHARED]
+    prepared = [node.bench.prepare(name, [shared])[0] for name in ("one", "two")]
+    [instance] = node.nvml.gpu_instances(node.first)
+    assert {made.mig_uuid for made in instance.compute_instances} == {
+        value for item in prepared for name, value in item.env.items() if name.endswith("_UUID")
+    }
+    node.bench.unprepare("one")
+    [instance] = node.nvml.gpu_instances(node.first)
+    assert len(instance.compute_instances) == 1
+    node.bench.unprepare("two")
+    assert instances(node.nvml, node.first) == []
+
+
+def parent(node: Node) -> CreateGpuInstance:
+    effect = CreateGpuInstance(uuid=node.first, profile="4g.40gb", profile_id=5, start=0, size=4)
+    return effect.with_hardware(node.hardware)
+
+
+def test_a_gpu_instance_that_was_made_before_a_crash_is_found_again(node: Node) -> None:
+    node.nvml.set_mig_mode(node.first, enabled=True)
+    effect = parent(node)
+    made = effect.apply(None)
+    assert effect.apply(None) == made  # the driver was killed before it could store the first outcome
+    effect.revert(None)
+    assert instances(node.nvml, node.first) == []
+
+
+def test_a_compute_instance_of_another_share_is_not_taken_for_half_done_work(node: Node) -> None:
+    node.nvml.set_mig_mode(node.first, enabled=True)
+    made = parent(node).apply(None)
+    mine = CreateComputeInstance(parent=parent(node), slices=1, owner="mine").with_hardware(node.hardware)
+    other = CreateComputeInstance(parent=parent(node), slices=1, owner="other").with_hardware(node.hardware)
+    node.hardware.notes.begin(mine._note, [])  # killed before the instance was made
+    theirs = other.apply(None)
+    assert mine.apply(None).mig_uuid != theirs.mig_uuid
+    mine.revert(None)
+    assert [made.mig_uuid for made in node.nvml.gpu_instances(node.first)[0].compute_instances] == [theirs.mig_uuid]
+    assert made == node.nvml.gpu_instances(node.first)[0].id
+
+
+def test_a_partition_in_use_is_not_destroyed_and_the_release_is_told_why(node: Node) -> None:
+    node.bench.prepare("train", [node.devices[LARGE]])
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].instances[0].compute[0].clients = [4711]
+    with pytest.raises(dra.TransientError, match="still used"):
+        node.bench.unprepare("train")
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].instances[0].compute[0].clients = []
+    node.bench.unprepare("train")
+    assert instances(node.nvml, node.first) == []
+
+
+@pytest.mark.parametrize("profile", ["a100-40gb"])
+def test_ampere_without_mig_is_offered_whole_alone_since_cutting_takes_a_reset(node: Node) -> None:
+    assert [name for name in node.devices if name.startswith("gpu-0")] == ["gpu-0", "gpu-0-monitor"]
+
+
+@pytest.mark.parametrize("profile", ["a100-mig"])
+def test_partitions_that_exist_are_offered_with_their_uuid_and_stay(node: Node) -> None:
+    device = node.devices["gpu-1-mig-2g10gb-14-2"]
+    before = FakeNvml(node.nvml.profile, node.hardware.host.parent).state.read()
+    [prepared] = node.bench.prepare("train", [device])
+    assert prepared.env["GPU_1_MIG_2G10GB_14_2_UUID"] == device.attributes["uuid"]
+    node.bench.unprepare("train")
+    assert node.nvml.state.read() == before
+
+
+def test_a_management_pod_changes_nothing_and_gets_every_gpu(node: Node) -> None:
+    before = node.nvml.state.read()
+    monitors = [device for device in node.devices.values() if device.kind == "monitor"]
+    prepared = node.bench.prepare("dcgm", monitors, admin_access=True)
+    assert [item.device_nodes[0].path for item in prepared] == [f"/dev/nvidia{minor}" for minor in range(2)]
+    node.bench.unprepare("dcgm")
+    assert node.nvml.state.read() == before
+
+
+def test_admin_access_to_a_partition_makes_none(node: Node) -> None:
+    before = node.nvml.state.read()
+    with pytest.raises(dra.PrepareError):
+        node.bench.prepare("look", [node.devices[LARGE]], admin_access=True)
+    node.bench.unprepare("look")
+    assert node.nvml.state.read() == before
+
+
+def test_admin_access_to_a_partition_in_force_sees_it_and_leaves_it(node: Node) -> None:
+    device = node.devices[LARGE]
+    [tenant] = node.bench.prepare("train", [device])
+    [admin] = node.bench.prepare("look", [device], admin_access=True)
+    assert admin.env == tenant.env
+    node.bench.unprepare("look")
+    assert instances(node.nvml, node.first) == [(9, 0)]
+
+
+def test_two_partitions_of_one_claim_are_both_made_and_the_control_nodes_given_once(node: Node) -> None:
+    large, small = node.bench.prepare("both", [node.devices[LARGE], node.devices[SMALL]])
+    assert sorted(instances(node.nvml, node.first)) == [(9, 0), (19, 4)]
+    assert large.claim_edits == small.claim_edits
+    assert not {node.path for node in large.claim_edits.device_nodes} & {node.path for node in large.device_nodes}

@@ -1,0 +1,277 @@
+"""MPS: a daemon for the devices of a claim, its limits, and what is left when it, the claim or the driver goes."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dra_kit as dra
+import pytest
+
+from gpu_driver.effects.mps.control import MpsControl
+from gpu_driver.effects.mps.limits import Limits
+from gpu_driver.effects.mps.paths import MpsFolder
+from gpu_driver.settings import Settings
+from tests.conftest import Node
+
+SOON = 60.0
+"""Seconds that a daemon gets: far more than it needs."""
+
+
+@pytest.fixture
+def settings() -> Iterator[Settings]:
+    with tempfile.TemporaryDirectory(prefix="mps-") as root:  # pytest's folders are too long for sockets
+        yield Settings(dynamic_mig=True, mps_root=Path(root))
+
+
+def config(kind: str = "GpuConfig", **mps: object) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": kind,
+        "sharing": {"strategy": "MPS", "mpsConfig": mps},
+    }
+
+
+def pipe(prepared: dra.Prepared) -> Path:
+    return Path(prepared.env["CUDA_MPS_PIPE_DIRECTORY"])
+
+
+def ask(node: Node, prepared: dra.Prepared, command: str) -> str:
+    """As a client of the container would."""
+    program = node.hardware.program("nvidia-cuda-mps-control")
+    assert program is not None
+    environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(pipe(prepared))}
+    return MpsControl(program, environment).ask(command)
+
+
+def pid(prepared: dra.Prepared) -> int:
+    return int((pipe(prepared) / "nvidia-cuda-mps-control.pid").read_text())
+
+
+def runs(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def order(node: Node, fault: str) -> None:
+    (node.hardware.host.parent / "mps-fault").write_text(fault)
+
+
+def nothing_left(node: Node) -> bool:
+    root = node.settings.mps_root
+    assert root is not None
+    return not list(root.iterdir()) and node.bench.effects == []
+
+
+def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) -> None:
+    before = node.nvml.state.read()
+    limited = config(defaultActiveThreadPercentage=25, defaultPinnedDeviceMemoryLimit="6Gi")
+    [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=limited, within=SOON)
+    assert ask(node, prepared, "get_default_active_thread_percentage") == "25.0"
+    assert ask(node, prepared, "get_default_device_pinned_mem_limit 0") == "6144M"
+    assert [mount.container_path for mount in prepared.mounts] == [str(pipe(prepared)), "/dev/shm"]
+    daemon = pid(prepared)
+    node.bench.unprepare("serve")
+    assert not runs(daemon)
+    assert nothing_left(node)
+    assert node.nvml.state.read() == before
+
+
+def test_gpus_of_one_entry_share_a_daemon_and_limits_go_by_index(node: Node) -> None:
+    devices = [node.devices["gpu-0"], node.devices["gpu-1"]]
+    second = sorted(gpu.uuid for gpu in devices)[1]
+    limited = config(defaultPinnedDeviceMemoryLimit="1Gi", defaultPerDevicePinnedMemoryLimit={second: "2Gi"})
+    one, two = node.bench.prepare("serve", devices, config=limited, within=SOON)
+    assert pipe(one) == pipe(two)
+    assert ask(node, one, "get_default_device_pinned_mem_limit 0") == "1024M"
+    assert ask(node, one, "get_default_device_pinned_mem_limit 1") == "2048M"
+
+
+def test_limits_of_a_device_that_is_not_there_are_refused_and_nothing_is_started(node: Node) -> None:
+    wrong = config(defaultPerDevicePinnedMemoryLimit={"1": "1Gi"})
+    with pytest.raises(dra.PermanentError, match="there is no device 1 in this group of 1"):
+        node.bench.prepare("serve", [node.devices["gpu-0"]], config=wrong)
+    assert nothing_left(node)
+
+
+def test_a_limit_that_the_daemon_ignores_is_told_and_nothing_is_left(node: Node) -> None:
+    order(node, "ignores-limits")
+    with pytest.raises(dra.PermanentError, match="did not take the active thread percentage 25"):
+        node.bench.prepare(
+            "serve", [node.devices["gpu-0"]], config=config(defaultActiveThreadPercentage=25), within=SOON
+        )
+    assert nothing_left(node)
+
+
+def test_a_daemon_that_never_gets_ready_is_waited_for_and_then_released(node: Node) -> None:
+    order(node, "silent")
+    with pytest.raises(dra.NotYet, match="not ready yet"):
+        node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=1)
+    node.bench.unprepare("serve")
+    assert nothing_left(node)
+
+
+def test_a_daemon_that_ends_at_once_is_told_with_its_words(node: Node) -> None:
+    order(node, "ends")
+    with pytest.raises(dra.TransientError, match="failed to start"):
+        node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
+    assert nothing_left(node)
+
+
+def test_a_killed_daemon_comes_back_with_its_limits(node: Node) -> None:
+    device, limited = node.devices["gpu-0"], config(defaultActiveThreadPercentage=25)
+    [prepared] = node.bench.prepare("serve", [device], config=limited, within=SOON)
+    killed = pid(prepared)
+    os.kill(killed, signal.SIGKILL)
+    [again] = node.bench.prepare("serve", [device], config=limited, within=SOON)
+    assert pid(again) != killed
+    assert ask(node, again, "get_default_active_thread_percentage") == "25.0"
+
+
+def test_a_daemon_that_hangs_is_started_anew(node: Node) -> None:
+    device = node.devices["gpu-0"]
+    [prepared] = node.bench.prepare("serve", [device], config=config(), within=SOON)
+    stopped = pid(prepared)
+    os.kill(stopped, signal.SIGSTOP)
+    [again] = node.bench.prepare("serve", [device], config=config(), within=SOON)
+    assert not runs(stopped)
+    assert runs(pid(again))
+
+
+def test_two_claims_with_different_daemons_on_one_gpu_conflict(node: Node) -> None:
+    device = node.devices["gpu-0"]
+    node.bench.prepare("one", [device], config=config(), within=SOON)
+    with pytest.raises(dra.PrepareError, match="MPS control daemon"):
+        node.bench.prepare("two", [device], config=config(), within=SOON)
+
+
+def test_mps_and_a_time_slice_on_one_gpu_conflict(node: Node) -> None:
+    device = node.devices["gpu-0"]
+    node.bench.prepare("one", [device], config=config(), within=SOON)
+    sliced = {**config(), "sharing": {"strategy": "TimeSlicing"}}
+    with pytest.raises(dra.PrepareError, match="MPS control daemon"):
+        node.bench.prepare("two", [device], config=sliced)
+
+
+def test_mps_on_a_partition(node: Node) -> None:
+    device = node.devices["gpu-0-mig-3g40gb-9-0"]
+    limited = config("MigDeviceConfig", defaultActiveThreadPercentage=50)
+    [prepared] = node.bench.prepare("serve", [device], config=limited, within=SOON)
+    assert ask(node, prepared, "get_default_active_thread_percentage") == "50.0"
+    node.bench.unprepare("serve")
+    assert nothing_left(node)
+    assert node.nvml.gpu_instances(node.first) == []
+
+
+def test_a_claim_with_admin_access_starts_no_daemon(node: Node) -> None:
+    [prepared] = node.bench.prepare("look", [node.devices["gpu-0"]], config=config(), admin_access=True)
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in prepared.env
+    assert nothing_left(node)
+
+
+def test_several_users_take_an_option_of_the_daemon(node: Node) -> None:
+    [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(multiUser=True), within=SOON)
+    assert "Multi-user server enabled" in (pipe(prepared).parent / "log/control.log").read_text()
+
+
+def test_several_users_are_refused_on_a_gpu_that_is_too_old(node: Node) -> None:
+    old = node.devices["gpu-0"].model_copy(update={"compute_capability": (6, 1)})
+    with pytest.raises(dra.PermanentError, match=r"compute capability 6\.1, and multiUser takes 7\.0"):
+        node.bench.prepare("serve", [old], config=config(multiUser=True))
+
+
+def test_a_folder_with_too_long_a_path_is_refused(node: Node, tmp_path: Path) -> None:
+    node.settings.mps_root = tmp_path / ("long" * 20)
+    with pytest.raises(dra.PermanentError, match="107 at most; set --mps-root"):
+        node.bench.prepare("serve", [node.devices["gpu-0"]], config=config())
+
+
+def test_without_a_daemon_the_double_says_what_the_real_one_does(node: Node, tmp_path: Path) -> None:
+    program = node.hardware.program("nvidia-cuda-mps-control")
+    assert program is not None
+    environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    done = subprocess.run([program], input="get_server_list\n", env=environment, text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (1, "Cannot find MPS control daemon process\n")
+
+
+class TestPods:
+    """In a cluster: a pod that outlives the driver's."""
+
+    @pytest.fixture
+    def settings(self) -> Iterator[Settings]:
+        with tempfile.TemporaryDirectory(prefix="mps-") as root:
+            yield Settings(mps_daemon="pod", mps_image="gpu-driver:1", mps_namespace="dra", mps_root=Path(root))
+
+    def come_up(self, node: Node) -> dict[str, Any]:
+        [made] = [made for name, made in node.bench.objects.items() if name.startswith("Pod/")]
+        made["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+        return made
+
+    def test_a_claim_waits_for_its_pod_which_goes_with_it(self, node: Node) -> None:
+        device, limited = node.devices["gpu-0"], config(defaultActiveThreadPercentage=25, multiUser=True)
+        with pytest.raises(dra.NotYet, match=r"Pod dra/mps-uid-serve-.* is not ready yet"):
+            node.bench.prepare("serve", [device], config=limited)
+        pod = self.come_up(node)
+        [prepared] = node.bench.prepare("serve", [device], config=limited)
+        spec = pod["spec"]
+        assert spec["nodeName"] == "node-1"
+        assert spec["tolerations"] == [{"operator": "Exists"}]
+        [container] = spec["containers"]
+        environment = {item["name"]: item["value"] for item in container["env"]}
+        assert container["image"] == "gpu-driver:1"
+        assert environment["CUDA_VISIBLE_DEVICES"] == node.first
+        assert environment["MPS_MULTI_USER"] == "true"
+        assert environment["CUDA_MPS_PIPE_DIRECTORY"] == prepared.env["CUDA_MPS_PIPE_DIRECTORY"]
+        folder = pipe(prepared).parent
+        assert [(mount.host_path, mount.container_path) for mount in prepared.mounts] == [
+            (str(folder / "pipe"), str(folder / "pipe")),
+            (str(folder / "shm"), "/dev/shm"),
+        ]
+        node.bench.unprepare("serve")
+        assert nothing_left(node)
+        assert not node.bench.objects
+
+    def test_a_pod_and_a_time_slice_on_one_gpu_conflict(self, node: Node) -> None:
+        device = node.devices["gpu-0"]
+        with pytest.raises(dra.NotYet):
+            node.bench.prepare("one", [device], config=config())
+        with pytest.raises(dra.PrepareError, match="Pod dra/mps-uid-one"):
+            node.bench.prepare("two", [device], config={**config(), "sharing": {"strategy": "TimeSlicing"}})
+
+    def test_what_the_pod_runs_sets_limits_answers_and_quits(self, node: Node) -> None:
+        root = node.settings.mps_root
+        program = node.hardware.program("nvidia-cuda-mps-control")
+        assert root is not None
+        assert program is not None
+        folder = MpsFolder(path=root / "served")
+        folder.make()
+        environment = {
+            **node.hardware.environment,
+            **folder.environment,
+            "PATH": f"{Path(program).parent}:{os.environ['PATH']}",
+            "CUDA_VISIBLE_DEVICES": node.first,
+            "MPS_LIMITS": Limits(percentage=25, memory={0: "1024M"}).model_dump_json(),
+        }
+        command = [sys.executable, "-m", "gpu_driver.effects.mps.serve"]
+        with subprocess.Popen(command, env=environment) as served:
+            until = time.monotonic() + SOON
+            while subprocess.run([*command, "ask"], env=environment).returncode:
+                assert served.poll() is None
+                assert time.monotonic() < until
+            control = MpsControl(program, environment)
+            assert control.ask("get_default_device_pinned_mem_limit 0") == "1024M"
+            served.terminate()
+            assert served.wait(SOON) == 0
+        assert not control.answers()
+        assert not (folder.pipe / "control").exists()
+
+    def test_pods_need_an_image_and_a_namespace(self) -> None:
+        with pytest.raises(ValueError, match="set mps_image and mps_namespace too"):
+            Settings(mps_daemon="pod")

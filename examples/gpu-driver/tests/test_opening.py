@@ -1,0 +1,80 @@
+"""Which hardware a node has: real GPUs below the driver root, pretended ones on demand, or an error that helps."""
+
+from pathlib import Path
+
+import dra_kit as dra
+import pytest
+from dra_kit.testing import unit
+
+from gpu_driver.driver import driver
+from gpu_driver.hardware import Hardware
+from gpu_driver.nvml.fake.profile import load
+from gpu_driver.settings import Settings
+from tests.pretended_library import PretendedLibrary
+
+
+def opened(settings: Settings) -> Hardware:
+    with unit(driver, settings=settings):
+        hardware = driver.provider.hardware
+        assert isinstance(hardware, Hardware)
+        return hardware
+
+
+@pytest.fixture
+def root(nvml_library: Path) -> Path:
+    return nvml_library.parents[2]
+
+
+@pytest.fixture
+def library(nvml_library: Path, tmp_path: Path) -> PretendedLibrary:
+    return PretendedLibrary(nvml_library, load("l4"), tmp_path / "gpus")
+
+
+def test_the_library_of_the_driver_root_is_opened(library: PretendedLibrary, root: Path) -> None:
+    hardware = opened(Settings(host_root=root))
+    assert [gpu.name for gpu in hardware.nvml.gpus()] == ["NVIDIA L4"] * 4
+    assert (hardware.host, hardware.fake) == (root, False)
+    assert root / "usr/bin" in hardware.programs
+    hardware.nvml.close()
+
+
+def test_the_driver_root_is_below_the_hosts(library: PretendedLibrary, root: Path) -> None:
+    hardware = opened(Settings(host_root=root.parent, driver_root=Path("/") / root.name))
+    assert hardware.host == root.parent
+    assert root / "usr/bin" in hardware.programs
+    assert hardware.environment["LD_PRELOAD"] == str(root / "usr/lib64/libnvidia-ml.so.1")
+    hardware.nvml.close()
+
+
+def test_without_a_driver_the_error_names_root_library_and_flag(tmp_path: Path) -> None:
+    with pytest.raises(dra.ConfigurationError) as error:
+        opened(Settings(host_root=tmp_path, driver_root=Path("/run/nvidia/driver")))
+    text = str(error.value)
+    assert "\n" not in text
+    for part in (f"{tmp_path}/run/nvidia/driver", "libnvidia-ml.so.1", "--driver-root", "--fake-gpus"):
+        assert part in text
+
+
+def test_a_library_that_is_none_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    broken = tmp_path / "usr/lib64/libnvidia-ml.so.1"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("no library")
+    with pytest.raises(dra.ConfigurationError, match=rf"{broken}.*--fake-gpus"):
+        opened(Settings(host_root=tmp_path))
+
+
+def test_a_driver_that_is_not_loaded_yet_is_asked_again(library: PretendedLibrary, root: Path) -> None:
+    library.permit(driver=False)
+    with pytest.raises(dra.TransientError, match="DRIVER_NOT_LOADED"):
+        opened(Settings(host_root=root))
+    library.permit()
+    hardware = opened(Settings(host_root=root))
+    assert hardware.nvml.driver_version() == load("l4").driver_version
+    hardware.nvml.close()
+
+
+def test_pretended_gpus_win_over_real_ones(library: PretendedLibrary, root: Path) -> None:
+    hardware = opened(Settings(host_root=root, fake_gpus="h100"))
+    assert hardware.fake
+    assert library.opened == 0

@@ -1,0 +1,63 @@
+"""Time-slicing: set while a claim wants it, the default again afterwards."""
+
+import dra_kit as dra
+import pytest
+
+from gpu_driver.nvml.backend import ComputeMode
+from tests.conftest import Node
+
+
+def config(interval: str) -> dict[str, object]:
+    return {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "GpuConfig",
+        "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}},
+    }
+
+
+def time_slice(node: Node) -> int:
+    return node.nvml.state.read().gpus[node.first].time_slice
+
+
+def test_the_time_slice_is_set_while_the_claim_lives(node: Node) -> None:
+    node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
+    assert time_slice(node) == 3
+    node.bench.unprepare("jobs")
+    assert time_slice(node) == 0
+
+
+def test_a_claim_without_sharing_touches_nothing(node: Node) -> None:
+    before = node.nvml.state.read()
+    node.bench.prepare("alone", [node.devices["gpu-0"]])
+    node.bench.unprepare("alone")
+    assert node.nvml.state.read() == before
+
+
+def test_the_compute_mode_that_an_administrator_set_comes_back(node: Node) -> None:
+    node.nvml.set_compute_mode(node.first, ComputeMode.EXCLUSIVE_PROCESS)
+    node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Short"))
+    assert node.nvml.compute_mode(node.first) is ComputeMode.DEFAULT
+    node.bench.unprepare("jobs")
+    assert node.nvml.compute_mode(node.first) is ComputeMode.EXCLUSIVE_PROCESS
+
+
+def test_a_claim_with_admin_access_does_not_set_it(node: Node) -> None:
+    node.bench.prepare("look", [node.devices["gpu-0"]], config=config("Long"), admin_access=True)
+    assert time_slice(node) == 0
+
+
+@pytest.mark.parametrize("profile", ["gb200"])
+def test_a_gpu_without_time_slices_says_so_and_is_released(node: Node) -> None:
+    kind = next(iter(node.nvml.profile.gpu_types))
+    assert not node.nvml.profile.gpu_types[kind].time_slice
+    with pytest.raises(dra.PermanentError, match="has no time slice to set"):
+        node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
+    assert node.bench.effects == []
+
+
+def test_a_lost_gpu_is_told_by_name(node: Node) -> None:
+    device = node.devices["gpu-0"]
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].lost = True
+    with pytest.raises(dra.PrepareError, match="GPU_IS_LOST"):
+        node.bench.prepare("jobs", [device], config=config("Long"))

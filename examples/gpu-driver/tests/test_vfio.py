@@ -1,0 +1,215 @@
+"""Passthrough: a GPU goes to vfio-pci for a claim and comes back, and is offered all the while."""
+
+from pathlib import Path
+from typing import Any
+
+import dra_kit as dra
+import pytest
+import yaml
+from dra_kit.testing import unit
+
+from gpu_driver.config.kinds import VfioDeviceConfig
+from gpu_driver.devices.inventory import inventory
+from gpu_driver.devices.provider import find
+from gpu_driver.devices.remembered import Remembered
+from gpu_driver.driver import driver
+from gpu_driver.effects.vfio import BindVfio
+from gpu_driver.host.pci import SysfsBus, bound_driver
+from gpu_driver.nvml.fake import breaking
+from gpu_driver.nvml.fake.hardware import fake_hardware
+from gpu_driver.prepare import passthrough
+from gpu_driver.settings import Settings
+from tests.conftest import Node, two_gpus
+
+
+@pytest.fixture
+def profile() -> str:
+    return "l4"
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(passthrough=True)
+
+
+def config(**iommu: object) -> dict[str, Any]:
+    return {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "VfioDeviceConfig", "iommu": iommu}
+
+
+def driver_of(node: Node, minor: int = 0) -> str:
+    return bound_driver(node.hardware.host, node.nvml.profile.gpus[minor].pci)
+
+
+def hold(node: Node, device: str, pid: int = 4711) -> Path:
+    """A process of the host that has the device open."""
+    fd = node.hardware.host / f"proc/{pid}/fd"
+    fd.mkdir(parents=True)
+    (fd / "5").symlink_to(device)
+    (fd.parent / "comm").write_text("python\n")
+    return fd / "5"
+
+
+def paths(prepared: dra.Prepared) -> list[str]:
+    return [node.path for node in prepared.device_nodes]
+
+
+def api(prepared: dra.Prepared) -> list[str]:
+    assert prepared.claim_edits is not None
+    return [node.path for node in prepared.claim_edits.device_nodes]
+
+
+def test_the_gpu_goes_to_vfio_and_comes_back(node: Node) -> None:
+    before = node.nvml.state.read()
+    [prepared] = node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    assert driver_of(node) == "vfio-pci"
+    assert paths(prepared) == ["/dev/vfio/30"]
+    assert api(prepared) == []
+    assert prepared.metadata is not None
+    assert prepared.metadata.attributes == {"resource.kubernetes.io/pciBusID": "0000:07:00.0"}
+    node.bench.unprepare("machine")
+    assert driver_of(node) == "nvidia"
+    assert node.nvml.state.read() == before
+
+
+@pytest.mark.parametrize(
+    ("iommu", "own", "common"),
+    [
+        ({"enableAPIDevice": True}, "/dev/vfio/30", ["/dev/vfio/vfio"]),
+        ({"backendPolicy": "PreferIommuFD"}, "/dev/vfio/devices/vfio0", []),
+        ({"backendPolicy": "PreferIommuFD", "enableAPIDevice": True}, "/dev/vfio/devices/vfio0", ["/dev/iommu"]),
+    ],
+)
+def test_the_files_are_those_that_the_config_asks_for(
+    node: Node, iommu: dict[str, object], own: str, common: list[str]
+) -> None:
+    [prepared] = node.bench.prepare("machine", [node.devices["gpu-0-vfio"]], config=config(**iommu))
+    assert paths(prepared) == [own]
+    assert api(prepared) == common
+
+
+def test_where_the_kernel_has_no_iommufd_the_group_is_used(node: Node) -> None:
+    device = node.devices["gpu-0-vfio"]
+    node.bench.prepare("machine", [device])
+    (node.hardware.host / "dev/iommu").unlink()
+    [prepared] = node.bench.prepare("machine", [device], config=config(backendPolicy="PreferIommuFD"))
+    assert paths(prepared) == ["/dev/vfio/30"]
+
+
+def test_what_is_published_does_not_change_under_the_claim(node: Node) -> None:
+    before = node.devices
+    node.bench.prepare("machine", [before["gpu-0-vfio"]])
+    assert len(node.nvml.gpus()) == 1  # NVML sees it no more
+    assert node.devices == before
+
+
+def test_a_gpu_that_is_held_is_not_taken_and_its_holder_named(node: Node) -> None:
+    held = hold(node, "/dev/nvidia0")
+    with pytest.raises(dra.TransientError, match=r"/dev/nvidia0 is held by python \(4711\)"):
+        node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    assert driver_of(node) == "nvidia"
+    held.unlink()
+    node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    assert driver_of(node) == "vfio-pci"
+
+
+def test_a_machine_that_still_runs_keeps_its_gpu(node: Node) -> None:
+    node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    held = hold(node, "/dev/vfio/30")
+    with pytest.raises(dra.TransientError, match="/dev/vfio/30 is held by"):
+        node.bench.unprepare("machine")
+    held.unlink()
+    node.bench.unprepare("machine")
+    assert driver_of(node) == "nvidia"
+
+
+def test_persistence_mode_is_off_meanwhile_and_comes_back(node: Node) -> None:
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].persistence = True
+    node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    assert not node.nvml.state.read().gpus[node.first].persistence
+    node.bench.unprepare("machine")
+    assert node.nvml.state.read().gpus[node.first].persistence
+
+
+def test_a_gpu_that_an_administrator_took_back_is_bound_again(node: Node) -> None:
+    device = node.devices["gpu-0-vfio"]
+    node.bench.prepare("machine", [device])
+    node.hardware.pci.bind(node.nvml.profile.gpus[0].pci, "nvidia")
+    node.bench.prepare("machine", [device])
+    assert driver_of(node) == "vfio-pci"
+
+
+def bind(node: Node) -> BindVfio:
+    gpu = node.nvml.profile.gpus[0]
+    return BindVfio(uuid=gpu.uuid, address=gpu.pci, minor=0, group=30).with_hardware(node.hardware)
+
+
+def test_after_a_crash_half_done_work_goes_on_or_is_undone(node: Node) -> None:
+    effect = bind(node)
+    with node.nvml.state.changing() as state:
+        state.gpus[node.first].driver = ""  # taken from the one, and not given to the other
+    effect.apply(None)
+    assert driver_of(node) == "vfio-pci"
+    effect.revert(None)
+    effect.revert(None)
+    assert driver_of(node) == "nvidia"
+
+
+def test_after_a_reboot_it_is_bound_again(node: Node) -> None:
+    effect = bind(node)
+    outcome = effect.apply(None)
+    breaking.reboot(node.nvml.state)
+    assert not effect.holds(outcome)
+    effect.apply(outcome)
+    assert effect.holds(outcome)
+
+
+def test_several_configs_in_one_claim_are_refused() -> None:
+    one, two = (dra.ConfigEntry(VfioDeviceConfig(), "claim", index, (f"r{index}",)) for index in (0, 1))
+    passthrough.check([one, one])
+    with pytest.raises(dra.PermanentError, match="give them one, or claims of their own"):
+        passthrough.check([one, two])
+
+
+def test_a_node_without_iommu_says_so(tmp_path: Path, settings: Settings) -> None:
+    file = two_gpus("l4", tmp_path)
+    profile = yaml.safe_load(file.read_text())
+    for gpu in profile["gpus"]:
+        del gpu["iommuGroup"]
+    file.write_text(yaml.safe_dump(profile))
+    hardware = fake_hardware(str(file), tmp_path)
+    [pool] = inventory(find(hardware, (), Remembered(tmp_path / "gpus.json")), settings).pools
+    [device] = [device for device in pool.devices if device.name == "gpu-0-vfio"]
+    with (
+        unit(driver, hardware=hardware, settings=settings) as bench,
+        pytest.raises(dra.PermanentError, match="no IOMMU group"),
+    ):
+        bench.prepare("machine", [device])
+
+
+def kernel(root: Path) -> Path:
+    """The files of sysfs that a GPU bound to nvidia has; the test plays the kernel."""
+    function = root / "sys/bus/pci/devices/0000:07:00.0"
+    for name in ("nvidia", "vfio-pci"):
+        (root / "sys/bus/pci/drivers" / name).mkdir(parents=True)
+    function.mkdir(parents=True)
+    (function / "driver").symlink_to("../../drivers/nvidia")
+    return function
+
+
+def test_sysfs_is_told_who_gets_the_function_before_it_is_unbound(tmp_path: Path) -> None:
+    function = kernel(tmp_path)
+    # nobody answers these writes: what is written is seen, and that nothing came of it is told
+    with pytest.raises(dra.TransientError, match="is bound to nvidia and not to vfio-pci; see dmesg"):
+        SysfsBus(tmp_path).bind("0000:07:00.0", "vfio-pci")
+    assert (function / "driver/unbind").read_text() == "0000:07:00.0"
+    assert (tmp_path / "sys/bus/pci/drivers_probe").read_text() == "0000:07:00.0"
+    assert (function / "driver_override").read_text() == "\n"
+
+
+def test_a_driver_that_the_kernel_has_not_loaded_is_told(tmp_path: Path) -> None:
+    function = kernel(tmp_path)
+    (tmp_path / "sys/bus/pci/drivers/vfio-pci").rmdir()
+    with pytest.raises(dra.TransientError, match="modprobe vfio-pci"):
+        SysfsBus(tmp_path).bind("0000:07:00.0", "vfio-pci")
+    assert not (function / "driver_override").exists()

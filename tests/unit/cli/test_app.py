@@ -1,0 +1,131 @@
+"""``dra-kit`` itself: what it says of itself, of commands that there are not, and to a shell that completes words."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import dra_kit
+from dra_kit.cli.app import COMMANDS, cli
+
+BASH = """
+source completion.bash
+compopt() { echo "compopt $2"; }  # bash has it only while a key is pressed
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_dra_kit_completion dra-kit
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def told(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli, arguments, prog_name="dra-kit")
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_version_names_what_is_supported() -> None:
+    python = platform.python_version()
+    assert told("--version") == f"dra-kit {dra_kit.__version__} (Kubernetes 1.34 to 1.37, Python {python})\n"
+
+
+def test_without_arguments_it_lists_its_commands() -> None:
+    listed = told(code=2)
+    assert [name for name in COMMANDS if f"\n  {name} " not in listed] == []
+    assert "dra-kit new NAME" in listed
+
+
+def test_help_is_understood_as_a_word() -> None:
+    assert told("help") == told("--help")
+    assert told("help", "lint") == told("lint", "--help")
+    assert "No such command 'lnt'; did you mean \"lint\"?" in told("help", "lnt", code=2)
+
+
+def test_a_command_that_is_like_none_is_answered_with_all() -> None:
+    assert f"No such command 'apply'; there are {', '.join(sorted(COMMANDS))}" in told("apply", code=2)
+
+
+def test_a_driver_in_place_of_a_command_is_answered_with_the_command(tmp_path: Path) -> None:
+    assert f"to run a driver, write: dra-kit sandbox {tmp_path}" in told(str(tmp_path), code=2)
+    assert "to run a driver, write: dra-kit sandbox ./driver.py" in told("./driver.py", code=2)
+
+
+def test_the_module_calls_itself_as_the_script_does() -> None:
+    command = [sys.executable, "-m", "dra_kit", "--help"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert output.startswith("Usage: dra-kit [OPTIONS]")
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the scripts, and dra-kit on the PATH."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "dra-kit"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m dra_kit "$@"\n')
+    program.chmod(0o755)
+    root = Path(__file__).parents[3]
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    for name in ("bash", "zsh", "fish"):
+        (tmp_path / f"completion.{name}").write_text(told("completion", name))
+    return tmp_path
+
+
+def completed(shell: Path, *words: str) -> list[str]:
+    """What bash makes of some words when the tabulator key is pressed behind the last one."""
+    command = ["bash", "--norc", "-c", BASH, "bash", *words]
+    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.split("\n")[:-1]
+
+
+def test_bash_completes_commands(shell: Path) -> None:
+    assert completed(shell, "dra-kit", "s") == ["sandbox", "snapshot"]
+    assert completed(shell, "dra-kit", "") == sorted(COMMANDS)
+
+
+def test_bash_completes_options_and_their_values(shell: Path) -> None:
+    assert completed(shell, "dra-kit", "lint", "--dr") == ["--driver"]
+    assert completed(shell, "dra-kit", "lint", "--format", "") == ["text", "github", "json"]
+    assert completed(shell, "dra-kit", "completion", "") == ["bash", "zsh", "fish"]
+
+
+def test_bash_completes_files(shell: Path) -> None:
+    assert completed(shell, "dra-kit", "lint", "cl") == ["compopt default", ""]
+    assert completed(shell, "dra-kit", "node", "./dr") == ["compopt default", ""]
+
+
+def test_a_word_is_completed_without_running_the_driver_that_is_named(shell: Path) -> None:
+    (shell / "driver.py").write_text("raise SystemExit('it was loaded')\n")
+    assert "--node-name" in completed(shell, "dra-kit", "node", "./driver.py", "--n")
+
+
+def test_commands_are_completed_without_importing_them() -> None:
+    code = (
+        "import sys; from dra_kit.cli.app import cli\n"
+        "from click.shell_completion import ShellComplete\n"
+        "ShellComplete(cli, {}, 'dra-kit', '').get_completions([], 's')\n"
+        "print(sorted(name for name in sys.modules if name.startswith('dra_kit.cli.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "['dra_kit.cli.app']\n"
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes_commands(shell: Path) -> None:
+    code = "source completion.fish; complete -C 'dra-kit s'"
+    command = ["fish", "-c", code]
+    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)
+    assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["sandbox", "snapshot"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_takes_its_script(shell: Path) -> None:
+    code = "autoload -Uz compinit && compinit -D -u && source completion.zsh && print $_comps[dra-kit]"
+    command = ["zsh", "-f", "-c", code]
+    done = subprocess.run(command, cwd=shell, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "_dra_kit_completion\n"

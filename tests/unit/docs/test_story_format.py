@@ -1,0 +1,104 @@
+"""docs/reference/story-format.md tells every key of the models, its examples are stories, and the schema is theirs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dra_kit.cli.app import cli
+from dra_kit.node.steps import Step
+from dra_kit.sandbox.story import load_story
+from dra_kit.sandbox.story_model import StoryFile
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "story-format.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+SCHEMA: dict[str, Any] = StoryFile.model_json_schema()
+TABLES = {
+    "The file": SCHEMA,
+    "A step": SCHEMA["$defs"]["StepFile"],
+    **{
+        heading: SCHEMA["$defs"][name]
+        for heading, name in {
+            "Kill": "Kill", "Upgrade": "Upgrade", "Reboot": "Reboot", "Pod": "PodExpectation",
+            "Container": "ContainerExpectation", "Claim": "ClaimExpectation", "Device": "DeviceExpectation",
+            "Namespace": "Namespace",
+        }.items()
+    },
+}  # fmt: skip
+LINKS = {name: heading for heading, name in (("Pod", "PodExpectation"), ("Claim", "ClaimExpectation"))}
+LINKS |= {"ContainerExpectation": "Container", "DeviceExpectation": "Device", "StepFile": "A step"}
+
+
+def typed(schema: Mapping[str, Any]) -> str:
+    """A type in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        heading = LINKS.get(name, name)
+        return "`{}`" if name == "Nothing" else f"[{heading}](#{heading.lower().replace(' ', '-')})"
+    if "anyOf" in schema:
+        kinds = [typed(item) for item in schema["anyOf"]]
+        return " or ".join(kind for kind in kinds if kind != "null" or schema.get("default", 0) is not None)
+    if "enum" in schema:
+        return "name of a [step](#steps-of-the-node-role)" if len(schema["enum"]) > 9 else ", ".join(schema["enum"])
+    match schema.get("type"):
+        case "array":
+            return f"list of {typed(schema['items'])}"
+        case "object" if schema.get("additionalProperties"):
+            return f"mapping of {typed(schema['additionalProperties'])}"
+        case "object":
+            return " ".join(f"`{{{key}: …}}`" for key in schema["properties"])
+        case kind:
+            return {"string": "text", "integer": "number", "boolean": "true, false"}.get(str(kind), str(kind))
+
+
+def rows(schema: Mapping[str, Any]) -> Iterator[str]:
+    """A part of the file as a table."""
+    yield "| key | type | default | meaning |"
+    yield "|---|---|---|---|"
+    for name, field in schema["properties"].items():
+        default = "required" if name in schema.get("required", ()) else _default(field.get("default"))
+        yield f"| `{name}` | {typed(field)} | {default} | {field['description']} |"
+
+
+def _default(value: object) -> str:
+    return "" if value in (None, [], {}, {"labels": {}}) else f"`{json.dumps(value)}`"
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_every_key_is_told(heading: str) -> None:
+    table = "\n".join(rows(TABLES[heading]))
+    section = re.search(rf"^##+ {heading}$(.*?)(?=^##+ |\Z)", TEXT, re.MULTILINE | re.DOTALL)
+    assert section is not None, f"there is no section {heading}:\n{table}"
+    assert table in section[1], f"make the table of {heading} anew:\n{table}"
+
+
+def test_every_step_of_the_node_role_is_told() -> None:
+    table = [line for line in TEXT.splitlines() if re.match(r"\| `[A-Z_]+` \|", line)]
+    assert table == [f"| `{step.name}` | {step.value} |" for step in Step], "make the table of steps anew"
+
+
+@pytest.mark.parametrize("number", range(len(re.findall(r"```yaml\n", TEXT))))
+def test_every_example_is_a_story(tmp_path: Path, number: int) -> None:
+    block = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)[number]
+    for path in re.findall(r"[\w-]+\.(?:yaml|py)", block):
+        (tmp_path / path).write_text("")
+    (tmp_path / "expect.yaml").write_text(block)
+    load_story(tmp_path)
+    assert not set(yaml.safe_load(block)) - set(SCHEMA["properties"])
+
+
+def test_the_schema_is_printed_for_editors() -> None:
+    result = CliRunner().invoke(cli, ["sandbox", "schema"])
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    assert printed["properties"].keys() == SCHEMA["properties"].keys()
+    assert {"type": "null"} in printed["$defs"]["ContainerExpectation"]["properties"]["environment"][
+        "additionalProperties"
+    ]["anyOf"]

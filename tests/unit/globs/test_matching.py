@@ -1,0 +1,75 @@
+"""Which device nodes are devices."""
+
+from __future__ import annotations
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.globs.matching import MOST, matches
+from dra_kit.globs.reading import read_globs
+from tests.unit.globs.machine import Machine
+
+
+def test_each_node_is_a_device_in_the_order_of_people(machine: Machine) -> None:
+    machine.node("/dev/ttyUSB10", "/dev/ttyUSB2", "/dev/ttyACM0", "/dev/sda")
+    assert machine.found("paths: [/dev/ttyUSB*, /dev/ttyACM*]") == ["/dev/ttyUSB2", "/dev/ttyUSB10", "/dev/ttyACM0"]
+
+
+def test_globs_that_match_nothing(machine: Machine) -> None:
+    assert machine.found("paths: /dev/nothing*", "paths: /dev/folder/*/none") == []
+
+
+def test_files_and_folders_are_none(machine: Machine) -> None:
+    machine.says("/dev/notes", "")
+    (machine.root / "dev" / "folder").mkdir()
+    assert machine.found("paths: /dev/*") == []
+
+
+def test_a_pattern_says_which(machine: Machine) -> None:
+    machine.node("/dev/video0", "/dev/video1", "/dev/video10")
+    assert machine.found("{paths: /dev/video*, pattern: 'video[0-9]$'}") == ["/dev/video0", "/dev/video1"]
+
+
+def test_a_link_is_the_node_that_it_leads_to(machine: Machine) -> None:
+    machine.node("/dev/ttyUSB0")
+    machine.link("/dev/serial/by-id/usb-one", "../../ttyUSB0")
+    machine.found("paths: /dev/serial/by-id/*")
+    [match] = matches(read_globs(machine.file).devices, machine.root)
+    assert (match.file.path, match.file.host_path) == ("/dev/serial/by-id/usb-one", "/dev/ttyUSB0")
+
+
+def test_a_node_with_two_names_is_one_device_of_the_first_entry(machine: Machine) -> None:
+    machine.node("/dev/ttyUSB0", "/dev/ttyUSB1")
+    machine.link("/dev/serial/by-id/usb-one", "../../ttyUSB0")
+    found = machine.found("paths: /dev/serial/by-id/*", "paths: /dev/ttyUSB*")
+    assert found == ["/dev/serial/by-id/usb-one", "/dev/ttyUSB1"]
+
+
+@pytest.mark.parametrize("target", ["../run/pipe", "/etc/passwd", "../../../../../../etc/passwd", "nowhere", "loop"])
+def test_a_link_out_of_dev_is_none(machine: Machine, target: str) -> None:
+    machine.node("/run/pipe")
+    machine.link("/dev/loop", target)
+    assert machine.found("paths: /dev/loop") == []
+
+
+def test_a_device_of_several_nodes_is_there_when_all_are(machine: Machine) -> None:
+    machine.node("/dev/snd/controlC0", "/dev/snd/pcmC0D0p", "/dev/snd/pcmC0D0c", "/dev/snd/controlC1")
+    entry = "{paths: /dev/snd/controlC*, pattern: 'C(?P<card>[0-9]+)$', with: '/dev/snd/pcmC{card}D*'}"
+    assert machine.found(entry) == ["/dev/snd/controlC0"]
+    [match] = matches(read_globs(machine.file).devices, machine.root)
+    assert [file.path for file in match.companions] == ["/dev/snd/pcmC0D0c", "/dev/snd/pcmC0D0p"]
+
+
+def test_what_a_placeholder_stands_for_is_no_glob(machine: Machine) -> None:
+    machine.node("/dev/a*", "/dev/with-ab")
+    assert machine.found("{paths: '/dev/a[*]', with: '/dev/with-{name}'}") == []
+
+
+def test_more_devices_than_hardware_has_are_refused(machine: Machine) -> None:
+    machine.node(*(f"/dev/x{number}" for number in range(MOST)))
+    assert len(machine.found("paths: /dev/x*")) == MOST
+    machine.node("/dev/y")
+    with pytest.raises(
+        ConfigurationError, match=r"devices\[0\]\.paths: /dev/\* matches so much that there are more than"
+    ):
+        machine.found("paths: /dev/*")

@@ -1,0 +1,205 @@
+"""The log of the state has room before it is needed, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import StoreError
+from dra_kit.node.state.database import Database
+from dra_kit.node.state.log import CHECKPOINT
+from tests.support.mounts import fill, small
+from tests.support.write_ahead import in_use, log_of
+
+FRAME = 24 + 4096
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "state.sqlite"
+
+
+@pytest.fixture
+def database(path: Path) -> Iterator[Database]:
+    opened = Database(path)
+    yield opened
+    opened.close()
+
+
+async def add(database: Database, uid: str) -> None:
+    await database.write(lambda db: db.execute("INSERT INTO epochs (uid) VALUES (?)", (uid,)))
+
+
+def held(database: Database) -> list[str]:
+    return [row[0] for row in database.read("SELECT uid FROM epochs ORDER BY uid")]
+
+
+def length(path: Path) -> int:
+    return log_of(path).stat().st_size
+
+
+def kill(path: Path, left: Path) -> Path:
+    """What a process leaves that is killed now: its files, elsewhere."""
+    return Path(shutil.copytree(path.parent, left)) / path.name
+
+
+async def test_no_commit_makes_it_longer(database: Database, path: Path) -> None:
+    await add(database, "first")
+    roomy = length(path)
+    assert roomy > CHECKPOINT * FRAME
+    for number in range(CHECKPOINT):  # several pages each
+        await add(database, f"{number:03}")
+        assert length(path) == roomy
+    assert len(held(database)) == CHECKPOINT + 1
+
+
+async def test_what_only_reads_makes_no_room(path: Path) -> None:
+    with closing(Database(path)) as database:
+        await add(database, "a")
+    with closing(Database(path)) as database:
+        assert held(database) == ["a"]
+        assert length(path) < FRAME
+
+
+async def test_it_has_room_again_once_it_was_removed(database: Database, path: Path) -> None:
+    await add(database, "before")
+    roomy = length(path)
+    log_of(path).unlink()
+    await add(database, "made again")
+    await add(database, "after")
+    assert length(path) == roomy
+    assert held(database) == ["after", "before", "made again"]
+
+
+@pytest.mark.parametrize("zeros", [1, 31, 32, FRAME - 1, FRAME, 10 * FRAME + 100])
+@pytest.mark.parametrize("fresh", [True, False], ids=["an empty log", "a log in use"])
+async def test_a_process_that_is_killed_while_it_makes_room_loses_nothing(
+    tmp_path: Path, path: Path, fresh: bool, zeros: int
+) -> None:
+    with closing(Database(path)) as database:
+        await add(database, "a")
+        left = kill(path, tmp_path / "left")
+    if fresh:
+        left = kill(path, tmp_path / "ended")
+        log_of(left).write_bytes(bytes(zeros))
+    else:
+        os.truncate(log_of(left), in_use(log_of(left).read_bytes()) + zeros)
+    with closing(Database(left)) as database:
+        assert held(database) == ["a"]
+        await add(database, "b")
+        assert held(database) == ["a", "b"]
+    with closing(Database(left)) as database:
+        assert held(database) == ["a", "b"]
+
+
+async def test_room_that_is_damaged_or_cut_off_is_no_loss(
+    tmp_path: Path, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Database(path)) as database:
+        for uid in "abc":
+            await add(database, uid)
+        damaged, cut_off = kill(path, tmp_path / "damaged"), kill(path, tmp_path / "cut")
+    data = bytearray(log_of(damaged).read_bytes())
+    end = in_use(data)
+    for place in (*range(end, end + 24), len(data) - 1):
+        data[place] ^= 0x40
+    log_of(damaged).write_bytes(data)
+    os.truncate(log_of(cut_off), end)
+    for left in (damaged, cut_off):
+        with closing(Database(left)) as database:
+            assert held(database) == ["a", "b", "c"]
+    assert caplog.records == []
+
+
+async def test_what_the_other_process_has_written_stays(database: Database, path: Path) -> None:
+    other = Database(path)
+    many = [f"{number:04}" for number in range(20_000)]
+    await other.write(lambda db: db.executemany("INSERT INTO epochs (uid) VALUES (?)", [(uid,) for uid in many]))
+    assert length(path) > 300 * FRAME, "longer than the room"
+    await add(database, "first")
+    await add(other, "second")
+    assert held(database) == held(other) == sorted([*many, "first", "second"])
+    other.close()
+    assert held(database) == sorted([*many, "first", "second"])
+
+
+async def test_a_process_that_comes_later_writes_over_nothing(path: Path) -> None:
+    """Each of them makes room at its first write, amid the writes of those before it."""
+    opened: list[Database] = []
+    expected = []
+    for number in range(4):
+        opened.append(Database(path))
+        os.truncate(log_of(path), in_use(log_of(path).read_bytes()))  # as an older release leaves it
+        for index, database in enumerate(opened):
+            await add(database, f"{number}-{index}")
+            expected.append(f"{number}-{index}")
+            assert held(opened[0]) == sorted(expected)
+    left = kill(path, path.parent.parent / "left")
+    for database in opened:
+        database.close()
+    for place in (path, left):
+        with closing(Database(place)) as database:
+            assert held(database) == sorted(expected)
+
+
+async def test_no_room_is_made_in_the_log_of_another_database(path: Path) -> None:
+    mine = Database(path)
+    shutil.rmtree(path.parent)
+    theirs = Database(path)
+    await add(theirs, "theirs")
+    os.truncate(log_of(path), in_use(log_of(path).read_bytes()))
+    before = log_of(path).read_bytes()
+    with pytest.raises(StoreError, match="was replaced by another one"):
+        await add(mine, "mine")
+    assert log_of(path).read_bytes() == before
+    mine.close()
+    assert held(theirs) == ["theirs"]
+    theirs.close()
+
+
+# -- disks without space
+
+
+async def test_without_space_for_it_everything_is_as_it_was(path: Path) -> None:
+    with small(path.parent, 512 * 1024), closing(Database(path)) as database:
+        await add(database, "first")
+        assert length(path) < 50 * FRAME, "the space is left for what has to be written"
+        filler = fill(path.parent)
+        with pytest.raises(StoreError, match="cannot be written: database or disk is full"):
+            await add(database, "x" * 100_000)
+        assert held(database) == ["first"]
+        filler.unlink()
+        await add(database, "second")
+        assert held(database) == ["first", "second"]
+
+
+async def add_until_refused(database: Database, first: int) -> list[str]:
+    """Names in their order, until the disk is full; those that were answered."""
+    answered = []
+    for number in range(first, 10_000):
+        try:
+            await add(database, f"{number:04}")
+        except StoreError as error:
+            assert "cannot be written: database or disk is full; check that the disk" in str(error)  # noqa: PT017
+            break
+        answered.append(f"{number:04}")
+    return answered
+
+
+async def test_a_disk_that_becomes_full_loses_nothing_that_was_answered(path: Path) -> None:
+    with small(path.parent, 4 * 2**20):
+        with closing(Database(path)) as database:
+            await add(database, "0000")
+            filler = fill(path.parent)
+            answered = ["0000", *await add_until_refused(database, 1)]
+            assert 20 < len(answered) < 10_000, "in the room that is there"
+            assert held(database) == answered
+            filler.unlink()
+            await add(database, "last")
+        with closing(Database(path)) as database:
+            assert held(database) == [*answered, "last"]
