@@ -42,7 +42,7 @@ test-crash: install ## kill -9 at every durable step, a thousand random runs (SE
 
 .PHONY: test-hostile
 test-hostile: install ## attack every door: files, sandbox, webhook, state, output (docs/explanation/security.md); 50 bursts of pods
-	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs tests/hostile tests/unit/sandbox/scheduler/test_bursts.py
+	BURST_ROUNDS=50 $(BIN)/python -m pytest -rs tests/hostile tests/unit/sandbox/cluster/scheduler/test_bursts.py
 
 .PHONY: test-scaffold
 test-scaffold: install ## the wheel in an environment of its own, and every kind of project that it makes (4 minutes)

@@ -19,7 +19,7 @@ from benchmarks.turns import RIVAL_FSYNC, RIVAL_GET
 from benchmarks.world import DRIVER, World, state, timed
 from dra_kit.kube.credentials import Credentials
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 
 
 def import_time() -> Row:

@@ -22,7 +22,7 @@ from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import DEVICE_CLASSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 
 DRIVER = "bench.dra-kit.example"
 NODE = "bench-node"

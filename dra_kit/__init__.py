@@ -12,33 +12,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dra_kit.author.child_process import ChildProcess, RunningProcess
-    from dra_kit.author.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
-    from dra_kit.author.cluster_object import AppliedObject, ClusterObject
-    from dra_kit.author.config import ConfigEntry, NoConfig, OpaqueConfig
+    from dra_kit.author.config.opaque import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
-    from dra_kit.author.device import Device, WholeCapacityWarning
-    from dra_kit.author.driver import Driver
-    from dra_kit.author.effect import Effect
-    from dra_kit.author.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
-    from dra_kit.author.identity import Observed, observed
-    from dra_kit.author.inventory import Inventory, Pool
-    from dra_kit.author.prepared import (
-        Condition,
-        ContainerEdits,
-        DeviceMetadata,
-        DeviceNode,
-        DeviceStatus,
-        Hook,
-        Mount,
-        NetDevice,
-        NetworkDeviceData,
-        Prepared,
-    )
-    from dra_kit.author.preparer import Preparer
-    from dra_kit.author.provider import DeviceProvider
-    from dra_kit.author.stopping import Stopping
-    from dra_kit.author.vocabulary import (
+    from dra_kit.author.devices.device import Device, WholeCapacityWarning
+    from dra_kit.author.devices.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
+    from dra_kit.author.devices.identity import Observed, observed
+    from dra_kit.author.devices.inventory import Inventory, Pool
+    from dra_kit.author.devices.provider import DeviceProvider
+    from dra_kit.author.devices.vocabulary import (
         CapacityRequestPolicy,
         CapacityRequestPolicyRange,
         CounterSet,
@@ -52,6 +33,25 @@ if TYPE_CHECKING:
         NodeSelectorRequirement,
         NodeSelectorTerm,
     )
+    from dra_kit.author.driver import Driver
+    from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
+    from dra_kit.author.effects.cluster_object import AppliedObject, ClusterObject
+    from dra_kit.author.effects.effect import Effect
+    from dra_kit.author.preparing.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
+    from dra_kit.author.preparing.prepared import (
+        Condition,
+        ContainerEdits,
+        DeviceMetadata,
+        DeviceNode,
+        DeviceStatus,
+        Hook,
+        Mount,
+        NetDevice,
+        NetworkDeviceData,
+        Prepared,
+    )
+    from dra_kit.author.preparing.preparer import Preparer
+    from dra_kit.author.stopping import Stopping
     from dra_kit.cdi.edits import edits_from_cdi
     from dra_kit.errors import (
         ConfigurationError,
@@ -71,18 +71,18 @@ if TYPE_CHECKING:
 
 
 _HOMES = {
-    "author.child_process": ("ChildProcess", "RunningProcess"),
-    "author.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
-    "author.cluster_object": ("AppliedObject", "ClusterObject"),
-    "author.config": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
+    "author.effects.child_process": ("ChildProcess", "RunningProcess"),
+    "author.preparing.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
+    "author.effects.cluster_object": ("AppliedObject", "ClusterObject"),
+    "author.config.opaque": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim"),
-    "author.device": ("Device", "WholeCapacityWarning"),
+    "author.devices.device": ("Device", "WholeCapacityWarning"),
     "author.driver": ("Driver",),
-    "author.effect": ("Effect",),
-    "author.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
-    "author.identity": ("Observed", "observed"),
-    "author.inventory": ("Inventory", "Pool"),
-    "author.prepared": (
+    "author.effects.effect": ("Effect",),
+    "author.devices.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
+    "author.devices.identity": ("Observed", "observed"),
+    "author.devices.inventory": ("Inventory", "Pool"),
+    "author.preparing.prepared": (
         "Condition",
         "ContainerEdits",
         "DeviceMetadata",
@@ -94,10 +94,10 @@ _HOMES = {
         "NetworkDeviceData",
         "Prepared",
     ),
-    "author.preparer": ("Preparer",),
-    "author.provider": ("DeviceProvider",),
+    "author.preparing.preparer": ("Preparer",),
+    "author.devices.provider": ("DeviceProvider",),
     "author.stopping": ("Stopping",),
-    "author.vocabulary": (
+    "author.devices.vocabulary": (
         "CapacityRequestPolicy",
         "CapacityRequestPolicyRange",
         "CounterSet",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic
 from pydantic import BaseModel, JsonValue
 from typing_extensions import TypeVar
 
-from dra_kit.author.effect import Effect
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.effects.effect import Effect
+from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference

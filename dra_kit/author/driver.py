@@ -11,18 +11,18 @@ from typing import Any, Generic, Literal, TypeAlias, get_args
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
-from dra_kit.author.config import NoConfig, OpaqueConfig
+from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
-from dra_kit.author.decoding import ConfigDecoder
-from dra_kit.author.device import Device
-from dra_kit.author.effect import Effect
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.health import HealthSource, check_health
+from dra_kit.author.devices.provider import DeviceProvider
+from dra_kit.author.devices.unserved import check_device_class
+from dra_kit.author.effects.effect import Effect
 from dra_kit.author.generics import config_kinds
-from dra_kit.author.health import HealthSource, check_health
 from dra_kit.author.model import shown
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
-from dra_kit.author.preparer import Preparer, check_preparer
-from dra_kit.author.provider import DeviceProvider
-from dra_kit.author.unserved import check_device_class
+from dra_kit.author.preparing.preparer import Preparer, check_preparer
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.validation.formats import driver_name
 

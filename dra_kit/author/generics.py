@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 from typing_extensions import NoDefault
 
-from dra_kit.author.config import NoConfig, OpaqueConfig
+from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.errors import ConfigurationError
 
 
@@ -41,7 +41,7 @@ def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     Raises:
         ConfigurationError: when the argument is no OpaqueConfig.
     """
-    from dra_kit.author.preparer import Preparer
+    from dra_kit.author.preparing.preparer import Preparer
 
     arguments = type_arguments(preparer, Preparer)
     if not arguments:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dra_kit.author import prepared as author
+from dra_kit.author.preparing import prepared as author
 from dra_kit.cdi import spec as cdi
 from dra_kit.errors import InvalidPrepared, TransientError
 from dra_kit.values.nearest import did_you_mean

@@ -78,7 +78,7 @@ def _place_of_target(named: str | None) -> Path | None:
 
 def _place(target: str) -> Path | None:
     """Where the files of a TARGET lie: a folder, or a file of globs; None for a module that belongs to no project."""
-    from dra_kit.sandbox.project import project_of
+    from dra_kit.sandbox.driver.project import project_of
 
     if target.endswith(GLOB_SUFFIXES):
         return Path(target).resolve()
@@ -96,7 +96,7 @@ def _watched(place: Path) -> tuple[list[Path], list[Path]]:
 
 def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     """Whether no argument can be the TARGET, and the working directory is a project."""
-    from dra_kit.sandbox.project import project_of
+    from dra_kit.sandbox.driver.project import project_of
 
     project = project_of(_HERE)
     if project is None or not project.driver[0]:
@@ -139,7 +139,7 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.dev.session import DevSession
     from dra_kit.dev.teller import Lines
-    from dra_kit.sandbox.live import LiveView
+    from dra_kit.sandbox.timeline.live import LiveView
 
     if target is None:
         raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is no project with a driver.")
@@ -162,7 +162,7 @@ command.params[1:1] = [param for param in sandbox.command.params if param.name i
 
 def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Development:
     from dra_kit.dev.session import Development
-    from dra_kit.sandbox.cluster import SandboxSettings
+    from dra_kit.sandbox.sandbox import SandboxSettings
 
     driver = sandbox.sandbox_driver(ctx, target, options["nodes"])
     folders, files = _watched(_place(target) or Path.cwd())

@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from dra_kit.author.calling import call
 from dra_kit.author.context import Context, NodeInfo, PreparedClaim
-from dra_kit.author.device import Device
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.hardware import Hardware

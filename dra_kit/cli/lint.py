@@ -174,7 +174,7 @@ def _text(content: bytes, name: str) -> str:
 
 def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
     """The classes that belong to a driver in a project folder."""
-    from dra_kit.sandbox.drivers import device_classes
+    from dra_kit.sandbox.driver.drivers import device_classes
 
     return {name: one for file in device_classes(target) for name, one in _saved(file)[1].items()}
 
@@ -182,7 +182,7 @@ def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
     """The settings that the driver has in the sandbox of its project, but for what was given."""
     from dra_kit.cli.first_inventory import NODE
-    from dra_kit.sandbox.drivers import SandboxDriver, project_settings
+    from dra_kit.sandbox.driver.drivers import SandboxDriver, project_settings
 
     values = {**project_settings(target, driver), **given}
     return SandboxDriver((driver,), partial(author_settings, driver), values=values).settings_on(NODE, directory)

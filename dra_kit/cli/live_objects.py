@@ -27,7 +27,7 @@ from dra_kit.kube.resources import (
     Resource,
 )
 from dra_kit.kube.versions import discover
-from dra_kit.sandbox.detached import DetachedSandbox, running
+from dra_kit.sandbox.run.detached import DetachedSandbox, running
 
 _RESOURCES: Final = {
     resource.kind: resource

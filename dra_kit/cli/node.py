@@ -190,7 +190,7 @@ def _rules(driver: Driver[Any, Any]) -> str:
     """What the node's ClusterRole needs beside what every driver needs, as values of the chart."""
     import yaml
 
-    from dra_kit.author.cluster_object import ClusterObject
+    from dra_kit.author.effects.cluster_object import ClusterObject
 
     objects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
     rules = [rule for effect in objects for rule in effect.rules()]

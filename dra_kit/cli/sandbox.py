@@ -28,10 +28,10 @@ from dra_kit.values.nearest import did_you_mean
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.resource.gates import FeatureGates
-    from dra_kit.sandbox.drivers import SandboxDriver
-    from dra_kit.sandbox.live import LiveView
-    from dra_kit.sandbox.session import Session
-    from dra_kit.sandbox.story import Story
+    from dra_kit.sandbox.driver.drivers import SandboxDriver
+    from dra_kit.sandbox.run.session import Session
+    from dra_kit.sandbox.stories.story import Story
+    from dra_kit.sandbox.timeline.live import LiveView
 
 COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
 """Words that are no TARGET; a folder of such a name is ``./down``."""
@@ -69,7 +69,7 @@ class SandboxCommand(RoleCommand):
 
 
 def _is_project_here() -> bool:
-    from dra_kit.sandbox.project import project_of
+    from dra_kit.sandbox.driver.project import project_of
 
     project = project_of(_HERE)
     return project is not None and bool(project.driver[0])
@@ -186,8 +186,8 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     if options["detach"]:
         _detach(ctx, options)
         return
-    from dra_kit.sandbox.detached import bounded_log
-    from dra_kit.sandbox.live import LiveView
+    from dra_kit.sandbox.run.detached import bounded_log
+    from dra_kit.sandbox.timeline.live import LiveView
 
     shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
     process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
@@ -205,7 +205,7 @@ def require_unused(kubeconfig: Path) -> None:
     Raises:
         ConfigurationError: it is that.
     """
-    from dra_kit.sandbox.detached import running
+    from dra_kit.sandbox.run.detached import running
 
     for sandbox in running():
         if sandbox.has_kubeconfig(kubeconfig):
@@ -216,7 +216,7 @@ def require_unused(kubeconfig: Path) -> None:
 
 
 def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
-    from dra_kit.sandbox.detached import detach
+    from dra_kit.sandbox.run.detached import detach
 
     if options["stories"]:
         raise click.UsageError("--detach and --story do not go together: nobody would see the story.")
@@ -230,7 +230,7 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
 def _hint(target: str) -> None:
     """A project that is not taken, although the TARGET lies in it."""
-    from dra_kit.sandbox.project import other_project
+    from dra_kit.sandbox.driver.project import other_project
 
     project = other_project(target)
     if project is not None and project.has_more_than_a_driver():
@@ -243,10 +243,10 @@ def _hint(target: str) -> None:
 
 
 def _session(ctx: click.Context, target: str | None, options: Mapping[str, Any], view: LiveView) -> Session:
-    from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-    from dra_kit.sandbox.detached import announce, is_detached
-    from dra_kit.sandbox.environment import leave_word
-    from dra_kit.sandbox.session import Session, Task
+    from dra_kit.sandbox.run.detached import announce, is_detached
+    from dra_kit.sandbox.run.environment import leave_word
+    from dra_kit.sandbox.run.session import Session, Task
+    from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 
     stories = _stories(options["stories"])
 
@@ -289,7 +289,7 @@ def sandbox_driver(ctx: click.Context, target: str | None, nodes: int, *, replac
         ConfigurationError: the project is wrong, or the driver has not the settings that it names.
     """
     from dra_kit.process.target import load_drivers
-    from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings, successors
+    from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, successors
 
     if target is None:
         return SandboxDriver(())
@@ -328,7 +328,7 @@ def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
 
 
 def _stories(paths: Sequence[Path]) -> tuple[Story, ...]:
-    from dra_kit.sandbox.story import EXPECT_FILE, find_stories, load_story
+    from dra_kit.sandbox.stories.story import EXPECT_FILE, find_stories, load_story
 
     found: list[Path] = []
     for folder in paths:

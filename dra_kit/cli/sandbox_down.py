@@ -12,7 +12,7 @@ from dra_kit.cli.options import path
 from dra_kit.errors import SandboxError
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.detached import DetachedSandbox
+    from dra_kit.sandbox.run.detached import DetachedSandbox
 
 
 def how_to_end(sandbox: DetachedSandbox) -> str:
@@ -45,8 +45,8 @@ def down(kubeconfig: Path | None, *, everything: bool) -> None:
       dra-kit sandbox down --kubeconfig /tmp/kubeconfig
       dra-kit sandbox down --all
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.sandbox.detached import end, running
-    from dra_kit.sandbox.directory import remove_abandoned
+    from dra_kit.sandbox.cluster.directory import remove_abandoned
+    from dra_kit.sandbox.run.detached import end, running
 
     if kubeconfig is not None and everything:
         raise click.UsageError("--kubeconfig and --all do not go together.")

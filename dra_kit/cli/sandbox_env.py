@@ -14,7 +14,7 @@ from dra_kit.errors import SandboxError
 from dra_kit.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from dra_kit.sandbox.environment import RunningSandbox
+    from dra_kit.sandbox.run.environment import RunningSandbox
 
 
 @click.command
@@ -44,7 +44,7 @@ def env(kubeconfig: Path | None, node: str | None, *, as_json: bool) -> None:
 
 
 def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
-    from dra_kit.sandbox.environment import running_sandboxes
+    from dra_kit.sandbox.run.environment import running_sandboxes
 
     found = [item for item in running_sandboxes() if kubeconfig is None or item.has_kubeconfig(kubeconfig)]
     if not found:

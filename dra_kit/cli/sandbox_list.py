@@ -13,7 +13,7 @@ def list_command() -> None:
 
     Exit code 0, also when there is none.
     """
-    from dra_kit.sandbox.detached import running
+    from dra_kit.sandbox.run.detached import running
 
     found = running()
     for sandbox in found:

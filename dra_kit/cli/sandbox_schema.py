@@ -19,6 +19,6 @@ def schema_command() -> None:
     \b
       # yaml-language-server: $schema=../story.schema.json
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.sandbox.story_model import story_schema
+    from dra_kit.sandbox.stories.story_model import story_schema
 
     click.echo(json.dumps(story_schema(), indent=2, ensure_ascii=False))

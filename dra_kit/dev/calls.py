@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dra_kit.sandbox.cluster import SandboxObserver
-from dra_kit.sandbox.kubelet.activity import Activity, ClaimsPrepared, ClaimsReleased, PluginCalled
+from dra_kit.sandbox.cluster.kubelet.activity import Activity, ClaimsPrepared, ClaimsReleased, PluginCalled
+from dra_kit.sandbox.sandbox import SandboxObserver
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeAlias
 from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from dra_kit.sandbox.manifests import read_documents, read_folder_documents
-from dra_kit.sandbox.objects import AppliedObject, apply, check
-from dra_kit.sandbox.pods import held
-from dra_kit.sandbox.served_kinds import ServedKinds
+from dra_kit.sandbox.cluster.served_kinds import ServedKinds
+from dra_kit.sandbox.stories.manifests import read_documents, read_folder_documents
+from dra_kit.sandbox.stories.objects import AppliedObject, apply, check
+from dra_kit.scheduler.pods import held
 
 _FIXED: Final = {PODS.kind, RESOURCE_CLAIMS.kind, RESOURCE_CLAIM_TEMPLATES.kind}
 """Kinds whose specs the API server lets nobody change."""

@@ -23,13 +23,13 @@ from dra_kit.author.driver import Driver
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.process.probes import parts_not_ready
-from dra_kit.sandbox.cluster import PUBLISH_SECONDS
-from dra_kit.sandbox.drivers import SandboxDriver
-from dra_kit.sandbox.journal import DriverLog
-from dra_kit.sandbox.node_settings import node_settings
-from dra_kit.sandbox.operators import Webhook, controller_role, webhook_role
-from dra_kit.sandbox.roles import RoleThread
-from dra_kit.sandbox.slow_calls import PATIENCE
+from dra_kit.sandbox.cluster.slow_calls import PATIENCE
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.driver.journal import DriverLog
+from dra_kit.sandbox.driver.node_settings import node_settings
+from dra_kit.sandbox.driver.operators import Webhook, controller_role, webhook_role
+from dra_kit.sandbox.driver.roles import RoleThread
+from dra_kit.sandbox.sandbox import PUBLISH_SECONDS
 
 TAKE_OVER: Final = "take over"
 """The process before has ended: what only one may do, such as telling Events, is this one's now."""

@@ -24,9 +24,9 @@ from dra_kit.dev.teller import consequence, shortened
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.process.logging import configure
 from dra_kit.resource.pods import pod_claims
-from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
-from dra_kit.sandbox.pods import Key, Object, key_of
-from dra_kit.sandbox.recorder import PodRecorder
+from dra_kit.sandbox.sandbox import Sandbox, SandboxObserver
+from dra_kit.sandbox.timeline.recorder import PodRecorder
+from dra_kit.scheduler.pods import Key, Object, key_of
 
 _REFRESH_SECONDS: Final = 0.1
 _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part in so many of the time

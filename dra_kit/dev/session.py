@@ -15,8 +15,8 @@ from dra_kit.dev.teller import Teller, named
 from dra_kit.dev.update import RollingUpdates
 from dra_kit.dev.watch import Watch
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
-from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.drivers import SandboxDriver
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 
 _BACK_OFF: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second ... start of a driver that ends by itself, until a file changes."""

@@ -11,8 +11,8 @@ from typing import Final, Protocol, TextIO
 
 import click
 
-from dra_kit.sandbox.cluster import Sandbox, SandboxObserver
-from dra_kit.sandbox.live import LiveView
+from dra_kit.sandbox.sandbox import Sandbox, SandboxObserver
+from dra_kit.sandbox.timeline.live import LiveView
 from dra_kit.values.printable import printable
 
 _TARGET: Final = re.compile(r"^TARGET \S+ does not import: ")

@@ -12,8 +12,8 @@ from dra_kit.dev.process import DriverProcess
 from dra_kit.dev.roles import Orders, Word
 from dra_kit.errors import Conflict, NotFound, SandboxError
 from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
-from dra_kit.sandbox.cluster import Sandbox
-from dra_kit.sandbox.directory import mark_of
+from dra_kit.sandbox.cluster.directory import mark_of
+from dra_kit.sandbox.sandbox import Sandbox
 
 _ABANDONED_SECONDS: Final = 5.0  # that a process gets to end whose code could not be used
 

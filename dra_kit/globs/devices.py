@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from dra_kit.author.claim import env_name
-from dra_kit.author.device import Device
-from dra_kit.author.prepared import ContainerEdits, DeviceNode, Mount
-from dra_kit.author.vocabulary import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.vocabulary import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+from dra_kit.author.preparing.claim import env_name
+from dra_kit.author.preparing.prepared import ContainerEdits, DeviceNode, Mount
 from dra_kit.globs.attributes import NoValueError, Value, default_of, value_of
 from dra_kit.globs.matching import DeviceFile, Match
 from dra_kit.globs.model import CapacityEntry, DeviceEntry

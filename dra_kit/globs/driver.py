@@ -9,13 +9,13 @@ from typing import Any, Final
 
 from pydantic import BaseModel, Field
 
-from dra_kit.author.claim import AllocatedDevice, Claim
-from dra_kit.author.config import NoConfig
+from dra_kit.author.config.opaque import NoConfig
+from dra_kit.author.devices.inventory import Inventory, Pool
+from dra_kit.author.devices.provider import DeviceProvider
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory, Pool
-from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import Preparer
-from dra_kit.author.provider import DeviceProvider
+from dra_kit.author.preparing.claim import AllocatedDevice, Claim
+from dra_kit.author.preparing.prepared import Prepared
+from dra_kit.author.preparing.preparer import Preparer
 from dra_kit.errors import ConfigurationError
 from dra_kit.globs.devices import GlobDevice, device_of
 from dra_kit.globs.matching import Match, matches

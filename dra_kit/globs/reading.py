@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dra_kit.author.config_problems import Problem, path_text, problems_of, short
-from dra_kit.author.device import Device
-from dra_kit.author.prepared import ContainerEdits
+from dra_kit.author.config.problems import Problem, path_text, problems_of, short
+from dra_kit.author.devices.device import Device
+from dra_kit.author.preparing.prepared import ContainerEdits
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.globs.attributes import NoValueError, Value, converted, default_of
 from dra_kit.globs.devices import capacity_of

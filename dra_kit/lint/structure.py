@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_kit.author.config_problems import short
+from dra_kit.author.config.problems import short
 from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Rewrite, Unwrap
 from dra_kit.resource.schema.decode import zero
 from dra_kit.resource.schema.scalars import READERS, WrongType

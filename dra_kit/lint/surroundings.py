@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dra_kit.author.decoding import ConfigDecoder
+from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.resource import v1
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.mistakes.advertised import Advertised

@@ -11,10 +11,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from dra_kit.author.child_process import ChildProcess
 from dra_kit.author.context import EffectInForce, NodeInfo
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Effect
+from dra_kit.author.effects.child_process import ChildProcess
+from dra_kit.author.effects.effect import Effect
 from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.claims.facts import DeviceFacts

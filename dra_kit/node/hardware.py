@@ -6,11 +6,11 @@ import asyncio
 from typing import Any, TypeVar
 
 from dra_kit.author.calling import call
-from dra_kit.author.child_process import ChildProcess, ChildRunner
-from dra_kit.author.cluster_object import ClusterObject, ObjectKeeper
 from dra_kit.author.context import Context
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Effect
+from dra_kit.author.effects.child_process import ChildProcess, ChildRunner
+from dra_kit.author.effects.cluster_object import ClusterObject, ObjectKeeper
+from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError
 
 EffectT = TypeVar("EffectT", bound=Effect[Any, Any])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dra_kit.errors import Conflict, Invalid, KubeError, NotFound
-    from dra_kit.sandbox.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts, PublishedDevice
+    from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts, PublishedDevice
     from dra_kit.testing.bed import TestBed, deployed, sandbox
     from dra_kit.testing.harness import Harness
     from dra_kit.testing.unit import Bench, BlockingBench, unit

@@ -18,10 +18,10 @@ from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.drivers import SandboxDriver, device_classes, project_settings, successors
-from dra_kit.sandbox.facts import Cluster
-from dra_kit.sandbox.objects import apply
+from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, successors
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.stories.facts import Cluster
+from dra_kit.sandbox.stories.objects import apply
 from dra_kit.testing.background import Background
 from dra_kit.testing.harness import Harness, staged
 from dra_kit.testing.real import real_cluster

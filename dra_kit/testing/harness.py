@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, NotFound
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
-from dra_kit.sandbox.cluster import Sandbox
-from dra_kit.sandbox.facts import Cluster, DriverControl, PodFacts, PublishedDevice
-from dra_kit.sandbox.manifests import Manifest, load_manifests, parse_manifests
-from dra_kit.sandbox.stage import Stage, namespace_for
+from dra_kit.sandbox.sandbox import Sandbox
+from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PodFacts, PublishedDevice
+from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests
+from dra_kit.sandbox.stories.stage import Stage, namespace_for
 from dra_kit.testing.background import Background
 from dra_kit.testing.named import Named, named
 from dra_kit.values.printable import printable

@@ -15,7 +15,7 @@ _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
 class DriverElsewhere:
-    """The :class:`dra_kit.sandbox.facts.DriverControl` of a driver whose processes are on nodes of a real cluster."""
+    """Control a driver whose processes are on nodes of a real cluster, as stories and tests ask for it."""
 
     awaited = ""
 

@@ -14,16 +14,16 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from dra_kit.author.calling import call
-from dra_kit.author.child_process import ChildProcess
-from dra_kit.author.config import OpaqueConfig
+from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.author.context import EffectInForce, NodeInfo
-from dra_kit.author.device import Device
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory, Pool
+from dra_kit.author.devices.provider import DeviceProvider
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Effect
-from dra_kit.author.inventory import Inventory, Pool
-from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import Preparer
-from dra_kit.author.provider import DeviceProvider
+from dra_kit.author.effects.child_process import ChildProcess
+from dra_kit.author.effects.effect import Effect
+from dra_kit.author.preparing.prepared import Prepared
+from dra_kit.author.preparing.preparer import Preparer
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError, NotYet
 from dra_kit.node.calls.deadlines import trying_for

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_kit.author.config_problems import MOST_PROBLEMS, duplicate_keys
+from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys
 from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource

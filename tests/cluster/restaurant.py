@@ -12,7 +12,7 @@ from typing import Any, Self
 from dra_kit.errors import NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import EVENTS, NAMESPACES, PODS, RESOURCE_CLAIM_TEMPLATES
-from dra_kit.sandbox.stage import namespace_for
+from dra_kit.sandbox.stories.stage import namespace_for
 
 POLL_SECONDS = 0.3
 DEADLINE_SECONDS = 180

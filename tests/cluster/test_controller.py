@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.sandbox.story import load_story
-from dra_kit.sandbox.story_run import run_story
+from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.node_driver import NodeDriver, RealCluster
 from tests.cluster.pizza import PROJECT
 from tests.cluster.processes import DRA_KIT, running

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trustme
 
-from dra_kit.sandbox.story import find_stories, load_story
-from dra_kit.sandbox.story_run import run_story
+from dra_kit.sandbox.stories.story import find_stories, load_story
+from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import Deployed, deployed, wait_until
 from tests.cluster.find import find
 from tests.cluster.image import CannotBuild, load_image

@@ -17,8 +17,8 @@ from typing import Any, Self, TypeVar
 from dra_kit.errors import KubeletError
 from dra_kit.node.state.dump import dump_state
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
-from dra_kit.sandbox.kubelet.dra.plugin import Device, PluginClient
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient
 from tests.crash.launch import Crash, NodeProcess
 from tests.support.api import Api, eventually
 from tests.support.files import files_below

@@ -20,13 +20,13 @@ from dra_kit.apiserver.server import ApiServer
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.resources import PODS
-from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.drivers import SandboxDriver
-from dra_kit.sandbox.workload.orphans import MARK_VARIABLE
+from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from tests.hostile.browser import browsing, chromium, visit
 from tests.hostile.ledger import Ledger, peak_mebibytes
 from tests.unit.cli.kitchen import Kitchen, pod
-from tests.unit.sandbox.test_cluster import Settings, new_driver
+from tests.unit.sandbox.test_sandbox import Settings, new_driver
 
 PART = "sandbox door"
 NOBODY = 65534

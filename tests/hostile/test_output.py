@@ -16,7 +16,7 @@ from dra_kit.kube.call import Call
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.resources import PODS
 from dra_kit.kube.transport import Transport
-from dra_kit.sandbox.workload.container_log import LIMIT
+from dra_kit.sandbox.cluster.workload.container_log import LIMIT
 from tests.hostile.ledger import Ledger, peak_mebibytes
 
 PART = "output"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.author.calling import call
-from dra_kit.author.child_process import ChildProcess, RunningProcess
+from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
 from dra_kit.errors import NotYet, StoreError, TransientError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.output import Output
@@ -31,7 +31,7 @@ _ORDER_WAIT: Final = 5.0  # seconds that the other process gets beyond the progr
 
 
 class Children:
-    """A part of the node process, and the :class:`dra_kit.author.child_process.ChildRunner` of its effects.
+    """A part of the node process, and the :class:`dra_kit.author.effects.child_process.ChildRunner` of its effects.
 
     Args:
         directory: for output and orders; shared by the processes of a rolling update, and names the programs.
@@ -65,7 +65,7 @@ class Children:
     # -- for effects
 
     async def start(self, child: ChildProcess[Any]) -> RunningProcess:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
@@ -90,7 +90,7 @@ class Children:
         return program.process
 
     async def runs(self, child: ChildProcess[Any], process: RunningProcess) -> bool:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
         name = _name(child)
         program = self._programs.get(name)
         if program is not None:
@@ -111,7 +111,7 @@ class Children:
         return False
 
     async def is_ready(self, child: ChildProcess[Any], *, ready: bool) -> str:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
         program = self._programs.get(_name(child))
         if program is None:
             return ""
@@ -122,7 +122,7 @@ class Children:
         return program.last_words
 
     async def end(self, child: ChildProcess[Any]) -> None:
-        """See :class:`dra_kit.author.child_process.ChildRunner`."""
+        """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
         name = _name(child)
         program = self._programs.pop(name, None)
         if program is None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dra_kit.author.child_process import RunningProcess
+from dra_kit.author.effects.child_process import RunningProcess
 
 MARK: Final = "DRA_KIT_CHILD"
 """The environment variable by which a program is found again that was started and not written down."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dra_kit.author.child_process import RunningProcess
+from dra_kit.author.effects.child_process import RunningProcess
 from dra_kit.node.children.output import Output
 from dra_kit.node.children.process_table import MARK, identify, send, session_of
 from dra_kit.node.locks.named import Holding

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Effects, PreparedDevice
-from dra_kit.author.config import OpaqueConfig
-from dra_kit.author.device import Device
+from dra_kit.author.config.opaque import OpaqueConfig
+from dra_kit.author.devices.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.effect import Ensuring
-from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import Preparer, config_without_claim, default_for, prepare_all
+from dra_kit.author.effects.effect import Ensuring
+from dra_kit.author.preparing.claim import AllocatedDevice, Effects, PreparedDevice
+from dra_kit.author.preparing.prepared import Prepared
+from dra_kit.author.preparing.preparer import Preparer, config_without_claim, default_for, prepare_all
 from dra_kit.errors import (
     ConfigurationError,
     DraKitError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.author.config import ConfigEntry
-from dra_kit.author.decoding import ConfigDecoder
+from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config.opaque import ConfigEntry
 from dra_kit.errors import InvalidConfig
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.resource import v1

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
-from dra_kit.author.effect import Effect
+from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import DraKitError, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from dra_kit.author.prepared import DeviceMetadata, DeviceStatus
+from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import DraKitError
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs

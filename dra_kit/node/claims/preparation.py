@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from dra_kit.author.claim import AllocatedDevice, Effects
-from dra_kit.author.config import ConfigEntry
-from dra_kit.author.decoding import ConfigDecoder
-from dra_kit.author.device import Device
+from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config.opaque import ConfigEntry
+from dra_kit.author.devices.device import Device
 from dra_kit.author.driver import Driver
-from dra_kit.author.prepared import Prepared
-from dra_kit.author.preparer import Preparer
+from dra_kit.author.preparing.claim import AllocatedDevice, Effects
+from dra_kit.author.preparing.prepared import Prepared
+from dra_kit.author.preparing.preparer import Preparer
 from dra_kit.cdi.spec import Spec
 from dra_kit.errors import (
     NotYet,

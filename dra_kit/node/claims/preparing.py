@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from dra_kit.author.prepared import Prepared
+from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.failures import told

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
-from dra_kit.author.claim import Claim, ConsumerReference, Effects
+from dra_kit.author.preparing.claim import Claim, ConsumerReference, Effects
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.kube.status import Answer

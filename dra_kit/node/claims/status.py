@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dra_kit.author.prepared import DeviceStatus, Prepared
+from dra_kit.author.preparing.prepared import DeviceStatus, Prepared
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, PermanentError, StoreError, Unavailable
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from dra_kit.author.calling import call
 from dra_kit.author.context import EffectInForce
-from dra_kit.author.effect import Effect
+from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import DraKitError, NotYet, PermanentError
 from dra_kit.node.effects.understanding import (
     EffectClasses,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from dra_kit.author.calling import call
-from dra_kit.author.effect import Effect
+from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.deadlines import try_until
 from dra_kit.node.effects.engine import EffectEngine

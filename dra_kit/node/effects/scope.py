@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
-from dra_kit.author.effect import Effect
+from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError, NotYet
 from dra_kit.node.calls.deadlines import try_until
 from dra_kit.node.effects.engine import EffectEngine

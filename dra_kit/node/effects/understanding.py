@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from dra_kit.author.effect import Effect
+from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.resource.reference import ClaimReference

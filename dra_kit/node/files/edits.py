@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from dra_kit.author.prepared import ContainerEdits, Hook, Mount, Prepared
+from dra_kit.author.preparing.prepared import ContainerEdits, Hook, Mount, Prepared
 from dra_kit.cdi import spec as cdi
 from dra_kit.cdi.names import QualifiedName, claim_device_name, claim_kind
 from dra_kit.cdi.validation import validate

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from dra_kit.author.device import attributes_v1
-from dra_kit.author.prepared import DeviceMetadata, Mount, Prepared
+from dra_kit.author.devices.device import attributes_v1
+from dra_kit.author.preparing.prepared import DeviceMetadata, Mount, Prepared
 from dra_kit.errors import PermanentError, StoreError
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.resource import v1

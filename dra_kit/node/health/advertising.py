@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from dra_kit.author.device import Device
-from dra_kit.author.inventory import Inventory, Pool
-from dra_kit.author.vocabulary import DeviceTaint
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory, Pool
+from dra_kit.author.devices.vocabulary import DeviceTaint
 from dra_kit.node.health.identity import Key
 from dra_kit.node.health.ledger import Verdict
 

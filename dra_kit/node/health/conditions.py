@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from dra_kit.author.health import HealthRule
+from dra_kit.author.devices.health import HealthRule
 
 Status: TypeAlias = Literal["Healthy", "Unhealthy", "Unknown"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from dra_kit.author.device import Device
+from dra_kit.author.devices.device import Device
 from dra_kit.node.slices import identity as slices_identity
 from dra_kit.node.slices.inventory import CurrentInventory
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from dra_kit.author.device import Device
-from dra_kit.author.health import HealthReport, HealthSource, HealthUnknown, Healthy, Unhealthy
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.health import HealthReport, HealthSource, HealthUnknown, Healthy, Unhealthy
+from dra_kit.author.devices.vocabulary import DeviceTaint
 from dra_kit.author.model import shown
-from dra_kit.author.vocabulary import DeviceTaint
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.health.conditions import Conditions, Moment, Problem, Status
 from dra_kit.node.health.identity import Identity, Key

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from dra_kit.author.device import Device
-from dra_kit.author.health import HealthSource, Healthy
-from dra_kit.author.inventory import Inventory
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.health import HealthSource, Healthy
+from dra_kit.author.devices.inventory import Inventory
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.health.advertising import advertised
 from dra_kit.node.health.conditions import Moment, Problem, present

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection
 from typing import Any, Final, TypeAlias
 
 from dra_kit.author.calling import call
-from dra_kit.author.device import Device
-from dra_kit.author.health import HealthSource
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.health import HealthSource
 from dra_kit.errors import DraKitError
 from dra_kit.node.health.conditions import Moment
 from dra_kit.node.health.identity import Key

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterable, Callable
 from typing import Any, Final
 
 from dra_kit.author.calling import as_error
-from dra_kit.author.health import HealthReport, HealthSource
+from dra_kit.author.devices.health import HealthReport, HealthSource
 from dra_kit.errors import ConfigurationError, DraKitError
 from dra_kit.process.tracebacks import from_author, named, place_of
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dra_kit.author.cluster_object import ObjectAddress
+from dra_kit.author.effects.cluster_object import ObjectAddress
 from dra_kit.errors import NotFound, TransientError
 from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import Resource
@@ -16,7 +16,7 @@ _LOOKS: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds between looks, the l
 
 
 class ClusterObjects:
-    """The :class:`dra_kit.author.cluster_object.ObjectKeeper` of a node.
+    """The :class:`dra_kit.author.effects.cluster_object.ObjectKeeper` of a node.
 
     Args:
         client: needs the verbs of ``ClusterObject.rules``.
@@ -32,7 +32,7 @@ class ClusterObjects:
         self._patience = patience
 
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See :class:`dra_kit.author.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
         owner = await self._facts.owner()
         # not the controller: the Node does not manage it, it only must not outlive it
         reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
@@ -52,14 +52,14 @@ class ClusterObjects:
         )
 
     async def get(self, address: ObjectAddress) -> Mapping[str, Any] | None:
-        """See :class:`dra_kit.author.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
         try:
             return await self._client.get(_resource(address), address.name, address.namespace or None)
         except NotFound:
             return None
 
     async def delete(self, address: ObjectAddress) -> None:
-        """See :class:`dra_kit.author.cluster_object.ObjectKeeper`."""
+        """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
         try:
             await self._client.delete(_resource(address), address.name, address.namespace or None)
         except NotFound:

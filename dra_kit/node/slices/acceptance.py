@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dra_kit.author.device import Device, is_valid, same
+from dra_kit.author.devices.device import Device, is_valid, same
+from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.node.slices.identity import Identity, identity
 from dra_kit.node.slices.inventory import as_inventory
 

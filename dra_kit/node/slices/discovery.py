@@ -13,9 +13,9 @@ from contextlib import closing
 from typing import Any, Final, cast
 
 from dra_kit.author.calling import as_error
-from dra_kit.author.device import Device
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.node.slices.acceptance import Acceptance
 from dra_kit.node.slices.inventory import CurrentInventory

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from dra_kit.author.device import Device
-from dra_kit.author.identity import stable
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.identity import stable
 from dra_kit.author.json_values import json_value
 from dra_kit.author.model import shown
 from dra_kit.errors import InvalidDevice

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dra_kit.author.device import Device, valid_v1
+from dra_kit.author.devices.device import Device, valid_v1
+from dra_kit.author.devices.inventory import Inventory, Pool
+from dra_kit.author.devices.unserved import unserved
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory, Pool
 from dra_kit.author.model import shown
 from dra_kit.author.rules import author_path, invalid
-from dra_kit.author.unserved import unserved
 from dra_kit.errors import InvalidDevice, TransientError
 from dra_kit.node.slices.identity import Identity, differs
 from dra_kit.resource.fielderror import duplicate

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dra_kit.author.device import Device
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory, Pool, publish_the_same
 from dra_kit.author.driver import Driver
-from dra_kit.author.inventory import Inventory, Pool, publish_the_same
 from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound, StoreError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES

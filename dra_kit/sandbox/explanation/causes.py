@@ -21,9 +21,9 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
 )
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.explanation.pods import PodClaimExplanation, PodExplanation, explain_pod
-from dra_kit.sandbox.informers import Informers
-from dra_kit.sandbox.pods import Object
+from dra_kit.scheduler.pods import Object
 
 _FOLLOWED = (
     DEVICE_CLASSES,

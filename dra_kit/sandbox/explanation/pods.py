@@ -16,13 +16,13 @@ from dra_kit.explain.document import claim_document
 from dra_kit.explain.verdicts import ClaimExplanation
 from dra_kit.resource.pods import PodClaim, pod_claims
 from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.sandbox.controllers.generation import claim_from_template
 from dra_kit.sandbox.explanation.binding import never_prepared
 from dra_kit.sandbox.explanation.containers import devices_cannot_be_injected, failing_containers
 from dra_kit.sandbox.explanation.resources import ExtendedResource, Provision, provided, provisions
 from dra_kit.sandbox.explanation.unexamined import foreword, not_looked_at
-from dra_kit.sandbox.scheduler.nodes import NodeLoad, is_tainted, node_loads, node_rejection
-from dra_kit.sandbox.scheduler.resources import pod_requests
+from dra_kit.scheduler.generation import claim_from_template
+from dra_kit.scheduler.nodes import NodeLoad, is_tainted, node_loads, node_rejection
+from dra_kit.scheduler.resources import pod_requests
 from dra_kit.values.quantity import Quantity
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})

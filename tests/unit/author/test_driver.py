@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, Field, model_validator
 
 import dra_kit as dra
-from dra_kit.author.preparer import config_without_claim
+from dra_kit.author.preparing.preparer import config_without_claim
 
 
 class GpuConfig(dra.OpaqueConfig, api_version="gpu.example/v1"):

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 import dra_kit as dra
 from dra_kit.author.calling import call
-from dra_kit.author.claim import AllocatedDevice, Effects
+from dra_kit.author.preparing.claim import AllocatedDevice, Effects
 
 OutcomeT = TypeVar("OutcomeT")
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dra_kit.apiserver.server import run_in_thread
-from dra_kit.sandbox.detached import STATE_VARIABLE, announce, state_directory
+from dra_kit.sandbox.run.detached import STATE_VARIABLE, announce, state_directory
 from tests.support.api import Api
 from tests.unit.cli.saved import (
     CHEESE,

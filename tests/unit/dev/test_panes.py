@@ -13,8 +13,8 @@ from dra_kit.dev.layout import Focus, Headline, layout
 from dra_kit.dev.panes import Pane, Row, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
 from dra_kit.resource.pods import PodReference
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.kubelet.activity import ClaimsPrepared, ClaimsReleased, PluginCalled
-from dra_kit.sandbox.kubelet.dra.plugin import Device
+from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased, PluginCalled
+from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 
 LUNCH = ClaimReference(namespace="default", name="lunch", uid="u-1")
 GUEST = PodReference("default", "guest", "p-1")

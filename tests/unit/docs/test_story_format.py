@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from dra_kit.cli.app import cli
 from dra_kit.node.steps import Step
-from dra_kit.sandbox.story import load_story
-from dra_kit.sandbox.story_model import StoryFile
+from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_model import StoryFile
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "story-format.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dra_kit as dra
-from dra_kit.author.claim import Effects
+from dra_kit.author.preparing.claim import Effects
 from dra_kit.process.target import load_driver
 
 PROJECT = Path(__file__).resolve().parents[3] / "examples" / "pizza-driver"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dra_kit.author.config import OpaqueConfig
-from dra_kit.author.decoding import ConfigDecoder
+from dra_kit.author.config.decoding import ConfigDecoder
+from dra_kit.author.config.opaque import OpaqueConfig
 from dra_kit.lint.surroundings import Surroundings
 from tests.unit.lint.texts import DRIVER, GPUS, advertised, claim, found, rules, underlined
 

@@ -19,8 +19,8 @@ from dra_kit.node.agent import Agent
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
-from dra_kit.sandbox.kubelet.dra.plugin import Device
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from tests.support.api import Api, eventually
 
 DRIVER = "dra.pizza"

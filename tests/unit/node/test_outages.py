@@ -12,7 +12,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.kube.operator import quiet_settings
-from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, Waiter, driver
 from tests.unit.node.role import NODE, Node

@@ -20,7 +20,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.files.metadata import MetadataFiles
-from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.support.api import eventually
 from tests.support.ports import kept_free
 from tests.support.probes import ask

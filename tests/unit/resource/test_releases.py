@@ -11,8 +11,8 @@ from dra_kit.apiserver import discovery
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.versions import ServerFeatures, choose
 from dra_kit.resource.releases import NEWEST, OLDEST
-from dra_kit.sandbox.control_plane import VERSION
-from dra_kit.sandbox.kubelet.node_object import KUBELET_VERSION
+from dra_kit.sandbox.cluster.control_plane import VERSION
+from dra_kit.sandbox.cluster.kubelet.node_object import KUBELET_VERSION
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,11 +18,11 @@ from dra_kit.errors import KubeError
 from dra_kit.kube.call import Call
 from dra_kit.kube.resources import PODS
 from dra_kit.kube.transport import Transport
-from dra_kit.sandbox.cluster import Sandbox, SandboxSettings
-from dra_kit.sandbox.drivers import SandboxDriver
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from tests.unit.apiserver.programs import program
-from tests.unit.sandbox.kubelet.polling import until
-from tests.unit.sandbox.test_cluster import Settings, new_driver
+from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.sandbox.test_sandbox import Settings, new_driver
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

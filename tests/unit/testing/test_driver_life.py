@@ -10,9 +10,9 @@ import pytest
 
 from dra_kit.errors import ConfigurationError, Invalid, SandboxError
 from dra_kit.process.target import load_driver
-from dra_kit.sandbox.story import load_story
-from dra_kit.sandbox.story_run import StoryResult, run_story
-from dra_kit.sandbox.workload.report import ContainerReport
+from dra_kit.sandbox.cluster.workload.report import ContainerReport
+from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_run import StoryResult, run_story
 from dra_kit.testing import Harness, TestBed, sandbox
 from tests.unit.testing.bakery import DRIVER, ORDER, SEEDS, write_project
 

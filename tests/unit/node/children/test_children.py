@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.child_process import ChildProcess, RunningProcess
+from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
 from dra_kit.errors import StoreError
 from dra_kit.node.children import process_table
 from dra_kit.node.children.children import Children

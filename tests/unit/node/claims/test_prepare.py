@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationInfo, field_validator
 
 import dra_kit as dra
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.kubelet.dra.plugin import Device
+from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
 from tests.support.api import eventually
 from tests.unit.node import role
 from tests.unit.node.drivers import Doing, Oven, Waiter, driver

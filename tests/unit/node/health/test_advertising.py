@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 import dra_kit as dra
-from dra_kit.author.device import Device
-from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.node.health.advertising import TAINTS_MAX, advertised
 from dra_kit.node.health.ledger import Verdict
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.server_facts import ServerFacts

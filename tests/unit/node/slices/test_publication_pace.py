@@ -15,7 +15,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.author.context import NodeInfo
-from dra_kit.author.inventory import Inventory, Pool
+from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.errors import Conflict, KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials

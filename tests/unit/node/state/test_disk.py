@@ -14,7 +14,7 @@ import pytest
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.node.agent import Agent
-from dra_kit.sandbox.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from tests.support.api import eventually
 from tests.support.mounts import fill, read_only, small
 from tests.unit.node.drivers import Doing, Waiter, driver

@@ -26,9 +26,9 @@ from dra_kit.kube.resources import (
     Resource,
 )
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.sandbox.control_plane import ControlPlane
-from dra_kit.sandbox.kubelet.node import NodeKubelet
-from dra_kit.sandbox.workload.runtime import ProcessRuntime
+from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
+from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
 from tests.crash.launch import NodeProcess
 from tests.life.cluster import Pace, Process
 

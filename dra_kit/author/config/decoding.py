@@ -1,0 +1,194 @@
+"""Opaque parameters to the author's models: the one decoder that node and webhook share."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
+from typing import Any, Generic, Self, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dra_kit.author.config.cost import check_cost
+from dra_kit.author.config.opaque import OpaqueConfig
+from dra_kit.author.config.problems import (
+    MOST_PROBLEMS,
+    TEXT_BYTES,
+    UNKNOWN_FIELD,
+    Problem,
+    duplicate_keys,
+    instead_of,
+    one_line,
+    one_of,
+    problems_of,
+    short,
+)
+from dra_kit.errors import ConfigurationError, DraKitError, InvalidConfig
+from dra_kit.values.cutting import cut
+
+ConfigT = TypeVar("ConfigT", bound=OpaqueConfig)
+
+
+class ConfigDecoder(Generic[ConfigT]):
+    """Decodes ``opaque.parameters`` by ``apiVersion`` and ``kind``, and upgrades old versions.
+
+    Args:
+        kinds: the models a preparer takes; none means that parameters are refused.
+
+    Raises:
+        ConfigurationError: for a model without api_version, two models of one api_version and kind, or a model that
+            some claim keeps busy for ever.
+    """
+
+    def __init__(self, kinds: Sequence[type[ConfigT]]) -> None:
+        self.kinds: tuple[type[ConfigT], ...] = tuple(kinds)
+        self._models: dict[tuple[str, str], type[OpaqueConfig]] = {}
+        for model in _with_older(kinds):
+            if not model.api_version_:
+                raise ConfigurationError(
+                    f"config {model.__name__} has no api_version; write class {model.__name__}"
+                    '(dra_kit.OpaqueConfig, api_version="<group>/v1")'
+                )
+            key = (model.api_version_, model.kind_)
+            if self._models.setdefault(key, model) is not model:
+                raise ConfigurationError(
+                    f"configs {self._models[key].__name__} and {model.__name__} are both {key[0]}, kind {key[1]}; "
+                    "give one another kind= or api_version="
+                )
+            check_cost(model)
+        self._older = frozenset(self._models.values()) - frozenset(kinds)
+        self._settings: BaseModel | None = None
+
+    def with_settings(self, settings: BaseModel | None) -> Self:
+        """A decoder whose validators have the driver's settings as ``info.context``; None where there are none."""
+        other = copy.copy(self)
+        other._settings = settings  # noqa: SLF001
+        return other
+
+    def decode(self, parameters: Any) -> ConfigT:
+        """The newest model's instance for these parameters.
+
+        Args:
+            parameters: as :func:`dra_kit.values.json.loads` gives them.
+
+        Raises:
+            InvalidConfig: with the first problems as (path, text), and how many there are beside these; nothing else,
+                whatever the author's validators raise.
+        """
+        model = self._model(parameters)
+        body = {key: value for key, value in parameters.items() if key not in {"apiVersion", "kind"}}
+        problems = list(duplicate_keys(parameters))
+        try:
+            text = json.dumps(body, allow_nan=False)
+        except (ValueError, RecursionError):
+            raise _invalid(model.kind_, [*problems, ("", "has a number too large, or too many levels")]) from None
+        validate = partial(model.model_validate_json, text, strict=True, extra="forbid", context=self._settings)
+        config = _validated(model, body, problems, validate, self._fields_of_others(model))
+        if problems:
+            raise _invalid(model.kind_, problems)
+        return self._upgraded(config)
+
+    def _fields_of_others(self, model: type[OpaqueConfig]) -> dict[str, str]:
+        """The version that has a field, of the other versions of a model's kind; the newest one where several do."""
+        return {
+            field.alias or name: other.api_version_
+            for other in reversed(self._models.values())
+            if other is not model and other.kind_ == model.kind_
+            for name, field in other.model_fields.items()
+        }
+
+    def _model(self, parameters: Any) -> type[OpaqueConfig]:
+        if not self._models:
+            raise _invalid("parameters", [("", "this driver takes no configuration; remove the config entry")])
+        if not isinstance(parameters, Mapping):
+            raise _invalid("parameters", [("", f"must be an object, not {short(parameters)}")])
+        problems = []
+        wanted = {"apiVersion": {key[0] for key in self._models}, "kind": {key[1] for key in self._models}}
+        for key, accepted in wanted.items():
+            value = parameters.get(key)
+            if not isinstance(value, str) or value not in accepted:
+                found = f"{short(value)} is not known" if key in parameters else "is missing"
+                problems.append((key, f"{found}{instead_of(value, accepted)}"))
+        if problems:
+            raise _invalid("parameters", problems)
+        model = self._models.get((parameters["apiVersion"], parameters["kind"]))
+        if model is None:
+            versions = {key[0] for key in self._models if key[1] == parameters["kind"]}
+            problem = f"{short(parameters['apiVersion'])} has no kind {parameters['kind']}; {one_of(versions)}"
+            raise _invalid("parameters", [("apiVersion", problem)])
+        return model
+
+    def _upgraded(self, config: OpaqueConfig) -> ConfigT:
+        passed = set()
+        while not isinstance(config, self.kinds) or type(config) in self._older:
+            cls = type(config)
+            passed.add(cls)
+            try:
+                config = config.upgrade()
+            except Exception as error:
+                raise _invalid(cls.kind_, [("", _raised(f"{cls.__name__}.upgrade", error))]) from error
+            if not isinstance(config, OpaqueConfig) or type(config) in passed:
+                text = f"{cls.__name__}.upgrade gave a {type(config).__name__}, which is no newer version of it"
+                raise _invalid(cls.kind_, [("", text)])
+        if not passed or self._settings is None:
+            return config
+        # upgrade() has made it without the settings
+        model, fields = type(config), dict(config)
+        validate = partial(model.model_validate, fields, strict=True, by_name=True, context=self._settings)
+        checked: ConfigT = _validated(model, fields, [], validate, {})
+        return checked
+
+
+def _with_older(kinds: Iterable[type[OpaqueConfig]]) -> Iterable[type[OpaqueConfig]]:
+    for kind in kinds:
+        yield kind
+        yield from _with_older(kind.upgrades_from_)
+
+
+def _validated(
+    model: type[OpaqueConfig],
+    body: Mapping[str, Any],
+    problems: Sequence[Problem],
+    validate: Callable[[], Any],
+    elsewhere: Mapping[str, str],
+) -> Any:
+    """What ``validate`` gives; ``elsewhere`` are fields that the model may be taken to have, and their version.
+
+    Raises:
+        InvalidConfig: with the problems that are known, and those that it finds.
+    """
+    try:
+        return validate()
+    except ValidationError as error:
+        count = len(problems) + error.error_count()
+        found = (
+            (path, f"{text}; {elsewhere[path]} has it" if path in elsewhere and text == UNKNOWN_FIELD else text)
+            for path, text in problems_of(error, model, body)
+        )
+        raise _first_of(model.kind_, chain(problems, found), count) from None
+    except Exception as error:
+        raise _invalid(model.kind_, [*problems, ("", _raised(f"validator of {model.__name__}", error))]) from error
+
+
+def _invalid(what: str, problems: Sequence[Problem]) -> InvalidConfig:
+    return _first_of(what, problems, len(problems))
+
+
+def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConfig:
+    """The error with the first of so many problems; the others are not even looked at."""
+    found = iter(problems)
+    told = list(islice(found, MOST_PROBLEMS))
+    omitted = count - len(told) if next(found, None) else 0
+    texts = [f"{path}: {text}" if path else text for path, text in told]
+    if omitted:
+        texts.append(f"… and {omitted} more")
+    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=told, omitted=omitted)
+
+
+def _raised(where: str, error: Exception) -> str:
+    text = one_line(str(error))
+    if not (isinstance(error, DraKitError) and text):
+        text = f"{where} raised {type(error).__name__}{f': {text}' if text else ''}"
+    return cut(text, TEXT_BYTES)

@@ -1,0 +1,149 @@
+"""What pydantic says of a config, as field paths of the manifest and texts for its writer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from pydantic import BaseModel, ValidationError
+
+from dra_kit.author.config.places import place_of
+from dra_kit.author.wording import rule
+from dra_kit.values.cutting import cut
+from dra_kit.values.json import DuplicateKeysObject
+from dra_kit.values.nearest import did_you_mean
+
+Problem: TypeAlias = tuple[str, str]
+"""Path below ``parameters``, empty for the whole, and text."""
+
+MOST_PROBLEMS: Final = 20
+"""How many problems of one config are told; nobody reads more at once."""
+
+TEXT_BYTES: Final = 400
+"""Bytes of a problem's text, most of which may be a validator's."""
+
+UNKNOWN_FIELD: Final = "unknown field"
+
+_PATH_BYTES: Final = 300
+_MOST_ERRORS: Final = 10_000  # pydantic makes all of them or none: this many take it some 20 ms
+
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_LITERALS: Final = re.compile(r"""'(?P<single>[^']*)'|"(?P<double>[^"]*)"|(?P<bare>[^\s,]+)""")
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], body: Mapping[str, Any]) -> Iterator[Problem]:
+    """Each problem once, in pydantic's order; made one by one, for nobody may want them all."""
+    if error.error_count() > _MOST_ERRORS:
+        yield "", f"does not fit {model.__name__} in {error.error_count()} places; write a smaller one, step by step"
+        return
+    seen = set()
+    for detail in error.errors(include_url=False):
+        problem = (
+            cut(_located(detail["loc"], model, body, missing=detail["type"] == "missing"), _PATH_BYTES),
+            cut(_text(dict(detail), place_of(detail["loc"][:-1], model, body)[1]), TEXT_BYTES),
+        )
+        if problem not in seen:
+            seen.add(problem)
+            yield problem
+
+
+def duplicate_keys(value: Any) -> Iterator[Problem]:
+    """Keys that stand twice in one object, as :func:`dra_kit.values.json.loads` remembers them."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
+    while waiting:  # not recursive: the depth is the manifest's
+        loc, current = waiting.pop()
+        if isinstance(current, DuplicateKeysObject):
+            for key in current.duplicates:
+                yield cut(path_text((*loc, key)), _PATH_BYTES), "stands twice in the same object; remove one"
+        items: Iterable[tuple[str | int, Any]] = ()
+        if isinstance(current, Mapping):
+            items = current.items()
+        elif isinstance(current, list):
+            items = enumerate(current)
+        waiting.extend(((*loc, key), item) for key, item in items if isinstance(item, Mapping | list))
+
+
+def path_text(loc: Iterable[str | int]) -> str:
+    """``("a", 0, "b", "x.y")`` as ``a[0].b["x.y"]``."""
+    text = ""
+    for part in loc:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _PLAIN_KEY.fullmatch(part):
+            text += f".{part}"
+        else:
+            text += f"[{json.dumps(part)}]"
+    return text.removeprefix(".")
+
+
+def instead_of(value: object, accepted: Iterable[object]) -> str:
+    """What to write instead of a value that is not accepted: the nearest first, then all."""
+    accepted = list(accepted)
+    near = did_you_mean(value, accepted) if len(accepted) > 1 else ""
+    return f"{near} {one_of(accepted)}" if near else f"; {one_of(accepted)}"
+
+
+def one_of(accepted: Iterable[object]) -> str:
+    """What to write instead."""
+    texts = sorted(json.dumps(item) for item in accepted)
+    return f"use {texts[0]}" if len(texts) == 1 else f"use one of {', '.join(texts)}"
+
+
+def one_line(text: str) -> str:
+    """What a validator says, on one line; not much more of it is read than is told."""
+    return cut(" ".join(cut(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
+
+
+def short(value: object) -> str:
+    """A value as JSON, cut when it is long."""
+    try:
+        text = json.dumps(value, default=repr)
+    except RecursionError:
+        return "something of too many levels"
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _located(loc: Sequence[str | int], model: type[BaseModel], body: Any, *, missing: bool) -> str:
+    """The path of a problem in the input; what is missing is not there, but the object it should be in is."""
+    last = loc[-1:] if missing else ()
+    path, _ = place_of(loc[: len(loc) - len(last)], model, body)
+    return path_text((*path, *last))
+
+
+def _text(detail: dict[str, Any], beside: Sequence[type[BaseModel]]) -> str:
+    """What is wrong, for the manifest's writer; ``beside`` are the models that may be where the problem is."""
+    value, context = detail["input"], detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            keys = [field.alias or name for model in beside for name, field in model.model_fields.items()]
+            return f"{UNKNOWN_FIELD}{did_you_mean(detail['loc'][-1], keys)}"
+        case "missing":
+            return "is required"
+        case "json_invalid":
+            return f"is no JSON: {context['error']}"
+        case "literal_error" | "enum":
+            accepted = list(_literals(context["expected"]))
+            return f"{short(value)} is not supported{instead_of(value, accepted)}"
+        case "value_error" | "assertion_error":
+            return one_line(str(context.get("error") or detail["msg"])) or "is not valid"
+    remedy = "; put it in quotes" if detail["type"] == "string_type" and isinstance(value, bool | int | float) else ""
+    return f"{'key ' if '[key]' in detail['loc'] else ''}{rule(detail['msg'])}, not {short(value)}{remedy}"
+
+
+def _literals(expected: str) -> Iterator[object]:
+    """``'a', 1 or "it's"``, as pydantic lists what it accepts, as values."""
+    for match in _LITERALS.finditer(expected):
+        text = match["single"] if match["single"] is not None else match["double"]
+        if text is not None:
+            yield text
+        elif match["bare"] != "or":
+            yield _bare(match["bare"])
+
+
+def _bare(text: str) -> object:
+    try:
+        return json.loads(text.lower() if text in {"True", "False"} else text)
+    except ValueError:
+        return text

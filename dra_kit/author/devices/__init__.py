@@ -1,0 +1,1 @@
+"""Which devices exist: devices, pools, their identity and their health."""

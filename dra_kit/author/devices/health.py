@@ -1,0 +1,199 @@
+"""``HealthSource``: how the devices are, and what follows from it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+from typing_extensions import TypeVar
+
+from dra_kit.author.devices.device import Device
+from dra_kit.author.model import AuthorModel, shown
+from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.rules import invalid
+from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
+from dra_kit.resource import v1
+from dra_kit.resource.validation.devices import validate_device
+
+DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)
+
+TaintEffect: TypeAlias = Literal["None", "NoSchedule", "NoExecute"]
+Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Healthy:
+    """A device is well again, or still.
+
+    Attributes:
+        device: one of :attr:`HealthSource.devices`.
+        reason: well in this respect only; empty: in every respect.
+        pool: the device's pool; needed only where several pools have a device of that name.
+    """
+
+    device: Device
+    reason: str = ""
+    pool: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Unhealthy:
+    """Something is wrong with a device; what follows says :attr:`HealthSource.policy`.
+
+    Attributes:
+        device: one of :attr:`HealthSource.devices`.
+        reason: a key of the policy.
+        message: for people, in ``kubectl describe pod``; the kubelet cuts it at 1024 characters.
+        value: of the taint, where it is known only now; else that of the rule.
+        pool: the device's pool; needed only where several pools have a device of that name.
+
+    Raises:
+        InvalidDevice: the value can be no value of a taint.
+    """
+
+    device: Device
+    reason: str
+    message: str = ""
+    value: str | None = field(default=None, kw_only=True)
+    pool: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.value:
+            _check_taint(f"Unhealthy({self.device.name!r}, {self.reason!r})", "key", self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthUnknown:
+    """It cannot be told how a device is. What is known to be wrong with it stays wrong.
+
+    Attributes:
+        device: one of :attr:`HealthSource.devices`.
+        reason: in this respect only; empty: in every respect.
+        message: for people.
+        pool: the device's pool; needed only where several pools have a device of that name.
+    """
+
+    device: Device
+    reason: str = ""
+    message: str = ""
+    pool: str | None = field(default=None, kw_only=True)
+
+
+HealthReport: TypeAlias = Healthy | Unhealthy | HealthUnknown
+"""What ``watch`` yields."""
+
+
+class HealthRule(AuthorModel):
+    """What follows when a device is unhealthy for one reason.
+
+    Args:
+        taint: keeps claims away that do not tolerate it; NoExecute also evicts running pods; "None" only shows.
+        key: of the taint; by default ``<driver>/<reason>``.
+        value: of the taint.
+        withdraw: the device is not published as long as it lasts; claims that have it keep it.
+        report: the kubelet is told, and shows it in the pod's status.
+        sticky: it lasts until :meth:`HealthSource.recovered` says that it is over, whatever is reported.
+        unhealthy_after: seconds that it must last before anything follows.
+        healthy_after: seconds that it must be over before anything is taken back.
+
+    Raises:
+        ConfigurationError: naming the argument and its rule.
+    """
+
+    error_class_: ClassVar[type[DraKitError]] = ConfigurationError
+
+    taint: TaintEffect | None = None
+    key: str | None = None
+    value: str = ""
+    withdraw: bool = False
+    report: bool = True
+    sticky: bool = False
+    unhealthy_after: Seconds = 0.0
+    healthy_after: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if self.taint is None and (self.key or self.value):
+            raise ConfigurationError(
+                "HealthRule: key and value are those of a taint; give taint= too, or leave them out"
+            )
+        if self.taint is not None:
+            try:
+                _check_taint("HealthRule", self.key or "key", self.value)
+            except InvalidDevice as error:
+                raise ConfigurationError(str(error)) from None
+        return self
+
+    def taint_key(self, driver: str, reason: str) -> str:
+        """The key of the rule's taint."""
+        return self.key or f"{driver}/{reason}"
+
+
+class HealthSource(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
+    """Tells how the devices are; ``HealthSource[Gpu]`` when you have a device class of your own.
+
+    From its reports follow what the kubelet shows in the status of pods (KEP-4680), taints (KEP-5055), and the
+    withdrawal of devices, by :attr:`policy`.
+
+    Attributes:
+        policy: by reason, what follows. A reason that is not in it is told to the kubelet alone, and to the log.
+        stale_after: seconds without any report of a device after which it is no longer told to be healthy, but unknown;
+            None: a source that is silent has nothing new to say.
+        devices: what ``discover`` yielded last; kept up to date by the framework.
+    """
+
+    policy: ClassVar[Mapping[str, HealthRule]] = {}
+    stale_after: ClassVar[float | None] = None
+    devices: Sequence[DeviceT_contra] = ()
+
+    @abstractmethod
+    def watch(self) -> AsyncIterable[HealthReport] | Iterable[HealthReport]:
+        """Yield a report whenever there is something to say; write it as an ``async def`` or ``def`` generator.
+
+        It is started when the first devices are known, and runs in a thread of its own, so it may block. Begin with a
+        report of each device: those of which nothing was said are unknown. A report that says nothing new costs next to
+        nothing. When it raises, the error is logged, everything stays as it was reported last, and it is started again
+        after a while.
+        """
+
+    def recovered(self, device: DeviceT_contra, reason: str, /) -> bool | Awaitable[bool]:
+        """Whether what a sticky rule keeps is over: asked now and then, and when it was reported healthy.
+
+        May be ``def`` or ``async def``. An exception means no.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must override recovered: its policy has a sticky rule")
+
+
+def check_health(driver: str, source: HealthSource[Any, Any, Any]) -> None:
+    """Refuse a source that cannot work, when the driver is made.
+
+    Raises:
+        ConfigurationError: its policy is none, or has a taint that the API would refuse, or one that would never go.
+    """
+    title = type(source).__name__
+    for reason, rule in source.policy.items():
+        if not isinstance(reason, str) or not reason or not isinstance(rule, HealthRule):
+            raise ConfigurationError(
+                f"{title}.policy: {shown(reason)}: {shown(rule)} is no rule; write 'reason': dra_kit.HealthRule(…)"
+            )
+        if rule.taint is not None:
+            try:
+                _check_taint(f"{title}.policy[{reason!r}]", rule.taint_key(driver, reason), rule.value)
+            except InvalidDevice as error:
+                raise ConfigurationError(f"{error}; give the rule a key of its own") from None
+        if rule.sticky and type(source).recovered is HealthSource.recovered:
+            raise ConfigurationError(
+                f"{title}.policy[{reason!r}] is sticky and would never end; write 'def recovered(self, device, reason)'"
+            )
+    if source.stale_after is not None and not source.stale_after > 0:
+        raise ConfigurationError(f"{title}.stale_after {source.stale_after!r} is no positive number of seconds")
+
+
+def _check_taint(what: str, key: str, value: str) -> None:
+    taint = v1.DeviceTaint(key=key, value=value, effect="NoSchedule")
+    errors = validate_device(v1.Device(name="device", taints=(taint,)), "")
+    if errors:
+        raise invalid(what, errors)

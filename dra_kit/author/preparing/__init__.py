@@ -1,0 +1,1 @@
+"""What a container gets: the preparer, claims, and what it returns."""

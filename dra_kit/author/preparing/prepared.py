@@ -1,0 +1,167 @@
+"""``Prepared``: what should be true for a container that gets a device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal, TypeAlias
+
+from pydantic import AfterValidator, PlainValidator
+
+from dra_kit.author.devices.vocabulary import Attribute
+from dra_kit.author.json_values import JsonLike, json_value
+from dra_kit.author.model import AuthorModel
+from dra_kit.errors import DraKitError, InvalidPrepared
+
+
+def _env(value: Mapping[str, str]) -> Mapping[str, str]:
+    for name in value:
+        if not name or "=" in name or "\0" in name:
+            begin = re.split("[=\0]", name)[0]  # what follows may be the value
+            rule = "must not be empty, nor have '=' or NUL in it"
+            msg = f"a name begins with {begin!r} and is none of a variable: it {rule}"
+            raise ValueError(msg)
+        if "\0" in value[name]:
+            msg = f"the value of {name} has NUL in it, which no environment can hold"
+            raise ValueError(msg)
+    return value
+
+
+Env: TypeAlias = Annotated[Mapping[str, str], AfterValidator(_env)]
+Json: TypeAlias = Annotated[JsonLike, PlainValidator(json_value)]
+
+
+class PreparedModel(AuthorModel):
+    """The base of what a preparer returns.
+
+    Raises:
+        InvalidPrepared: naming the object, the field, the value and the rule.
+    """
+
+    error_class_: ClassVar[type[DraKitError]] = InvalidPrepared
+    tells_values_: ClassVar[bool] = False  # the text is an Event's too, and a variable may hold a password
+
+
+class Mount(PreparedModel):
+    """A file or directory of the host in the container.
+
+    Args:
+        host_path: on the host.
+        container_path: in the container; made there when it is missing.
+        options: as for mount(8), for example ``["ro"]``. Without a ``type``, and without ``bind`` or ``rbind`` among
+            them, it is bound as ``rbind``, as the kubelet binds volumes: runtimes bind only what says so.
+        type: of a file system that is mounted instead, such as ``tmpfs``.
+    """
+
+    host_path: str
+    container_path: str
+    options: Sequence[str] = ()
+    type: str | None = None
+
+    @property
+    def effective_options(self) -> Sequence[str]:
+        """The options with which it is mounted."""
+        # the options decide, and a type of "bind" is nothing but a name (runc, createLibcontainerMount)
+        binds = self.type in {None, "", "bind", "none"} and not {"bind", "rbind"} & {*self.options}
+        return ["rbind", *self.options] if binds else self.options
+
+
+class DeviceNode(PreparedModel):
+    """A device file in the container; type, major, minor and mode are taken from the host when not given."""
+
+    path: str
+    host_path: str | None = None
+    type: Literal["b", "c", "u", "p"] | None = None
+    major: int | None = None
+    minor: int | None = None
+    file_mode: int | None = None
+    permissions: str | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+
+class Hook(PreparedModel):
+    """A program of the host that the runtime runs at a point of the container's life."""
+
+    hook_name: Literal["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
+    path: str
+    args: Sequence[str] = ()
+    env: Sequence[str] = ()
+    timeout: int | None = None
+
+
+class NetDevice(PreparedModel):
+    """A network interface of the host that moves into the container under ``name``."""
+
+    host_interface_name: str
+    name: str
+
+
+class ContainerEdits(PreparedModel):
+    """Changes to a container, in the words of CDI."""
+
+    env: Env = {}
+    mounts: Sequence[Mount] = ()
+    device_nodes: Sequence[DeviceNode] = ()
+    hooks: Sequence[Hook] = ()
+    net_devices: Sequence[NetDevice] = ()
+    additional_gids: Sequence[int] = ()
+
+
+class Condition(PreparedModel):
+    """A metav1.Condition of a device; ``last_transition_time`` is set by the framework when left out."""
+
+    type: str
+    status: Literal["True", "False", "Unknown"]
+    reason: str
+    message: str = ""
+    last_transition_time: datetime | None = None
+    observed_generation: int | None = None
+
+
+class NetworkDeviceData(PreparedModel):
+    """What became of a network device: its name in the pod, its addresses in CIDR form, its hardware address."""
+
+    interface_name: str = ""
+    ips: Sequence[str] = ()
+    hardware_address: str = ""
+
+
+class DeviceStatus(PreparedModel):
+    """What the driver says of an allocated device in the claim's ``status.devices``."""
+
+    conditions: Sequence[Condition] = ()
+    data: Json = None
+    network_data: NetworkDeviceData | None = None
+
+
+class DeviceMetadata(PreparedModel):
+    """What the container can read about its device in a file, without access to the API (KEP-5304)."""
+
+    attributes: Mapping[str, Attribute] = {}
+    network_data: NetworkDeviceData | None = None
+
+
+class Prepared(ContainerEdits):
+    """What a container gets with one allocated device. Everything is optional.
+
+    Args:
+        env: environment variables by name. Values may hold anything but NUL.
+        mounts: host files and directories.
+        device_nodes: device files.
+        hooks: programs around the container's life.
+        net_devices: network interfaces.
+        additional_gids: supplementary groups.
+        cdi_devices: qualified names of CDI devices that exist already (``vendor/class=name``).
+        claim_edits: edits that a container gets once for the claim, however many of its devices it sees.
+        status: published in the claim's ``status.devices``.
+        metadata: written into a file that the container can read.
+        state: JSON of the author's own; kept durably, given back to ``unprepare`` and ``context.prepared()``.
+    """
+
+    cdi_devices: Sequence[str] = ()
+    claim_edits: ContainerEdits | None = None
+    status: DeviceStatus | None = None
+    metadata: DeviceMetadata | None = None
+    state: Json = None

@@ -1,0 +1,203 @@
+"""``Preparer``: what a container gets when a device is allocated to it."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, TypeAlias
+
+from pydantic import ValidationError
+from typing_extensions import TypeVar
+
+from dra_kit.author.calling import call
+from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
+from dra_kit.author.context import Context
+from dra_kit.author.devices.device import Device
+from dra_kit.author.generics import config_kinds
+from dra_kit.author.model import kind_of
+from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.preparing.claim import AllocatedDevice, Claim, PreparedDevice
+from dra_kit.author.preparing.prepared import Prepared
+from dra_kit.author.preparing.returned import check_all_prepared, check_prepared
+from dra_kit.author.wording import rule
+from dra_kit.errors import ConfigurationError, PermanentError
+from dra_kit.resource.reference import ClaimReference
+
+ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
+AdvertisedT_contra = TypeVar("AdvertisedT_contra", bound=Device, default=Device, contravariant=True)
+
+PreparedResult: TypeAlias = Prepared | Awaitable[Prepared]
+PreparedResults: TypeAlias = Sequence[Prepared] | Awaitable[Sequence[Prepared]]
+
+
+class Preparer(
+    NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[ConfigT, AdvertisedT_contra, HardwareT, AuthorSettingsT]
+):
+    """Turns an allocated device into what a container gets.
+
+    ``Preparer[PizzaConfig]`` takes opaque config of that kind, ``Preparer[A | B]`` of several; without argument
+    config is refused. ``Preparer[GpuConfig, Gpu]`` gives ``device.advertised`` the author's device class,
+    ``Preparer[GpuConfig, Gpu, Nvml, Settings]`` also ``self.hardware`` and ``self.context.settings`` their types.
+
+    Every method may be ``def`` or ``async def``; ``def`` ones run in threads and may block. Override ``prepare``,
+    or ``prepare_claim`` when all devices of a claim must be seen together.
+    """
+
+    def prepare(self, claim: Claim, device: AllocatedDevice[ConfigT, AdvertisedT_contra]) -> PreparedResult:
+        """What a container gets with this device.
+
+        Apart from ``device.ensure(…)`` it is free of side effects and may be run again at any time. Raise a
+        :class:`dra_kit.PermanentError` or :class:`dra_kit.TransientError` with a text for the user; any other
+        exception becomes a readable per-claim error too.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must override prepare or prepare_claim")
+
+    def prepare_claim(
+        self, claim: Claim, devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]]
+    ) -> PreparedResults:
+        """What a container gets with each of the devices, in their order; by default ``prepare`` for each."""
+        return prepare_each(self, claim, devices)
+
+    def unprepare(self, claim: ClaimReference, devices: Sequence[PreparedDevice]) -> Awaitable[None] | None:
+        """Called once a claim is released, after its effects were reverted; most drivers need nothing here.
+
+        A preparer that overrides it may do in ``prepare`` what must be undone: that a claim is being prepared is
+        written down before, so that this is called too when ``prepare`` fails for one of several devices, is cut off at
+        its deadline, or is killed with the process.
+
+        Must succeed when there is nothing to do, for all devices or for some. It may take longer than the kubelet
+        waits, and is not cut off.
+
+        Args:
+            claim: the claim; the object may be gone.
+            devices: all its devices of this driver, in the order in which they were to be prepared. The ``state`` of
+                one whose ``prepare`` has not returned is None, and after the process was killed that of all.
+        """
+        del claim, devices
+        return None
+
+    def default_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
+        """The config of a claim that has none; by default the (first) config class with its defaults."""
+        del device
+        kinds = config_kinds(type(self))
+        return (kinds[0] if kinds else NoConfig)()  # type: ignore[return-value]
+
+    def admin_config(self, device: AdvertisedT_contra) -> ConfigT | Awaitable[ConfigT]:
+        """The config of a claim with admin access that has none; by default that of ``default_config``.
+
+        Override it where ``default_config`` refuses claims without config: who only looks at a device sets nothing.
+        """
+        return self.default_config(device)
+
+    def startup(self, context: Context[Any]) -> Awaitable[None] | None:
+        """Called once before the first ``prepare``. May be ``def`` or ``async def``."""
+        del context
+        return None
+
+
+async def prepare_each(
+    preparer: Preparer[ConfigT, AdvertisedT_contra],
+    claim: Claim,
+    devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
+) -> Sequence[Prepared]:
+    """The default of ``prepare_claim``."""
+    return [await _prepare_one(preparer, claim, device) for device in devices]
+
+
+async def prepare_all(
+    preparer: Preparer[ConfigT, AdvertisedT_contra],
+    claim: Claim,
+    devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
+    returned: list[Prepared],
+) -> Sequence[Prepared]:
+    """What the author's code makes of a claim; a default that would only start a thread for nothing is skipped.
+
+    Args:
+        preparer: the author's.
+        claim: to prepare.
+        devices: of the claim.
+        returned: gets what ``prepare`` returned for each device, also when it fails for a later one.
+
+    Raises:
+        PermanentError: it returned something else than a ``Prepared`` for each device.
+    """
+    if type(preparer).prepare_claim is not Preparer.prepare_claim:
+        return check_all_prepared(
+            preparer.prepare_claim, len(devices), await call(preparer.prepare_claim, claim, devices)
+        )
+    for device in devices:
+        returned.append(await _prepare_one(preparer, claim, device))  # noqa: PERF401 - kept when a later one fails
+    return returned
+
+
+async def _prepare_one(
+    preparer: Preparer[ConfigT, AdvertisedT_contra], claim: Claim, device: AllocatedDevice[ConfigT, AdvertisedT_contra]
+) -> Prepared:
+    return check_prepared(preparer.prepare, device.name, await call(preparer.prepare, claim, device))
+
+
+def default_for(
+    preparer: Preparer[ConfigT, AdvertisedT_contra], *, admin_access: bool = False
+) -> Callable[[AdvertisedT_contra], ConfigT | Awaitable[ConfigT]]:
+    """The method that gives a config to a claim without one.
+
+    Args:
+        preparer: the author's.
+        admin_access: whether the claim only looks at the device.
+    """
+    own = admin_access and type(preparer).admin_config is not Preparer.admin_config
+    return preparer.admin_config if own else preparer.default_config
+
+
+async def config_without_claim(
+    preparer: Preparer[ConfigT, AdvertisedT_contra], device: AdvertisedT_contra, *, admin_access: bool = False
+) -> ConfigT:
+    """The config for a claim that has none, from the author's ``default_config`` or ``admin_config``.
+
+    Raises:
+        PermanentError: when that gave something else than a config of the preparer's kinds.
+    """
+    default = default_for(preparer, admin_access=admin_access)
+    plain = getattr(default, "__func__", None) is Preparer.default_config  # needs no thread
+    config: ConfigT = default(device) if plain else await call(default, device)  # type: ignore[assignment]
+    kinds = config_kinds(type(preparer)) or (NoConfig,)
+    if not isinstance(config, kinds):
+        raise PermanentError(
+            f"{type(preparer).__name__}.{default.__name__} returned {kind_of(config)}; return a "
+            f"{' or '.join(kind.__name__ for kind in kinds)}",
+            code="invalid-default-config",
+        )
+    return config
+
+
+def check_preparer(preparer: Preparer[Any, Any]) -> None:
+    """Refuse a preparer that cannot work, when the driver is made.
+
+    Raises:
+        ConfigurationError: when neither ``prepare`` nor ``prepare_claim`` is there, or a claim without config
+            could not get one.
+    """
+    cls = type(preparer)
+    if cls.prepare is Preparer.prepare and cls.prepare_claim is Preparer.prepare_claim:
+        raise ConfigurationError(
+            f"preparer {cls.__name__} prepares nothing; write 'async def prepare(self, claim, device)'"
+        )
+    if cls.default_config is not Preparer.default_config:
+        return
+    for kind in config_kinds(cls)[:1]:
+        required = [name for name, field in kind.model_fields.items() if field.is_required()]
+        if required:
+            raise ConfigurationError(
+                f"config {kind.__name__}: {', '.join(required)} has no default, so a claim without config could not be "
+                f"prepared; give a default, or override {cls.__name__}.default_config(device)"
+            )
+        _check_defaults(kind)
+
+
+def _check_defaults(kind: type[OpaqueConfig]) -> None:
+    try:
+        config = kind()
+        kind.model_validate(dict(config), strict=True, by_name=True)
+    except ValidationError as error:
+        text = "; ".join(f"{'.'.join(map(str, detail['loc']))}: {rule(detail['msg'])}" for detail in error.errors())
+        raise ConfigurationError(f"config {kind.__name__}: its defaults break its own rules: {text}") from None

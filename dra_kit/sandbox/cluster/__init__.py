@@ -1,0 +1,1 @@
+"""A whole Kubernetes in one process: API server, controllers, scheduler, nodes with simulated kubelets."""

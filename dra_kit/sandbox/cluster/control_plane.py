@@ -1,0 +1,171 @@
+"""The control plane of a sandbox: API server, controllers and scheduler in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Final, Self
+
+from dra_kit.allocator import Gates
+from dra_kit.apiserver.controllers import NAMESPACE_SECONDS
+from dra_kit.apiserver.door import Door
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.errors import DraKitError, InternalError
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.releases import NEWEST
+from dra_kit.sandbox.cluster.controllers.manager import ControllerManager
+from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
+from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.sandbox.cluster.scheduler.devices import Devices
+from dra_kit.sandbox.cluster.scheduler.scheduler import Scheduler
+from dra_kit.scheduler.decision import Decision
+
+VERSION: Final = str(NEWEST)
+"""Release of Kubernetes that all parts take as their model."""
+
+_CLOSE_SECONDS: Final = 0.05  # connections that were closed are gone some turns of the event loop later
+_FOLLOWED: Final = (
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    *WORKLOADS,
+)
+
+
+class ControlPlane:
+    """Everything of a cluster but its nodes; an asynchronous context manager that runs it.
+
+    Args:
+        gates: feature gates of API server and scheduler; by default those of a plain Kubernetes.
+        time_scale: waits of controllers and scheduler are divided by this.
+        port: of the API server; 0 for a free one.
+        observe: told of every decision of the scheduler.
+    """
+
+    def __init__(
+        self,
+        *,
+        gates: FeatureGates | None = None,
+        time_scale: float = 1.0,
+        port: int = 0,
+        observe: Callable[[Decision], None] = lambda _: None,
+    ) -> None:
+        self._gates = gates or FeatureGates.default()
+        self._time_scale = time_scale
+        self._observe = observe
+        self.door: Final = Door()
+        self.server: Final = ApiServer(
+            gates=self._gates,
+            port=port,
+            tls=True,
+            door=self.door,
+            namespace_seconds=NAMESPACE_SECONDS / time_scale,
+        )
+        self._stack = AsyncExitStack()
+        self._work: asyncio.Task[None] | None = None
+        self._failure_told = False
+        self._informers: Informers | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._stack.enter_async_context(self.server)
+            client = await self.connect("dra-kit-sandbox")
+            informers = self._informers = Informers(client, _FOLLOWED)
+            manager = ControllerManager(
+                await self.connect("kube-controller-manager"), informers, time_scale=self._time_scale
+            )
+            scheduler = Scheduler(
+                await self.connect("kube-scheduler"),
+                informers,
+                Devices(Gates.matching(self._gates)),
+                observe=self._observe,
+                time_scale=self._time_scale,
+            )
+            self._work = asyncio.create_task(_run(informers, manager, scheduler), name="control plane")
+            await self.or_fail(informers.synced())
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        await self._stack.aclose()
+        await asyncio.sleep(_CLOSE_SECONDS)
+        if self._work is not None and not self._work.cancelled() and not self._failure_told and error is None:
+            self._work.result()
+
+    @property
+    def informers(self) -> Informers:
+        """What the control plane knows of its objects."""
+        if self._informers is None:
+            raise InternalError("the control plane has not been started; enter it first")
+        return self._informers
+
+    def credentials(self) -> Credentials:
+        """For clients: they may do everything."""
+        return Credentials(self.server.connection())
+
+    async def connect(self, user_agent: str) -> Client:
+        """A client for the running event loop, closed with the control plane."""
+        return await self._stack.enter_async_context(Client(self.credentials(), user_agent=user_agent))
+
+    async def or_fail(self, work: Awaitable[object], others: Iterable[Awaitable[object]] = ()) -> None:
+        """Wait for something, unless the control plane fails before: then that is cancelled, and the failure raised.
+
+        Args:
+            work: to wait for.
+            others: what must not end before it either.
+        """
+        task = asyncio.ensure_future(work)
+        watched = [asyncio.ensure_future(item) for item in others]
+        vital = [*watched, *([self._work] if self._work else [])]
+        try:
+            await asyncio.wait([task, *vital], return_when=asyncio.FIRST_COMPLETED)
+            ended = next((item for item in (task, *vital) if item.done()), task)
+            self._failure_told = ended is self._work
+            ended.result()
+        except* DraKitError as errors:
+            raise first_of(errors) from None
+        finally:
+            for item in (task, *watched):
+                item.cancel()
+            await asyncio.wait([task, *watched])
+
+
+async def _run(informers: Informers, manager: ControllerManager, scheduler: Scheduler) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(informers.run(), name="informers")
+        group.create_task(manager.run(), name="controllers")
+        group.create_task(scheduler.run(), name="scheduler")
+
+
+def first_of(errors: BaseExceptionGroup[DraKitError]) -> DraKitError:
+    """The first error of a group, however deep it lies."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if not isinstance(error, DraKitError):
+        raise error
+    return error

@@ -1,0 +1,229 @@
+"""The device taint eviction controller: deletes pods whose devices got a NoExecute taint, and tells so."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit.errors import Conflict, KubeError, NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.kube.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.scheduler.pods import Key, Object, key_of, timestamp
+from dra_kit.scheduler.taints import Eviction, TaintedDevices, evictions, rule_condition
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+COMPONENT: Final = "device-taint-eviction-controller"
+_RETRY_SECONDS: Final = 0.5
+_PERIOD_SECONDS: Final = 10.0  # between two updates of a rule's condition while pods go (ruleStatusPeriod)
+
+
+@dataclass(slots=True)
+class _RuleWork:
+    """What there is to do about the condition of a DeviceTaintRule.
+
+    Attributes:
+        name: of the rule.
+        generation: that was looked at.
+        at_once: look at the condition.
+        later: when to look at it again; None: not until something changes.
+        evicted: pods that were deleted because of the rule.
+    """
+
+    name: str
+    generation: int = 0
+    at_once: bool = False
+    later: dt.datetime | None = None
+    evicted: int = 0
+
+    def is_due(self, now: dt.datetime) -> bool:
+        """Whether to look at the condition now."""
+        return self.at_once or (self.later is not None and self.later <= now)
+
+    def looked(self, now: dt.datetime) -> None:
+        """Its condition is what it should be."""
+        self.at_once = False
+        if self.later is not None and self.later <= now:
+            self.later = None
+
+    def look_before(self, moment: dt.datetime) -> None:
+        """Look again at this time, if not sooner."""
+        self.later = min(self.later or moment, moment)
+
+
+class DeviceTaintEviction:
+    """Level-triggered: any change leads to one look at everything.
+
+    Args:
+        client: to write with.
+        informers: follow pods, claims, slices and rules.
+        events: to tell users.
+        now: the time in UTC.
+        time_scale: waits are divided by this.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        events: EventRecorder,
+        *,
+        now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC),
+        time_scale: float = 1.0,
+    ) -> None:
+        self._client = client
+        self._informers = informers
+        self._events = events
+        self._now = now
+        self._time_scale = time_scale
+        self._period = dt.timedelta(seconds=_PERIOD_SECONDS / time_scale)
+        self._wake = asyncio.Event()
+        self._due: dict[Key, tuple[str, Eviction]] = {}  # pod UID and eviction, of those that wait or are going
+        self._rules: dict[str, _RuleWork] = {}  # by UID of the rule
+        self._deleted: set[str] = set()  # UIDs of pods
+        for resource in (PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, DEVICE_TAINT_RULES):
+            informers.listen(resource, lambda _: self._wake.set())
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        pause: float | None = None
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            try:
+                pause = await self._look()
+            except KubeError as error:
+                logger.log(
+                    logging.DEBUG if isinstance(error, Conflict) else logging.INFO,
+                    "eviction tries again", extra={"error": str(error)},
+                )  # fmt: skip
+                pause = _RETRY_SECONDS
+
+    async def _look(self) -> float | None:
+        """Evict what is due; seconds until the next one is, None when nothing waits."""
+        objects = self._informers.objects
+        pods, rules = objects(PODS), objects(DEVICE_TAINT_RULES)
+        tainted = TaintedDevices.of(objects(RESOURCE_SLICES).values(), rules.values())
+        if not (rules or self._rules or tainted.evict or self._due):
+            return None
+        claims = objects(RESOURCE_CLAIMS).values()
+        due = evictions(tainted, claims, pods, time_scale=self._time_scale) if tainted.evict else {}
+        self._notice(rules.values())
+        self._follow(due, pods)
+        for work in list(self._rules.values()):
+            if work.is_due(self._now()) and (rule := rules.get(("", work.name))):
+                await self._tell(rule, work, due)
+        for key, eviction in due.items():
+            if eviction.at <= self._now() and key in pods:
+                await self._evict(pods[key], eviction)
+        waits = [eviction.at for key, eviction in due.items() if self._due[key][0] not in self._deleted]
+        waits += [work.later for work in self._rules.values() if work.later is not None]
+        return max((min(waits) - self._now()).total_seconds(), 0.0) if waits else None
+
+    def _notice(self, rules: Iterable[Object]) -> None:
+        """Look at once at rules that are new or have another spec, and forget those that are gone."""
+        found: dict[str, _RuleWork] = {}
+        for rule in rules:
+            uid, generation = rule["metadata"]["uid"], rule["metadata"].get("generation", 1)
+            work = self._rules.get(uid) or _RuleWork(rule["metadata"]["name"])
+            if work.generation != generation:
+                work.generation, work.at_once = generation, True
+            found[uid] = work
+        self._rules = found
+
+    def _follow(self, due: Mapping[Key, Eviction], pods: Mapping[Key, Any]) -> None:
+        """Forget who went, tell who may stay after all, and look at the rules of the others later."""
+        for key, (uid, _) in list(self._due.items()):
+            pod = pods.get(key)
+            if pod is None or pod["metadata"]["uid"] != uid:
+                self._deleted.discard(uid)
+                del self._due[key]
+            elif key not in due:
+                if uid not in self._deleted:
+                    self._record(pod, "Cancelling deletion")
+                del self._due[key]
+        for key, eviction in due.items():
+            entry = (pods[key]["metadata"]["uid"], eviction)
+            if self._due.get(key) != entry:
+                self._due[key] = entry
+                self._look_later(eviction)
+
+    def _look_later(self, eviction: Eviction) -> None:
+        for work in self._rules.values():
+            if work.name in eviction.rules:
+                work.look_before(self._now() + self._period)
+
+    async def _evict(self, pod: Mapping[str, Any], eviction: Eviction) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._deleted:
+            return
+        if "deletionTimestamp" not in pod["metadata"]:  # else somebody else was faster, and it counts all the same
+            await self._delete(pod)
+        self._deleted.add(uid)
+        for work in self._rules.values():
+            work.evicted += work.name in eviction.rules
+        self._look_later(eviction)
+
+    async def _delete(self, pod: Mapping[str, Any]) -> None:
+        self._record(pod, "Marking for deletion")
+        uid, (namespace, name) = pod["metadata"]["uid"], key_of(pod)
+        kept = [item for item in pod.get("status", {}).get("conditions", []) if item["type"] != "DisruptionTarget"]
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByDeviceTaintManager",
+            "message": "Device Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": timestamp(self._now()),
+        }
+        body = {
+            "metadata": {"uid": uid, "resourceVersion": pod["metadata"]["resourceVersion"]},
+            "status": {"conditions": [*kept, condition]},
+        }
+        try:
+            await self._client.patch(PODS, name, body, namespace, subresource="status")
+            await self._client.delete(PODS, name, namespace, uid=uid)
+        except NotFound:
+            pass
+
+    async def _tell(self, rule: Object, work: _RuleWork, due: Mapping[Key, Eviction]) -> None:
+        """Write a rule's condition if it changed and the last one is old enough."""
+        now = self._now()
+        conditions = rule.get("status", {}).get("conditions", [])
+        known = next((item for item in conditions if item["type"] == "EvictionInProgress"), None)
+        if known is not None and known.get("observedGeneration") == work.generation:
+            again = dt.datetime.fromisoformat(known["lastTransitionTime"]) + self._period
+            if again > now:
+                work.looked(now)
+                work.look_before(again)
+                return
+        objects = self._informers.objects
+        pods = objects(PODS)
+        new = rule_condition(
+            rule, {key: item for key, item in due.items() if "deletionTimestamp" not in pods[key]["metadata"]},
+            work.evicted, slices=objects(RESOURCE_SLICES).values(), claims=objects(RESOURCE_CLAIMS).values(), pods=pods,
+        )  # fmt: skip
+        new["observedGeneration"] = work.generation
+        if known is None or any(known.get(name) != value for name, value in new.items()):
+            new["lastTransitionTime"] = timestamp(now)
+            others = [item for item in conditions if item["type"] != "EvictionInProgress"]
+            body = {"metadata": {"uid": rule["metadata"]["uid"]}, "status": {"conditions": [*others, new]}}
+            try:
+                await self._client.patch(DEVICE_TAINT_RULES, rule["metadata"]["name"], body, subresource="status")
+            except NotFound:
+                pass
+        work.looked(now)
+
+    def _record(self, pod: Mapping[str, Any], note: str) -> None:
+        self._events.record(
+            ObjectReference.to(pod), "Normal", reason="DeviceTaintManagerEviction", action="Evict", note=note
+        )

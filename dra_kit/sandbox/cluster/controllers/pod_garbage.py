@@ -1,0 +1,94 @@
+"""The pod garbage collector: removes the pods of a node that is gone, for no kubelet will."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dra_kit.errors import NotFound
+from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.kube.informer import Change
+from dra_kit.kube.resources import NODES, PODS
+from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
+from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.scheduler.pods import Key, is_terminal, key_of
+
+QUARANTINE_SECONDS: Final = 40.0
+"""A node may come back within this time (kube-controller-manager 1.37, podgc: quarantineTime)."""
+
+
+class PodGarbage:
+    """Deletes, at once, pods whose node has been missing for a while, and those deleted without ever having one.
+
+    Args:
+        client: to write with.
+        informers: follow pods and nodes.
+        time_scale: waits are divided by this.
+    """
+
+    def __init__(self, client: Client, informers: Informers, *, time_scale: float = 1.0) -> None:
+        self._client = client
+        self._pods: Mapping[Key, Any] = informers.objects(PODS)
+        self._nodes: Mapping[Key, Any] = informers.objects(NODES)
+        self._quarantine = QUARANTINE_SECONDS / time_scale
+        self._missing: dict[str, asyncio.TimerHandle] = {}
+        self._queue: WorkQueue[Key] = WorkQueue("pod garbage", self._collect)
+        informers.listen(PODS, self._pod_changed)
+        informers.listen(NODES, self._node_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        try:
+            await self._queue.run()
+        finally:
+            for timer in self._missing.values():
+                timer.cancel()
+
+    def _pod_changed(self, change: Change) -> None:
+        node = change.object["spec"].get("nodeName")
+        if change.type != "DELETED" and node and ("", node) not in self._nodes:
+            self._watch(node)
+
+    def _node_changed(self, change: Change) -> None:
+        name = change.object["metadata"]["name"]
+        if change.type == "DELETED":
+            self._watch(name)
+        elif timer := self._missing.pop(name, None):
+            timer.cancel()
+
+    def _watch(self, node: str) -> None:
+        """Look at the node's pods once it has been missing for long enough."""
+        if node not in self._missing:
+            later: Callable[[str], None] = self._expire
+            self._missing[node] = asyncio.get_running_loop().call_later(self._quarantine, later, node)
+
+    def _expire(self, node: str) -> None:
+        self._missing.pop(node, None)
+        if ("", node) in self._nodes:
+            return
+        for key, pod in self._pods.items():
+            if pod["spec"].get("nodeName") == node:
+                self._queue.add(key)
+
+    async def _collect(self, key: Key) -> None:
+        pod = self._pods.get(key)
+        if pod is None or ("", pod["spec"].get("nodeName", "")) in self._nodes:
+            return
+        namespace, name = key_of(pod)
+        uid = pod["metadata"]["uid"]
+        try:
+            if not is_terminal(pod):
+                condition = {
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": "DeletionByPodGC",
+                    "message": "PodGC: node no longer exists",
+                }
+                body = {"metadata": {"uid": uid}, "status": {"phase": "Failed", "conditions": [condition]}}
+                await self._client.patch(
+                    PODS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
+                )
+            await self._client.delete(PODS, name, namespace, uid=uid, grace_period_seconds=0)
+        except NotFound:
+            pass

@@ -1,0 +1,156 @@
+"""The directory of a sandbox, where everything it writes lies; whatever ends the sandbox, it does not stay for ever."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from dra_kit.sandbox.cluster import private
+from dra_kit.sandbox.cluster.workload.orphans import end_orphans
+
+_PREFIX: Final = "dra-"
+_GONE: Final = ".gone"
+_SIGNATURE: Final = ".dra-kit-sandbox"
+_LONGEST_BASE: Final = 24  # bytes of TMPDIR: names of nodes, drivers and sockets come behind, 107 in all
+
+
+@contextmanager
+def sandbox_directory() -> Iterator[Path]:
+    """A new directory with a short path, for this user alone; removed in the end.
+
+    It is signed: a file in it tells the directory's own name and a random mark, and is locked as long as the sandbox
+    runs. A process that is killed removes nothing, so whatever others left is cleaned up before.
+    """
+    remove_abandoned()
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
+    new = directory / f"{_SIGNATURE}.new"
+    descriptor = private.create(new)
+    mark = secrets.token_hex(16)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.write(descriptor, json.dumps({"sandbox": directory.name, "mark": mark}).encode())
+        new.rename(directory / _SIGNATURE)  # only now others may look whether it is locked
+        yield directory
+    finally:
+        end_orphans([mark])  # there are none, unless somebody has killed a reaper
+        # all of it is gone at once: code of the driver that still runs makes nothing below it while it is removed
+        gone = directory.with_suffix(_GONE)
+        with suppress(FileNotFoundError):
+            directory.rename(gone)
+        _remove(gone)
+        os.close(descriptor)
+
+
+def mark_of(directory: Path) -> str:
+    """The mark that the processes of a sandbox carry; empty when the directory is not signed."""
+    try:
+        signature = json.loads(private.read(directory / _SIGNATURE) or b"")
+        # a copy under another name is somebody's own
+        signed = directory.name.removesuffix(_GONE) == signature["sandbox"]
+        mark = signature["mark"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+    return mark if signed and isinstance(mark, str) else ""
+
+
+def remove_abandoned() -> int:
+    """Clean up after sandboxes that were killed: end their processes, remove their directories.
+
+    Only what a sandbox of this user has signed is touched, and only when nobody holds its lock any more.
+
+    Returns:
+        How many processes were ended.
+    """
+    ended = 0
+    for directory in _base().glob(f"{_PREFIX}*"):
+        if not private.is_own_directory(directory) or not (mark := mark_of(directory)):
+            continue
+        try:
+            descriptor = os.open(directory / _SIGNATURE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue  # just removed
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ended += end_orphans([mark])
+            _remove(directory)
+        except BlockingIOError:
+            pass  # its sandbox runs
+        finally:
+            os.close(descriptor)
+    return ended
+
+
+def running_directories() -> list[Path]:
+    """The directories of this user's sandboxes that run, oldest first."""
+    return sorted(filter(_is_held, _base().glob(f"{_PREFIX}*")), key=_age)
+
+
+def _is_held(directory: Path) -> bool:
+    """Whether it is that of a sandbox which holds its lock."""
+    if not private.is_own_directory(directory) or not mark_of(directory):
+        return False
+    try:
+        descriptor = os.open(directory / _SIGNATURE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False  # just removed
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _age(directory: Path) -> float:
+    """When it was signed."""
+    try:
+        return (directory / _SIGNATURE).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _base() -> Path:
+    base = Path(tempfile.gettempdir())
+    # mkdtemp makes a directory of our own in it
+    return base if len(str(base)) <= _LONGEST_BASE else Path("/tmp")  # noqa: S108
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, its signature last: whoever is killed meanwhile leaves it to the next one."""
+    with suppress(OSError):
+        for path in directory.iterdir():
+            if path.name == _SIGNATURE:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                _remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+        (directory / _SIGNATURE).unlink(missing_ok=True)
+        directory.rmdir()
+
+
+def _remove_tree(directory: Path) -> None:
+    """Remove a folder, also one in which a container or a driver has forbidden its owner to write.
+
+    Raises:
+        OSError: something of it stays.
+    """
+    shutil.rmtree(directory, ignore_errors=True)
+    if not directory.exists():
+        return
+    waiting = [directory]
+    while waiting:  # the processes that could put links in the place of folders have ended
+        folder = waiting.pop()
+        folder.chmod(0o700)
+        with os.scandir(folder) as entries:
+            waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    shutil.rmtree(directory)

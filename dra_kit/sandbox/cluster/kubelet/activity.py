@@ -1,0 +1,113 @@
+"""What a kubelet did, told while it happens: for a view of it, not for its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dra_kit.resource.pods import PodReference
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConnection:
+    """The node has a connection to a driver, or the last one is lost."""
+
+    driver: str
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCalled:
+    """A call to a driver begins; :class:`ClaimsPrepared` or :class:`ClaimsReleased` tells what came of it.
+
+    Attributes:
+        method: ``NodePrepareResources`` or ``NodeUnprepareResources``.
+        pod_uid: of the pod that the call is for.
+        driver: that is called.
+        claims: of the call.
+    """
+
+    method: str
+    pod_uid: str
+    driver: str
+    claims: tuple[ClaimReference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsPrepared:
+    """A NodePrepareResources call for a pod, and what came of it.
+
+    Attributes:
+        pod: that needs the claims.
+        driver: that was called.
+        claims: of the call.
+        seconds: the call took.
+        devices: the answer, claim by claim; empty after an error.
+        error: the kubelet's words; empty without one.
+    """
+
+    pod: PodReference
+    driver: str
+    claims: tuple[ClaimReference, ...]
+    seconds: float
+    devices: tuple[Device, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsReleased:
+    """A NodeUnprepareResources call, and what came of it: nothing, or an error in the kubelet's words."""
+
+    driver: str
+    claims: tuple[ClaimReference, ...]
+    seconds: float
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStarted:
+    """A container was started, or could not be: then its status has ended already."""
+
+    config: ContainerConfig
+    status: ContainerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnded:
+    """A container ended."""
+
+    pod: PodReference
+    status: ContainerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class PodTerminating:
+    """A pod is deleted; what runs of it is asked to end after this is told."""
+
+    pod: PodReference
+
+
+@dataclass(frozen=True, slots=True)
+class SlicesWiped:
+    """The ResourceSlices of a driver on this node were deleted; of all drivers, when the name is empty."""
+
+    driver: str
+
+
+Activity: TypeAlias = (
+    PluginConnection
+    | PluginCalled
+    | ClaimsPrepared
+    | ClaimsReleased
+    | ContainerStarted
+    | ContainerEnded
+    | PodTerminating
+    | SlicesWiped
+)
+
+Observer: TypeAlias = Callable[[Activity], None]
+"""Is told; must return at once, in the kubelet's event loop."""

@@ -1,0 +1,314 @@
+"""One node: its kubelet with everything it does for pods and their claims."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from dra_kit.cdi.resolution import DEFAULT_DIRECTORIES
+from dra_kit.errors import KubeError, KubeletError
+from dra_kit.kube.client import Client
+from dra_kit.kube.events import EventRecorder
+from dra_kit.kube.informer import Change, Informer
+from dra_kit.kube.resources import PODS
+from dra_kit.resource.pods import Object, PodReference
+from dra_kit.sandbox.cluster.kubelet.activity import Observer
+from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
+from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
+from dra_kit.sandbox.cluster.kubelet.dra.plugin import CALL_TIMEOUT
+from dra_kit.sandbox.cluster.kubelet.dra.wiping import WIPING_DELAY, SliceWiper
+from dra_kit.sandbox.cluster.kubelet.node_object import (
+    RENEW_SECONDS,
+    host_capacity,
+    node_object,
+    register_node,
+    renew_lease,
+)
+from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfigurator
+from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts
+from dra_kit.sandbox.cluster.kubelet.pods.pod_worker import PodServices, PodWorker
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime
+
+log: logging.Logger = logging.getLogger(__name__)
+
+RECONCILE_SECONDS: Final = 60.0
+"""Seconds between two looks for claims of pods that are gone."""
+
+_FLUSH_SECONDS = 2.0
+_LOOK_SECONDS = 5.0
+
+
+class NodeKubelet:
+    """A kubelet; an asynchronous context manager, which registers the node and then runs until it is left.
+
+    Containers go on running in their runtime when the kubelet ends, as they do on a real node.
+
+    Args:
+        client: of an API server; it may do everything.
+        node_name: of the Node.
+        kubelet_dir: its root directory, made when missing; plugins register below. A plugin's socket lies deep in
+            it and must not pass 107 bytes, so a short path is best.
+        runtime: runs the containers.
+        cdi_dirs: where CDI specs are looked for, the directory that wins last.
+        time_scale: all of the kubelet's waits are divided by this: retries, back-offs, grace periods, the delay before
+            slices are wiped. Deadlines of the calls to drivers are not.
+        labels: of the Node, beside those that every kubelet sets.
+        capacity: of the Node; None takes this machine's.
+        address: of the node and its pods, which have no network of their own.
+        call_timeout: seconds for a prepare or unprepare.
+        wiping_delay: seconds that a driver may be without a connection before its slices are deleted; scaled, too.
+        declared_features: alpha features of Kubernetes 1.37 that are on, for the Node's ``status.declaredFeatures``.
+            ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
+        observer: is told what the kubelet does, while it does it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        node_name: str,
+        kubelet_dir: Path,
+        runtime: ContainerRuntime,
+        cdi_dirs: Sequence[Path] = DEFAULT_DIRECTORIES,
+        time_scale: float = 1.0,
+        labels: Mapping[str, str] | None = None,
+        capacity: Mapping[str, str] | None = None,
+        address: str = "127.0.0.1",
+        call_timeout: float = CALL_TIMEOUT,
+        wiping_delay: float = WIPING_DELAY,
+        declared_features: Sequence[str] = (),
+        observer: Observer = lambda _: None,
+    ) -> None:
+        self._client = client
+        self._kubelet_dir = kubelet_dir
+        self._runtime = runtime
+        self._time_scale = time_scale
+        self._observe = observer
+        self._declared_features = tuple(declared_features)
+        self._resources = dict(host_capacity() if capacity is None else capacity)
+        self._node = NodeFacts(node_name, address, self._resources)
+        self._labels = dict(labels or {})
+        self._configurator = ContainerConfigurator(client, self._node, cdi_dirs)
+        self._recorder = EventRecorder(client, controller="kubelet", instance=node_name)
+        self._wiper = SliceWiper(
+            client, node_name, self._connected, delay=wiping_delay, time_scale=time_scale, observer=observer
+        )
+        self._plugins = Kubelet(
+            kubelet_dir,
+            call_timeout=call_timeout,
+            time_scale=time_scale,
+            connection_changed=self._wiper.changed,
+            health_changed=self._health_changed,
+        )
+        self._manager: ClaimManager | None = None
+        self._workers: dict[str, PodWorker] = {}
+        self._life: asyncio.Task[None] | None = None
+        self._known = asyncio.Event()  # all pods of the node have a worker
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self._node.name
+
+    @property
+    def plugins(self) -> Kubelet:
+        """The drivers that are registered with this kubelet."""
+        return self._plugins
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+        await self._recorder.flush(_FLUSH_SECONDS)
+
+    async def start(self) -> None:
+        """Start the kubelet; returns when its node is registered and what was published for it is wiped.
+
+        Raises:
+            KubeError: the API server refused the Node, or is away.
+            KubeletError: the checkpoint is damaged.
+        """
+        if self._life is not None:
+            return
+        ready = asyncio.Event()
+        self._life = asyncio.create_task(self._live(ready), name=f"kubelet {self.name}")
+        waiting = asyncio.ensure_future(ready.wait())
+        try:
+            await asyncio.wait([self._life, waiting], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self.stop()
+            raise
+        finally:
+            waiting.cancel()
+        if self._life.done():
+            self._life.result()
+
+    async def stop(self) -> None:
+        """End the kubelet at once, in the middle of whatever it does: its checkpoint and the containers stay."""
+        life, self._life = self._life, None
+        if life is not None:
+            life.cancel()
+            await asyncio.wait([life])
+            self._workers.clear()
+            self._known.clear()
+            if not life.cancelled():
+                life.result()
+
+    async def restart(self) -> None:
+        """The kubelet ends at once and starts again: its memory is lost."""
+        await self.stop()
+        await self.start()
+
+    async def look_again(self) -> None:
+        """Try at once what is to be tried again later: claims whose driver was away, for example.
+
+        Returns when all of it was tried, or after some seconds.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_SECONDS):
+                await self._known.wait()
+                workers = list(self._workers.values())
+                for worker in workers:
+                    worker.wake()
+                for worker in workers:
+                    await worker.idle()
+
+    async def wait(self) -> None:
+        """Returns when the kubelet has ended; raises what made it end, if that was no wish."""
+        life = self._life
+        if life is not None:
+            await asyncio.wait([life])
+            if not life.cancelled():
+                life.result()
+
+    async def _live(self, ready: asyncio.Event) -> None:
+        (self._kubelet_dir / "plugins_registry").mkdir(parents=True, exist_ok=True)
+        self._manager = manager = ClaimManager(
+            self._client,
+            self._plugins,
+            self._kubelet_dir,
+            self._observe,
+            optional_operations="DRAOptionalNodeOperations" in self._declared_features,
+        )
+        services = PodServices(
+            client=self._client,
+            node=self._node,
+            manager=manager,
+            configurator=self._configurator,
+            runtime=self._runtime,
+            recorder=self._recorder,
+            observer=self._observe,
+            time_scale=self._time_scale,
+        )
+        node = await register_node(self._client, self._registration())
+        # a kubelet cannot tell its own restart from a reboot: drivers have to publish anew
+        await self._wiper.wipe_all()
+        unsubscribe = self._runtime.subscribe(self._wake)
+        try:
+            async with asyncio.TaskGroup() as group, self._plugins:
+                group.create_task(self._recorder.run(asyncio.Event()), name=f"events of {self.name}")
+                group.create_task(self._wiper.run(), name=f"slices of {self.name}")
+                group.create_task(self._heartbeat(node), name=f"lease of {self.name}")
+                pods = Informer(self._client, PODS, field_selector=f"spec.nodeName={self.name}")
+                group.create_task(self._follow(pods, services, group), name=f"pods of {self.name}")
+                group.create_task(self._see_to_left(pods, services, group), name=f"left pods of {self.name}")
+                ready.set()
+                await asyncio.get_running_loop().create_future()
+        except* Exception as failures:
+            raise failures.exceptions[0] from failures
+        finally:
+            unsubscribe()
+
+    def _registration(self) -> dict[str, Any]:
+        return node_object(
+            self.name,
+            address=self._node.address,
+            labels=self._labels,
+            capacity=self._resources,
+            runtime_version=self._runtime.version,
+            declared_features=self._declared_features,
+        )
+
+    async def _follow(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
+        """Gives every pod of the node a worker, and tells it what becomes of the object."""
+        async with aclosing(pods.changes()) as changes:
+            async for change in changes:
+                self._take(change, services, group)
+
+    def _take(self, change: Change, services: PodServices, group: asyncio.TaskGroup) -> None:
+        worker = self._workers.get(change.object["metadata"]["uid"])
+        if change.type == "DELETED":
+            if worker is not None:
+                worker.vanish()
+        elif worker is not None:
+            worker.update(change.object)
+        else:
+            self._employ(PodWorker(services, change.object), change.object, group)
+
+    def _employ(self, worker: PodWorker, pod: Object, group: asyncio.TaskGroup) -> None:
+        uid = pod["metadata"]["uid"]
+        self._workers[uid] = worker
+
+        async def work() -> None:
+            await worker.run()
+            del self._workers[uid]
+
+        group.create_task(work(), name=f"pod {pod['metadata']['name']} on {self.name}")
+
+    async def _see_to_left(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
+        """Ends what was left of pods; before all pods are known, each looks as if it were gone."""
+        await pods.synced.wait()
+        self._adopt(services, group)
+        self._known.set()
+        await self._reconcile(services.manager)
+
+    def _adopt(self, services: PodServices, group: asyncio.TaskGroup) -> None:
+        """Ends the pods whose objects were deleted while there was no kubelet."""
+        for left in self._runtime.pods():
+            if left.uid not in self._workers:
+                worker = PodWorker(services, _without_object(left))
+                worker.vanish()
+                self._employ(worker, _without_object(left), group)
+
+    async def _reconcile(self, manager: ClaimManager) -> None:
+        """Releases claims of pods that are gone without a worker having seen it."""
+        while True:
+            await asyncio.sleep(RECONCILE_SECONDS / self._time_scale)
+            for uid in manager.pods - self._workers.keys():
+                try:
+                    await manager.release(uid)
+                except KubeletError as error:
+                    log.warning("claims of a pod that is gone stay prepared: unprepare dynamic resources: %s", error)
+
+    async def _heartbeat(self, node: Mapping[str, Any]) -> None:
+        while True:
+            try:
+                await renew_lease(self._client, node)
+            except KubeError as error:
+                log.warning("the Lease of node %s cannot be renewed now: %s", self.name, error)
+            await asyncio.sleep(RENEW_SECONDS)
+
+    def _wake(self, pod_uid: str) -> None:
+        if worker := self._workers.get(pod_uid):
+            worker.wake()
+
+    def _health_changed(self, driver: str) -> None:
+        if self._manager is not None:
+            for uid in self._manager.pods_with(driver):
+                self._wake(uid)
+
+    def _connected(self, driver: str) -> bool:
+        return self._plugins.connected(driver)
+
+
+def _without_object(pod: PodReference) -> dict[str, Any]:
+    return {"metadata": {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}, "spec": {}}

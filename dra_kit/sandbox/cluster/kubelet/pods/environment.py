@@ -1,0 +1,144 @@
+"""A container's environment as its pod describes it: values, references to the pod, to ConfigMaps and to Secrets."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.errors import KubeletError, NotFound
+from dra_kit.resource.pods import Object, containers, init_containers
+from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
+from dra_kit.values.quantity import Quantity
+
+Fetch = Callable[[str, str, str], Awaitable[dict[str, Any]]]
+"""Gets an object by kind (``ConfigMap``, ``Secret``), namespace and name; NotFound when there is none."""
+
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a container may be told of its node.
+
+    Attributes:
+        name: of the node.
+        address: of the node, and of its pods.
+        allocatable: ``status.allocatable``, the limit of a container that names none.
+    """
+
+    name: str
+    address: str
+    allocatable: Mapping[str, str]
+
+
+async def environment(pod: Object, container: Object, node: NodeFacts, fetch: Fetch) -> dict[str, str]:
+    """The variables of a container, in the order of the pod, each a text.
+
+    Args:
+        pod: the object.
+        container: of the pod.
+        node: where it runs.
+        fetch: gets ConfigMaps and Secrets.
+
+    Raises:
+        KubeletError: a reference leads nowhere; the container waits with ``CreateContainerConfigError``.
+    """
+    found: dict[str, str] = {}
+    for source in container.get("envFrom") or ():
+        for name, value in (await _keys(pod, source, fetch)).items():
+            found[f"{source.get('prefix') or ''}{name}"] = value
+    for entry in container.get("env") or ():
+        if "valueFrom" not in entry:
+            found[entry["name"]] = expand(entry.get("value") or "", found)
+            continue
+        referenced = await _referenced(pod, container, entry["valueFrom"], node, fetch)
+        if referenced is not None:
+            found[entry["name"]] = referenced
+    return found
+
+
+def field_value(pod: Object, path: str, node: NodeFacts) -> str:
+    """The value of a ``fieldRef``.
+
+    Raises:
+        KubeletError: the kubelet knows no such field.
+    """
+    metadata, spec = pod["metadata"], pod["spec"]
+    if subscript := _SUBSCRIPT.fullmatch(path):
+        return str((metadata.get(subscript[1]) or {}).get(subscript[2], ""))
+    known = {
+        "metadata.name": metadata["name"],
+        "metadata.namespace": metadata.get("namespace", ""),
+        "metadata.uid": metadata["uid"],
+        "spec.nodeName": node.name,
+        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+        "status.hostIP": node.address,
+        "status.hostIPs": node.address,
+        "status.podIP": node.address,
+        "status.podIPs": node.address,
+    }
+    if path not in known:
+        raise KubeletError(f"unsupported fieldPath: {path}")
+    return str(known[path])
+
+
+def resource_value(container: Object, reference: Mapping[str, Any], node: NodeFacts) -> str:
+    """The value of a ``resourceFieldRef``: a whole number of divisors, rounded up.
+
+    Raises:
+        KubeletError: the kubelet knows no such resource.
+    """
+    kind, _, resource = str(reference["resource"]).partition(".")
+    if kind not in {"limits", "requests"} or not resource:
+        raise KubeletError(f"unsupported container resource : {reference['resource']}")
+    given = (container.get("resources") or {}).get(kind) or {}
+    default = node.allocatable.get(resource, "0") if kind == "limits" else "0"
+    divisor = Quantity(reference.get("divisor") or "1").as_decimal or 1
+    return str(math.ceil(Quantity(given.get(resource, default)).as_decimal / divisor))
+
+
+async def _referenced(
+    pod: Object, container: Object, source: Mapping[str, Any], node: NodeFacts, fetch: Fetch
+) -> str | None:
+    """The value that ``valueFrom`` leads to; None where there is none and need be none."""
+    if field := source.get("fieldRef"):
+        return field_value(pod, field["fieldPath"], node)
+    if resource := source.get("resourceFieldRef"):
+        named = resource.get("containerName") or container["name"]
+        every = (*containers(pod), *init_containers(pod))
+        return resource_value(next((item for item in every if item["name"] == named), container), resource, node)
+    for field, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
+        if reference := source.get(field):
+            data = await _data(pod, kind, reference, fetch)
+            if reference["key"] in data:
+                return data[reference["key"]]
+            if reference.get("optional"):
+                return None
+            where = f"{pod['metadata'].get('namespace', '')}/{reference.get('name', '')}"
+            raise KubeletError(f"couldn't find key {reference['key']} in {kind} {where}")
+    raise KubeletError(f"environment source {', '.join(sorted(source))} is not known to this kubelet")
+
+
+async def _keys(pod: Object, source: Mapping[str, Any], fetch: Fetch) -> dict[str, str]:
+    for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+        if reference := source.get(field):
+            return await _data(pod, kind, reference, fetch)
+    return {}
+
+
+async def _data(pod: Object, kind: str, reference: Mapping[str, Any], fetch: Fetch) -> dict[str, str]:
+    name = reference.get("name", "")
+    try:
+        found = await fetch(kind, pod["metadata"].get("namespace", ""), name)
+    except NotFound as error:
+        if reference.get("optional"):
+            return {}
+        raise KubeletError(f'{kind.lower()} "{name}" not found') from error
+    data = found.get("data") or {}
+    if kind == "Secret":
+        return {key: base64.b64decode(value).decode(errors="replace") for key, value in data.items()}
+    return dict(data)

@@ -1,0 +1,178 @@
+"""The status that a kubelet gives a pod: phase, conditions and container states: pure.
+
+The rules and words are those of ``pkg/kubelet/kubelet_pods.go`` and ``pkg/kubelet/status/generate.go`` of Kubernetes
+1.37. There are no probes: a container that runs is started and ready.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from dra_kit.resource.pods import Object, containers, init_containers, is_deleted, is_sidecar, phase, restarts
+from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox, conditions
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit, ContainerStatus
+
+Waiting: TypeAlias = tuple[str, str]
+"""Reason and message of a container that waits, such as ``("CrashLoopBackOff", "back-off 10s …")``."""
+
+_NEVER = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the kubelet knows of a pod.
+
+    Attributes:
+        containers: all statuses of the runtime, oldest first.
+        waiting: why containers do not run that should.
+        sandbox: whether containers can start: not before the claims are prepared, and not after the end.
+        devices: ``allocatedResourcesStatus`` by container.
+        terminated: all containers have ended and the claims are released: the phase may be a final one.
+        failure: reason and message of the pod's end, where the kubelet ends it; None where it does not.
+    """
+
+    containers: Sequence[ContainerStatus] = ()
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    sandbox: Sandbox = "none"
+    devices: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    terminated: bool = False
+    failure: tuple[str, str] | None = None
+
+
+def pod_status(pod: Object, seen: Observation, *, now: dt.datetime, address: str) -> dict[str, Any]:
+    """``status`` of a pod, as far as the kubelet writes it.
+
+    Args:
+        pod: the object; what it says of times is kept where nothing changed.
+        seen: what is known of its containers.
+        now: the present.
+        address: of node and pod, which share the host's network.
+    """
+    history = attempts(seen.containers)
+    inits = [_container_status(pod, item, history, seen) for item in init_containers(pod)]
+    regulars = [_container_status(pod, item, history, seen) for item in containers(pod)]
+    found = "Failed" if seen.failure else _phase(pod, inits, regulars)
+    if found in {"Succeeded", "Failed"} and not seen.terminated:
+        # a final phase promises that nothing of the pod is left on the node
+        found = phase(pod)
+    before = pod.get("status") or {}
+    status: dict[str, Any] = {
+        "phase": found,
+        "startTime": before.get("startTime") or timestamp(now),
+        "hostIP": address,
+        "hostIPs": [{"ip": address}],
+        "conditions": conditions(pod, inits, regulars, found, sandbox=seen.sandbox, now=timestamp(now)),
+        "containerStatuses": regulars,
+    }
+    if seen.failure and found == "Failed":
+        status["reason"], status["message"] = seen.failure
+    if seen.sandbox == "ready":
+        status |= {"podIP": address, "podIPs": [{"ip": address}]}
+    if inits:
+        status["initContainerStatuses"] = inits
+    generation = pod["metadata"].get("generation")
+    if generation is not None:
+        status["observedGeneration"] = generation
+        for condition in status["conditions"]:
+            condition["observedGeneration"] = generation
+    return status
+
+
+def attempts(statuses: Iterable[ContainerStatus]) -> dict[str, list[ContainerStatus]]:
+    """The statuses by container, oldest first."""
+    found: dict[str, list[ContainerStatus]] = {}
+    for status in statuses:
+        found.setdefault(status.name, []).append(status)
+    return found
+
+
+def timestamp(moment: dt.datetime) -> str:
+    """``metav1.Time``: whole seconds, UTC."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _container_status(
+    pod: Object, container: Object, history: Mapping[str, list[ContainerStatus]], seen: Observation
+) -> dict[str, Any]:
+    name = container["name"]
+    known = history.get(name, [])
+    waiting = seen.waiting.get(name)
+    status: dict[str, Any] = {"name": name}
+    ended = next((item for item in reversed(known) if item.exit is not None), None)
+    last_exit = known[-1].exit if known else None
+    waits = last_exit is not None and waiting is not None and restarts(pod, container, last_exit.code)
+    if known and not waits:
+        status["state"] = _state(known[-1])
+        ended = next((item for item in reversed(known[:-1]) if item.exit is not None), None)
+    else:
+        default = "PodInitializing" if init_containers(pod) else "ContainerCreating"
+        reason, message = waiting or (default, "")
+        status["state"] = {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    running = "running" in status["state"]
+    succeeded = status["state"].get("terminated", {}).get("exitCode") == 0
+    one_off = not is_sidecar(container) and any(item["name"] == name for item in init_containers(pod))
+    return {
+        **status,
+        "lastState": _state(ended) if ended else {},
+        "ready": succeeded if one_off else running,
+        "restartCount": known[-1].attempt if known else 0,
+        "image": container.get("image", ""),
+        "imageID": "",
+        **({"containerID": known[-1].id} if known else {}),
+        "started": running,
+        **({"resources": container["resources"]} if known and container.get("resources") else {}),
+        **({"allocatedResourcesStatus": seen.devices[name]} if known and seen.devices.get(name) else {}),
+    }
+
+
+def _state(status: ContainerStatus) -> dict[str, Any]:
+    if status.exit is None:
+        return {"running": {"startedAt": timestamp(status.started)}}
+    ended: ContainerExit = status.exit
+    # containerd knows no start of a container that could not start
+    started = _NEVER if ended.reason == "StartError" else status.started
+    return {
+        "terminated": {
+            "exitCode": ended.code,
+            "reason": ended.reason,
+            **({"message": ended.message} if ended.message else {}),
+            "startedAt": timestamp(started),
+            "finishedAt": timestamp(ended.at),
+            "containerID": status.id,
+        }
+    }
+
+
+def _phase(pod: Object, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]]) -> str:
+    begun = any(_has_started(status) for status in regulars)
+    for container, status in zip(init_containers(pod), inits, strict=True):
+        terminated = status["state"].get("terminated")
+        if begun or (is_sidecar(container) and status["started"]):
+            continue
+        if terminated is None or is_sidecar(container):
+            return "Pending"
+        if terminated["exitCode"] != 0:
+            return "Pending" if not is_deleted(pod) and restarts(pod, container, terminated["exitCode"]) else "Failed"
+    waiting = [status for status in regulars if "waiting" in status["state"] and not status["lastState"]]
+    running = [status for status in regulars if "running" in status["state"]]
+    if waiting or not regulars:
+        return "Pending"
+    if running:
+        return "Running"
+    codes = [_exit_code(status) for status in regulars]
+    policies = zip(containers(pod), codes, strict=True)
+    if not is_deleted(pod) and any(restarts(pod, container, code) for container, code in policies):
+        return "Running"
+    return "Failed" if any(codes) else "Succeeded"
+
+
+def _has_started(status: Mapping[str, Any]) -> bool:
+    return "waiting" not in status["state"] or bool(status["lastState"])
+
+
+def _exit_code(status: Mapping[str, Any]) -> int:
+    state = status["state"].get("terminated") or status["lastState"]["terminated"]
+    return int(state["exitCode"])

@@ -1,0 +1,307 @@
+"""The life of one pod on a node: claims, containers, status, end; each step from what is, not from what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit.errors import Conflict, KubeError, KubeletError, NotFound
+from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.kube.events import EventRecorder
+from dra_kit.kube.resources import PODS
+from dra_kit.resource.pods import (
+    Object,
+    containers,
+    grace_seconds,
+    init_containers,
+    is_deleted,
+    phase,
+    reference,
+    remaining_seconds,
+)
+from dra_kit.sandbox.cluster.kubelet.activity import ContainerEnded, Observer, PodTerminating
+from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
+from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox
+from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfigurator
+from dra_kit.sandbox.cluster.kubelet.pods.container_starter import ContainerStarter, retry_seconds
+from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts
+from dra_kit.sandbox.cluster.kubelet.pods.plan import plan
+from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
+from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Observation, pod_status
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
+from dra_kit.sandbox.cluster.kubelet.pods.status_patch import status_patch
+
+log: logging.Logger = logging.getLogger(__name__)
+
+RESYNC_SECONDS: Final = 60.0
+"""Seconds until a pod whose claims could not be prepared is tried again, up to half as long again."""
+
+_DEADLINE: Final = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+_LEAST_GRACE: Final = 2.0  # what the kubelet gives a container even when a pod's deletion gives it none
+_FINAL: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodServices:
+    """What the workers of one node share.
+
+    Attributes:
+        client: to write status and the end of pods with.
+        node: the node.
+        manager: prepares and releases claims.
+        configurator: makes the configs of containers.
+        runtime: runs containers.
+        recorder: takes Events.
+        observer: is told what happens.
+        time_scale: all waits are divided by this.
+    """
+
+    client: Client
+    node: NodeFacts
+    manager: ClaimManager
+    configurator: ContainerConfigurator
+    runtime: ContainerRuntime
+    recorder: EventRecorder
+    observer: Observer
+    time_scale: float
+
+
+class PodWorker:
+    """Brings one pod to where it should be, step by step.
+
+    Args:
+        services: of the node.
+        pod: the object as it is known first.
+    """
+
+    def __init__(self, services: PodServices, pod: Object) -> None:
+        self._services = services
+        self._pod = pod
+        self._who = reference(pod)
+        self._news = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._gone = False
+        self._prepared = False
+        self._ended = False
+        self._late = False
+        self._terminating = False
+        self._released = False
+        self._told: set[str] = set()  # containers whose end was told
+        self._stopping: set[str] = set()
+        self._reported: Mapping[str, Any] | None = None
+        self._starter = ContainerStarter(
+            services.manager,
+            services.configurator,
+            services.runtime,
+            services.recorder,
+            services.observer,
+            time_scale=services.time_scale,
+        )
+
+    def wake(self) -> None:
+        """Something of the pod changed: look at it."""
+        self._idle.clear()
+        self._news.set()
+
+    async def idle(self) -> None:
+        """Wait until all that is known of the pod has been acted on, or has failed and is tried again later."""
+        await self._idle.wait()
+
+    def update(self, pod: Object) -> None:
+        """Takes a state of the object; what the kubelet itself writes is no reason to look at the pod."""
+        if _version(pod) < _version(self._pod):
+            return  # the answer to a write was quicker than the watch
+        if _wishes(pod) != _wishes(self._pod):
+            self.wake()
+        self._pod = pod
+
+    def vanish(self) -> None:
+        """The object is gone: whatever is left of the pod is to go too."""
+        self._gone = True
+        self.wake()
+
+    async def run(self) -> None:
+        """Works until the object is gone and nothing of the pod is left on the node."""
+        while True:
+            self._news.clear()
+            try:
+                pause = await self._step()
+            except KubeError as error:
+                log.warning("pod %s has to wait: %s", self._who, error)
+                pause = retry_seconds(self._services.time_scale)
+            if self._gone and self._released:
+                break
+            if not self._news.is_set():
+                self._idle.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+        self._services.runtime.remove(self._who.uid)
+        self._idle.set()
+
+    async def _step(self) -> float | None:
+        """One step; the seconds after which there is another one at the latest, None for not before some news."""
+        self._tell_ends()
+        self._tell_deletion()
+        if self._terminating or self._ended or phase(self._pod) in _FINAL:
+            return await self._end()
+        remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
+        if remaining is not None and remaining <= 0:
+            record(self._services.recorder, self._pod, "Normal", *_DEADLINE)
+            self._ended = self._late = True
+            return await self._end()
+        pause = await self._work()
+        # the status that was just written may be the one with the start of the pod
+        remaining = remaining_seconds(self._pod, dt.datetime.now(dt.UTC))
+        return min((wait for wait in (pause, remaining) if wait is not None), default=None)
+
+    async def _work(self) -> float | None:
+        """One step of a pod that is to run."""
+        if not self._prepared and self._is_to_begin():
+            try:
+                await self._services.manager.prepare(self._pod)
+            except KubeletError as error:
+                note = f"Failed to prepare dynamic resources: prepare dynamic resources: {error}"
+                record(self._services.recorder, self._pod, "Warning", "FailedPrepareDynamicResources", note)
+                await self._report()
+                return RESYNC_SECONDS * random.uniform(1.0, 1.5) / self._services.time_scale  # noqa: S311 - no secret
+            self._prepared = True
+        latest = self._latest()
+        next_steps = plan(self._pod, latest)
+        if next_steps.ended:
+            self._ended = True
+            return await self._end()
+        waits = [
+            wait
+            for container in (*init_containers(self._pod), *containers(self._pod))
+            if container["name"] in next_steps.start
+            and (wait := await self._starter.start(self._pod, container, latest.get(container["name"]))) is not None
+        ]
+        await self._report()
+        return min(waits, default=None)
+
+    def _is_to_begin(self) -> bool:
+        """Whether nothing of the pod is there, or only what a loss of power has left of one that goes on."""
+        statuses = self._statuses()
+        return all(item.before_boot for item in statuses) and not plan(self._pod, self._latest()).ended
+
+    async def _end(self) -> float | None:
+        """One step towards the pod's end: containers, claims, status, object."""
+        if self._stop_containers():
+            if not self._gone:
+                await self._report()
+            return None
+        if not self._released:
+            try:
+                await self._services.manager.release(self._who.uid)
+            except KubeletError as error:
+                log.warning("pod %s stays: unprepare dynamic resources: %s", self._who, error)
+                if not self._gone:
+                    await self._report()
+                return retry_seconds(self._services.time_scale)
+            self._released = True
+        if self._gone:
+            return None
+        if phase(self._pod) not in _FINAL:
+            await self._report()
+        if is_deleted(self._pod):
+            with contextlib.suppress(NotFound, Conflict):  # gone already, or another pod has its name
+                await self._services.client.delete(
+                    PODS, self._who.name, self._who.namespace, uid=self._who.uid, grace_period_seconds=0
+                )
+        return None
+
+    def _stop_containers(self) -> bool:
+        """Asks what runs to end, sidecars once the regular containers have ended; whether anything still runs."""
+        running = {status.name: status for status in self._statuses() if status.running}
+        regular = [name for item in containers(self._pod) if (name := item["name"]) in running]
+        beside = [name for item in reversed(init_containers(self._pod)) if (name := item["name"]) in running]
+        # of a pod whose object was gone when the kubelet started, only the names are known
+        grace = max(grace_seconds(self._pod), _LEAST_GRACE) / self._services.time_scale
+        for name in regular or beside[:1] or running:
+            status = running[name]
+            if status.id not in self._stopping:
+                self._stopping.add(status.id)
+                note = f"Stopping container {name}"
+                record(self._services.recorder, self._pod, "Normal", "Killing", note, container=name)
+            self._services.runtime.stop(status.id, grace)
+        return bool(running)
+
+    def _statuses(self) -> Sequence[ContainerStatus]:
+        return self._services.runtime.containers(self._who.uid)
+
+    def _sandbox(self) -> Sandbox:
+        if not self._prepared and not self._statuses():
+            return "none"
+        return "stopped" if self._released else "ready"
+
+    def _latest(self) -> dict[str, ContainerStatus]:
+        return {status.name: status for status in self._statuses()}
+
+    def _tell_ends(self) -> None:
+        for status in self._statuses():
+            if not status.running and status.id not in self._told:
+                self._told.add(status.id)
+                self._services.observer(ContainerEnded(self._who, status))
+
+    def _tell_deletion(self) -> None:
+        if not self._terminating and (self._gone or is_deleted(self._pod)):
+            self._terminating = True
+            self._services.observer(PodTerminating(self._who))
+
+    async def _report(self) -> None:
+        """Writes the pod's status, when it says something new."""
+        statuses = self._statuses()
+        seen = Observation(
+            containers=statuses,
+            waiting=self._starter.waiting,
+            sandbox=self._sandbox(),
+            devices={
+                item["name"]: self._services.manager.allocated_resources(self._pod, item)
+                for item in containers(self._pod)
+            },
+            terminated=self._released,
+            failure=_DEADLINE if self._late else None,
+        )
+        status = pod_status(self._pod, seen, now=dt.datetime.now(dt.UTC), address=self._services.node.address)
+        if status == self._reported:
+            return
+        body = {"metadata": {"uid": self._who.uid}, "status": status_patch(self._pod, status)}
+        try:
+            written = await self._services.client.patch(
+                PODS,
+                self._who.name,
+                body,
+                self._who.namespace,
+                content_type=STRATEGIC_MERGE_PATCH,
+                subresource="status",
+            )
+        except (NotFound, Conflict):  # gone, or another pod has its name: the watch tells
+            return
+        self._reported = status
+        self.update(written)
+
+
+def _version(pod: Object) -> int:
+    # Kubernetes promises that versions of one resource compare as integers (KEP-5504)
+    return int(pod["metadata"].get("resourceVersion") or 0)
+
+
+def _wishes(pod: Object) -> tuple[Any, ...]:
+    """What others say of a pod, as far as a kubelet acts on it."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    return (
+        pod["spec"],
+        metadata.get("deletionTimestamp"),
+        metadata.get("deletionGracePeriodSeconds"),
+        metadata.get("annotations"),
+        metadata.get("labels"),
+        status.get("resourceClaimStatuses"),
+        status.get("extendedResourceClaimStatus"),
+    )

@@ -1,0 +1,111 @@
+"""What the kubelet of a node answers to ``kubectl logs``.
+
+Sources: ``pkg/kubelet/kubelet_pods.go`` (validateContainerLogStatus) of Kubernetes 1.37, and
+``k8s.io/cri-client/pkg/logs``, which reads the log files of container runtimes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+from dra_kit.apiserver.pod_log import LogOptions, NoLog
+from dra_kit.sandbox.cluster.workload.container_log import ContainerLog, Excerpt
+from dra_kit.sandbox.cluster.workload.log_segment import Arrival
+
+_STATUSES: Final = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_WAITS_FOR_IMAGE: Final = {
+    "ErrImagePull": "image can't be pulled",
+    "ImagePullBackOff": "trying and failing to pull image",
+}
+
+
+def logged_container(pod: Mapping[str, Any], name: str, *, previous: bool) -> str:
+    """ID of the container whose log is meant.
+
+    Args:
+        pod: the object.
+        name: of the container in the pod.
+        previous: the one before it is meant.
+
+    Raises:
+        NoLog: there is none.
+    """
+    who = f"container {json.dumps(name)} in pod {json.dumps(pod['metadata']['name'])}"
+    known = [item for field in _STATUSES for item in pod.get("status", {}).get(field) or () if item["name"] == name]
+    if not known:
+        raise NoLog(f"{who} is not available")
+    state, last = known[0].get("state") or {}, (known[0].get("lastState") or {}).get("terminated")
+    last_id = (last or {}).get("containerID", "")
+    if previous:
+        if not last_id:
+            raise NoLog(f"previous terminated {who} not found")
+        return str(last_id)
+    if "running" in state:
+        return str(known[0].get("containerID", ""))
+    if "terminated" in state or last is not None:
+        found = state.get("terminated", {}).get("containerID") or last_id
+        if not found:
+            raise NoLog(f"{who} is terminated")
+        return str(found)
+    if "waiting" not in state:
+        raise NoLog(f"{who} is waiting to start - no logs yet")
+    reason = state["waiting"].get("reason", "")
+    raise NoLog(f"{who} is waiting to start: {_WAITS_FOR_IMAGE.get(reason, reason)}")
+
+
+async def log_stream(log: ContainerLog, options: LogOptions, now: int) -> AsyncGenerator[bytes, None]:
+    """What is asked for of a log, until the container has ended or the limit is reached.
+
+    Args:
+        log: to read.
+        options: what of it.
+        now: the present, in nanoseconds since 1970.
+    """
+    since = options.since(now)
+    tail = log.begin if options.tail_lines is None else log.tail(options.tail_lines)
+    begin = max(tail, log.since(since), key=lambda cursor: cursor.offset)
+    lines = _Lines(since, options.timestamps)
+    room = options.limit_bytes
+    async with aclosing(log.follow(begin, None if options.follow else log.end)) as excerpts:
+        async for excerpt in excerpts:
+            data = b"".join(lines.of(excerpt))[:room]
+            yield data
+            if room is not None:
+                room -= len(data)
+                if not room:
+                    return
+
+
+class _Lines:
+    """Excerpts as ``kubectl logs`` has them.
+
+    Args:
+        since: what arrived before, in nanoseconds since 1970, is left out.
+        timestamps: lines begin with the time of their arrival.
+    """
+
+    def __init__(self, since: int, timestamps: bool) -> None:
+        self._since = since
+        self._timestamps = timestamps
+        self._at_line = True
+
+    def of(self, excerpt: Excerpt) -> Iterator[bytes]:
+        """The parts of one, which follow each other."""
+        if excerpt.missed.offset:
+            yield f"dra-kit: {excerpt.missed.offset:,} bytes went before they were read\n".encode()
+            self._at_line = True
+        for arrival in excerpt.arrivals:
+            if arrival.at >= self._since:
+                yield self._with_times(arrival) if self._timestamps else arrival.data
+            self._at_line = arrival.data.endswith(b"\n")
+
+    def _with_times(self, arrival: Arrival) -> bytes:
+        seconds, nanoseconds = divmod(arrival.at, 10**9)
+        moment = dt.datetime.fromtimestamp(seconds, dt.UTC)
+        prefix = f"{moment:%Y-%m-%dT%H:%M:%S}.{nanoseconds:09}Z ".encode()
+        inner = arrival.data[:-1].replace(b"\n", b"\n" + prefix) + arrival.data[-1:]
+        return prefix + inner if self._at_line else inner

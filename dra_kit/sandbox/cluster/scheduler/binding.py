@@ -1,0 +1,226 @@
+"""Writes a placement: claims first, then the pod's node, as kube-scheduler's PreBind and Bind do (1.37)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from dra_kit.errors import Conflict, KubeError
+from dra_kit.kube.client import Client
+from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
+from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
+from dra_kit.scheduler.claim_tracker import ClaimTracker
+from dra_kit.scheduler.cycle import Placement, Unschedulable
+from dra_kit.scheduler.extended import ExtendedClaim, made_for
+from dra_kit.scheduler.pods import Object, is_reserved_for, key_of, seconds_since, shown, timestamp
+from dra_kit.scheduler.readiness import BindingFailed, awaited, is_ready
+from dra_kit.scheduler.release import DELETE_PROTECTION, consumer
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_CONDITIONS_TIMEOUT: Final = 600.0  # kube-scheduler's bindingTimeout
+
+
+class Binder:
+    """Writes placements; several may be under way.
+
+    Args:
+        client: to write with.
+        claims: is told of every claim that was made or written.
+        events: of the scheduler.
+        time_scale: waits are divided by this.
+    """
+
+    def __init__(self, client: Client, claims: ClaimTracker, events: EventRecorder, *, time_scale: float = 1.0) -> None:
+        self._client = client
+        self._claims = claims
+        self._events = events
+        self._timeout = _CONDITIONS_TIMEOUT / time_scale
+        self._releaser = Releaser(client)
+
+    async def bind(self, placement: Placement) -> None:
+        """Write everything, or take back what was written.
+
+        Raises:
+            Unschedulable: something changed in the meantime, a device was not made ready for the node, or the API
+                server refuses.
+        """
+        written: list[Object] = []
+        try:
+            await self._prepare(placement, written)
+            await self._bind(placement)
+        except Unschedulable:
+            await self._take_back(placement.pod, written)
+            raise
+
+    def is_overdue(self, claim: Object) -> bool:
+        """Whether the devices of an allocated claim had time enough to become ready for the node."""
+        since = claim["status"]["allocation"].get("allocationTimestamp")
+        return since is not None and seconds_since(since) > self._timeout
+
+    async def _prepare(self, placement: Placement, written: list[Object]) -> None:
+        """Write the claims, and wait until their devices are ready; ``written`` is what was written so far."""
+        try:
+            await self._write_claims(placement, written)
+            await self._binding_conditions(placement, written)
+        except KubeError as error:
+            raise _binding_failed(error.text) from None
+
+    async def _write_claims(self, placement: Placement, written: list[Object]) -> None:
+        pod = placement.pod
+        extended = placement.extended
+        for claim, allocation in placement.allocations:
+            if extended is None or claim is not extended.document:
+                written.append(await self._reserve(claim, pod, allocation))
+                continue
+            with _telling(f"create claim for extended resources {pod['metadata']['namespace']}/"):
+                written.append(await self._client.create(RESOURCE_CLAIMS, claim))
+            self._claims.made(pod, written[-1])
+            written[-1] = await self._reserve(written[-1], pod, allocation)
+            await self._tell_pod(pod, extended, written[-1])
+        for claim in placement.reserve:
+            reserved = await self._reserve(claim, pod, None)
+            written.append(reserved)
+
+    async def _bind(self, placement: Placement) -> None:
+        """Write the pod's node."""
+        pod = placement.pod
+        namespace, name = key_of(pod)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name, "namespace": namespace, "uid": pod["metadata"]["uid"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": placement.node},
+        }
+        try:
+            await self._client.create(PODS, binding, subresource="binding")
+        except KubeError as error:
+            text = f'running Bind plugin "DefaultBinder": {error.text}'
+            raise Unschedulable(text, reason="SchedulerError") from None
+        self._events.record(
+            ObjectReference.to(pod),
+            "Normal",
+            reason="Scheduled",
+            action="Binding",
+            note=f"Successfully assigned {shown(pod)} to {placement.node}",
+        )
+
+    async def _take_back(self, pod: Object, written: list[Object]) -> None:
+        for claim in written:
+            try:
+                if made_for(claim) is not None:
+                    await self._releaser.delete(claim)
+                else:
+                    self._claims.written(pod, await self._releaser.unreserve(claim, pod))
+            except KubeError as error:
+                logger.debug("claim not given back", extra={"claim": shown(claim), "error": str(error)})
+
+    async def _tell_pod(self, pod: Object, extended: ExtendedClaim, claim: Object) -> None:
+        """Write to the pod's status which claim its extended resources come from."""
+        namespace, name = key_of(pod)
+        if not extended.mappings:
+            # so it is in 1.37 where a node has all of the resources itself and the pod has other claims
+            text = f"nil or empty request mappings, no update of pod {shown(pod)} ExtendedResourceClaimStatus"
+            raise _binding_failed(text)
+        status = {"resourceClaimName": claim["metadata"]["name"], "requestMappings": list(extended.mappings)}
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"extendedResourceClaimStatus": status}}
+        with _telling(f"update pod {shown(pod)} ExtendedResourceClaimStatus"):
+            await self._client.patch(PODS, name, body, namespace, subresource="status")
+
+    async def _reserve(self, claim: Object, pod: Object, allocation: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Give the claim its allocation, unless that is None, and the pod as a consumer."""
+        namespace, name = key_of(claim)
+        current: Object = claim
+        for attempt in range(_ATTEMPTS):
+            try:
+                return await self._reserve_once(current, pod, allocation)
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            with _telling(f"get updated claim {shown(claim)} after conflict"):
+                current = await self._client.get(RESOURCE_CLAIMS, name, namespace)
+            self._check(current, claim, allocation)
+        raise AssertionError
+
+    async def _reserve_once(self, claim: Object, pod: Object, allocation: Mapping[str, Any] | None) -> dict[str, Any]:
+        new = dict(claim)
+        finalizers = claim["metadata"].get("finalizers", [])
+        if allocation is not None and DELETE_PROTECTION not in finalizers:
+            metadata = {**claim["metadata"], "finalizers": [*finalizers, DELETE_PROTECTION]}
+            with _telling(f"add finalizer to claim {shown(claim)}"):
+                new = await self._client.update(RESOURCE_CLAIMS, {**claim, "metadata": metadata})
+        status = dict(new.get("status", {}))
+        # so it is in 1.37: one that somebody else allocated without a time gets it, and the API server refuses that
+        status["allocation"] = {"allocationTimestamp": timestamp(), **(allocation or status["allocation"])}
+        if not is_reserved_for(new, pod):
+            status["reservedFor"] = [*status.get("reservedFor", []), consumer(pod)]
+        what = "reservation" if allocation is None else "allocation and reservation"
+        with _telling(f"add {what} to claim {shown(claim)}"):
+            new = await self._client.update(RESOURCE_CLAIMS, {**new, "status": status}, subresource="status")
+        self._claims.written(pod, new)
+        return new
+
+    def _check(self, current: Object, claim: Object, allocation: Mapping[str, Any] | None) -> None:
+        has = bool(current.get("status", {}).get("allocation"))
+        if current["metadata"]["uid"] != claim["metadata"]["uid"] or "deletionTimestamp" in current["metadata"]:
+            what = "deleted"
+        elif allocation is not None and has:
+            what = "allocated elsewhere"
+        elif allocation is None and not has:
+            what = "deallocated elsewhere"
+        else:
+            return
+        raise _binding_failed(f"claim {shown(claim)} got {what} in the meantime")
+
+    # --- binding conditions (KEP-5007)
+
+    async def _binding_conditions(self, placement: Placement, claims: Sequence[Object]) -> None:
+        """Wait until the drivers say that the devices are ready for the node."""
+        if not any(awaited(claim) for claim in claims):
+            return
+        namespace, name = key_of(placement.pod)
+        body = {"metadata": {"uid": placement.pod["metadata"]["uid"]}, "status": {"nominatedNodeName": placement.node}}
+        await self._client.patch(PODS, name, body, namespace, subresource="status")
+        self._events.record(
+            ObjectReference.to(placement.pod),
+            "Normal",
+            reason="BindingConditionsPending",
+            action="Scheduling",
+            note=f"waiting for binding conditions for device on node {placement.node}",
+        )
+        try:
+            async with asyncio.timeout(self._timeout):
+                for claim in claims:
+                    while not self._is_ready(claim):
+                        await self._claims.change()
+        except TimeoutError:
+            waiting = next(claim for claim in claims if not self._is_ready(claim))
+            raise _binding_failed(f"device binding timeout: claim={waiting['metadata']['name']}") from None
+
+    def _is_ready(self, claim: Object) -> bool:
+        current = self._claims.claim(key_of(claim))
+        if current is None:
+            raise _binding_failed(f'could not find ResourceClaim "{shown(claim)}"')
+        try:
+            return is_ready(current)
+        except BindingFailed as error:
+            raise _binding_failed(str(error)) from None
+
+
+def _binding_failed(text: str) -> Unschedulable:
+    return Unschedulable(f'running PreBind plugin "DynamicResources": {text}', reason="SchedulerError")
+
+
+@contextmanager
+def _telling(what: str) -> Iterator[None]:
+    """Have an error say what was being done, in kube-scheduler's words."""
+    try:
+        yield
+    except KubeError as error:
+        error.text = f"{what}: {error.text}"
+        raise

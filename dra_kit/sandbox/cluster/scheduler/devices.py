@@ -1,0 +1,107 @@
+"""The devices of the cluster and who holds them, kept up to date for the allocator from what informers tell."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from dra_kit.allocator import Allocator, Attempt, Gates, Node, Snapshot
+from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.selection import Selection
+from dra_kit.kube.informer import Change
+from dra_kit.scheduler.choice import DeviceChoice, explain_choices
+from dra_kit.scheduler.pods import Object
+
+
+class Devices:
+    """What is published and what is taken.
+
+    While it is held still, another thread may look for devices: what changes meanwhile is applied afterwards.
+
+    Args:
+        gates: of the scheduler.
+    """
+
+    def __init__(self, gates: Gates) -> None:
+        self._gates = gates
+        self._evaluator = CelEvaluator()
+        self._snapshot = Snapshot()
+        self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
+        self._held: dict[str, Object] = {}  # allocation by the UID of its claim
+        self._later: list[Callable[[], None]] | None = None  # changes to apply; None where it is not held still
+        self._aborted = threading.Event()
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Nothing changes as long as the context lasts."""
+        self._later = []
+        try:
+            yield
+        finally:
+            changes, self._later = self._later, None
+            for change in changes:
+                change()
+
+    def abort(self) -> None:
+        """End every search for devices, for good."""
+        self._aborted.set()
+
+    def _apply(self, change: Callable[[], None]) -> None:
+        if self._later is None:
+            change()
+        else:
+            self._later.append(change)
+
+    # --- what informers tell
+
+    def slice_changed(self, change: Change) -> None:
+        """A ResourceSlice came, changed or went."""
+        if change.type == "DELETED":
+            self._apply(lambda: self._snapshot.publish(remove=[change.object["metadata"]["name"]]))
+        else:
+            self._apply(lambda: self._snapshot.publish([change.object]))
+
+    def class_changed(self, change: Change) -> None:
+        """A DeviceClass came, changed or went."""
+        if change.type == "DELETED":
+            self._apply(lambda: self._snapshot.define(remove=[change.object["metadata"]["name"]]))
+        else:
+            self._apply(lambda: self._snapshot.define([change.object]))
+
+    def rules_changed(self, rules: Iterable[Object]) -> None:
+        """These are all DeviceTaintRules now."""
+        known = list(rules)
+        self._apply(lambda: self._snapshot.taint(known))
+
+    # --- who holds what
+
+    def hold(self, claim: str, allocation: Object | None) -> None:
+        """A claim holds these devices from now on, and no others.
+
+        Args:
+            claim: its UID, or another name that is its own.
+            allocation: None: it holds nothing.
+        """
+        self._apply(lambda: self._hold(claim, allocation))
+
+    def _hold(self, claim: str, allocation: Object | None) -> None:
+        former = self._held.pop(claim, None)
+        if former is not None:
+            self._snapshot.deallocate(former)
+        if allocation is not None:
+            self._snapshot.allocate(allocation)
+            self._held[claim] = allocation
+
+    # --- for one pod
+
+    def attempt(self, claims: Sequence[Object]) -> Attempt:
+        """The attempt to allocate the claims of a pod, to be made on one node after the other."""
+        return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
+
+    def explain(
+        self, node: Node, allocations: Sequence[tuple[Object, Object]]
+    ) -> tuple[tuple[Object, DeviceChoice], ...]:
+        """Why allocations of a pod, by claim, have the devices they have; to be asked before anybody holds them."""
+        selection = Selection(node, self._gates, self._evaluator)
+        return tuple(explain_choices(self._snapshot, self._gates, selection, node, allocations))

@@ -1,0 +1,352 @@
+"""The scheduler's loop: pods without a node, one after the other, and again when something changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from dra_kit.errors import KubeError
+from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
+from dra_kit.kube.events import EventRecorder, ObjectReference
+from dra_kit.kube.informer import Change
+from dra_kit.kube.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
+from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.sandbox.cluster.scheduler import hints
+from dra_kit.sandbox.cluster.scheduler.binding import Binder
+from dra_kit.sandbox.cluster.scheduler.devices import Devices
+from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
+from dra_kit.scheduler.assumed_pods import AssumedPods
+from dra_kit.scheduler.choice import DeviceChoice
+from dra_kit.scheduler.claim_tracker import ClaimTracker
+from dra_kit.scheduler.claims import Hopeless, NotReady, pod_needs
+from dra_kit.scheduler.cycle import Placement, Unschedulable, place
+from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
+from dra_kit.scheduler.pods import Key, Object, is_terminal, key_of, timestamp
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+NAME: Final = "default-scheduler"
+_FIRST_BACKOFF: Final = 1.0  # of a pod whose attempt failed: doubled, at most ten seconds (podInitialBackoffSeconds)
+_LAST_BACKOFF: Final = 10.0
+
+_NO_CHANGE_HELPS: Final = frozenset({"SchedulerError"})  # instead of plugins: where the attempt failed, time decides
+
+_Hint: TypeAlias = Callable[[Object, frozenset[str]], bool]
+"""Whether a change may help a pod that these plugins rejected."""
+
+
+class Scheduler:
+    """Gives pods nodes and claims devices.
+
+    Args:
+        client: to write with.
+        informers: follow nodes, pods, and all of resource.k8s.io.
+        devices: knows which devices there are and who has them.
+        observe: told of every decision, right when it is made.
+        time_scale: waits are divided by this.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        devices: Devices,
+        *,
+        observe: Callable[[Decision], None] = lambda _: None,
+        time_scale: float = 1.0,
+    ) -> None:
+        self._client = client
+        self._devices = devices
+        self._observe = observe
+        self._time_scale = time_scale
+        self._events = EventRecorder(client, controller=NAME, instance=NAME)
+        self._nodes = informers.objects(NODES)
+        self._pods = informers.objects(PODS)
+        self._classes = informers.objects(DEVICE_CLASSES)
+        self._assumed = AssumedPods(self._pods)
+        self._claims = ClaimTracker(informers.objects(RESOURCE_CLAIMS), devices.hold)
+        self._releaser = Releaser(client)
+        self._binder = Binder(client, self._claims, self._events, time_scale=time_scale)
+        self._active: dict[Key, None] = {}
+        self._waiting: dict[Key, frozenset[str] | None] = {}  # with who rejected them; None: they were not tried
+        self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
+        self._backed_off: set[str] = set()  # UIDs of pods tried again after a failed attempt: claims were ready before
+        self._missed: list[_Hint] | None = None  # what changed while a pod is tried
+        self._told: dict[str, str] = {}  # resource version of a pod when an event was last told of it, by its UID
+        self._wake = asyncio.Event()
+        informers.listen(PODS, self._pod_changed)
+        informers.listen(RESOURCE_CLAIMS, self._claim_changed)
+        informers.listen(NODES, self._node_changed)
+        self._slices = informers.objects(RESOURCE_SLICES)
+        self._rules = informers.objects(DEVICE_TAINT_RULES)
+        informers.listen(RESOURCE_SLICES, self._slice_changed)
+        informers.listen(DEVICE_CLASSES, self._class_changed)
+        informers.listen(DEVICE_TAINT_RULES, self._rule_changed)
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._events.run(asyncio.Event()), name="events of the scheduler")
+            while True:
+                await self._wake.wait()
+                if not self._active:
+                    self._wake.clear()
+                    continue
+                key = min(self._active, key=self._urgency)
+                del self._active[key]
+                await self._attempt(key, group)
+
+    def _urgency(self, key: Key) -> int:
+        """Pods of higher priority first; among equals those that wait longest, which stand first anyway."""
+        pod = self._pods.get(key)
+        return -int(pod["spec"].get("priority") or 0) if pod else 0
+
+    # --- what changed
+
+    def _pod_changed(self, change: Change) -> None:
+        pod, key = change.object, key_of(change.object)
+        if change.type == "DELETED" or pod["spec"].get("nodeName"):
+            self._active.pop(key, None)
+            self._waiting.pop(key, None)
+            self._failures.pop(pod["metadata"]["uid"], None)
+            self._told.pop(pod["metadata"]["uid"], None)
+            self._backed_off.discard(pod["metadata"]["uid"])
+            self._assumed.forget(pod)
+            if change.type == "DELETED" or is_terminal(pod):
+                self._retry(lambda _, plugins: hints.pod_end_helps(plugins))
+        elif self._is_ours(pod) and (change.previous is None or _schedulable_differently(change.previous, pod)):
+            self._activate(key)
+
+    def _claim_changed(self, change: Change) -> None:
+        claim = change.object
+        self._claims.seen(claim, deleted=change.type == "DELETED")
+        self._retry(lambda pod, plugins: hints.claim_helps(pod, plugins, change))
+        self._activate_users(claim, self._untried())
+
+    def _node_changed(self, change: Change) -> None:
+        self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, change, self._classes.values()))
+
+    def _slice_changed(self, change: Change) -> None:
+        self._devices.slice_changed(change)
+        self._retry(lambda _, plugins: hints.slice_helps(plugins, change))
+
+    def _class_changed(self, change: Change) -> None:
+        self._devices.class_changed(change)
+        self._retry(lambda pod, plugins: hints.class_helps(pod, plugins, change))
+
+    def _rule_changed(self, change: Change) -> None:
+        self._devices.rules_changed(self._rules.values())
+        slices = self._slices.values()
+        self._retry(lambda _, plugins: hints.rule_helps(plugins, change, slices))
+
+    def _is_ours(self, pod: Object) -> bool:
+        return (
+            pod["spec"].get("schedulerName", NAME) == NAME
+            and "deletionTimestamp" not in pod["metadata"]
+            and not pod["spec"].get("schedulingGates")
+            and not is_terminal(pod)
+        )
+
+    def _activate(self, key: Key) -> None:
+        self._waiting.pop(key, None)
+        self._active.setdefault(key)
+        self._wake.set()
+
+    def _untried(self) -> list[Key]:
+        """The pods that wait for somebody to write their claims."""
+        return [key for key, plugins in self._waiting.items() if plugins is None]
+
+    def _activate_users(self, claim: Object, keys: Iterable[Key]) -> None:
+        for key in keys:
+            pod = self._pods.get(key)
+            if pod and hints.uses(pod, claim):
+                self._activate(key)
+
+    def _retry(self, helps: _Hint) -> None:
+        """Look again at the pods that a change may help; where no plugin was to blame, anything may."""
+        if self._missed is not None:
+            self._missed.append(helps)
+        for key, plugins in sorted(self._waiting.items(), key=lambda item: item[0]):
+            pod = self._pods.get(key)
+            if pod is not None and plugins is not None and (not plugins or helps(pod, plugins)):
+                self._activate(key)
+
+    # --- one attempt
+
+    async def _attempt(self, key: Key, group: asyncio.TaskGroup) -> None:
+        pod = self._pods.get(key)
+        if pod is None or pod["spec"].get("nodeName") or not self._is_ours(pod) or self._assumed.is_placed(pod):
+            return
+        self._waiting[key] = None
+        queued = pod["metadata"]["uid"] not in self._backed_off
+        self._backed_off.discard(pod["metadata"]["uid"])
+        missed = self._missed = []
+        try:
+            placement, choices = await self._decide(pod)
+        except NotReady as error:
+            if queued:
+                logger.debug("pod has to wait", extra={"pod": "/".join(key), "reason": str(error)})
+                return
+            nodes = [node["metadata"]["name"] for node in self._nodes.values()]
+            refusal = Unschedulable(prefilter_message(str(error), nodes), plugins=[DYNAMIC_RESOURCES])
+            await self._turn_down(pod, refusal, missed)
+            return
+        except Unschedulable as refusal:
+            await self._turn_down(pod, refusal, missed)
+            return
+        finally:
+            self._missed = None
+        if self._is_gone(pod):
+            return
+        self._waiting.pop(key, None)
+        self._assumed.assume(pod, placement.node)
+        self._claims.begin(placement)
+        self._observe(Decision(pod, placement, choices))
+        group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
+
+    async def _decide(self, pod: Object) -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
+        """Find a node, in a thread, since the search for devices may take its time; what it reads does not change."""
+        loads = node_loads(self._nodes.values(), self._assumed.placed())
+        claims = self._claims.needed_by(pod)
+        classes = dict(self._classes)
+
+        def decide() -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
+            placement = place(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
+            node = loads[placement.node].node
+            return placement, self._devices.explain(node, placement.allocations)
+
+        with self._devices.still():
+            search = asyncio.get_running_loop().run_in_executor(None, decide)
+            try:
+                return await asyncio.shield(search)
+            except asyncio.CancelledError:
+                self._devices.abort()
+                await asyncio.gather(search, return_exceptions=True)
+                raise
+
+    async def _turn_down(self, pod: Object, refusal: Unschedulable, missed: Iterable[_Hint]) -> None:
+        refusal = await self._help(refusal)
+        if self._is_gone(pod):
+            return
+        self._observe(Decision(pod, refusal=refusal))
+        await self._refuse(pod, refusal, missed)
+
+    async def _help(self, refusal: Unschedulable) -> Unschedulable:
+        """Do what may help a pod that no node takes, so that its next attempt succeeds."""
+        if refusal.remedy is None:
+            return refusal
+        try:
+            await self._releaser.apply(refusal.remedy)
+        except KubeError as error:
+            return refusal.after_remedy(error.text)
+        return refusal.after_remedy(refusal.remedy.text)
+
+    def _is_gone(self, pod: Object) -> bool:
+        now = self._pods.get(key_of(pod))
+        return now is None or now["metadata"]["uid"] != pod["metadata"]["uid"] or not self._is_ours(now)
+
+    async def _bind(self, placement: Placement) -> None:
+        try:
+            await self._binder.bind(placement)
+        except Unschedulable as refusal:
+            self._claims.end(placement)
+            self._assumed.forget(placement.pod)
+            self._retry(lambda _, plugins: hints.failed_binding_helps(plugins))
+            await self._binding_failed(placement.pod, refusal)
+        else:
+            self._claims.end(placement)
+        finally:
+            for claim, _ in placement.allocations:
+                self._activate_users(claim, self._untried())  # they waited until it was written
+
+    async def _binding_failed(self, pod: Object, refusal: Unschedulable) -> None:
+        now = self._pods.get(key_of(pod))
+        if now is None or self._is_gone(pod):
+            return
+        self._observe(Decision(now, refusal=refusal))
+        await self._refuse(now, refusal)
+
+    async def _refuse(self, pod: Object, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
+        """Tell that a pod has no node; look again later, soon where the attempt itself failed.
+
+        Args:
+            pod: the pod.
+            refusal: why.
+            missed: what changed meanwhile.
+        """
+        key, uid = key_of(pod), pod["metadata"]["uid"]
+        if refusal.reason == "SchedulerError":
+            self._failures[uid] = self._failures.get(uid, 0) + 1
+            self._waiting[key] = None if self._is_gated(pod) else _NO_CHANGE_HELPS
+            delay = min(_FIRST_BACKOFF * 2 ** (self._failures[uid] - 1), _LAST_BACKOFF) / self._time_scale
+            asyncio.get_running_loop().call_later(delay, self._retry_one, key, uid)
+        else:
+            self._waiting[key] = refusal.plugins
+            if any(not refusal.plugins or helps(pod, refusal.plugins) for helps in missed):
+                self._activate(key)
+        # client-go takes a second event about the same state of a pod for the first one again, whatever it says
+        version = pod["metadata"]["resourceVersion"]
+        repeated, self._told[uid] = self._told.get(uid) == version, version
+        if not repeated:
+            self._events.record(
+                ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
+            )
+        await self._write_condition(pod, refusal)
+
+    def _is_gated(self, pod: Object) -> bool:
+        """Whether a pod has to wait for its claims, however its attempt ended."""
+        try:
+            pod_needs(pod, self._claims.named_by(pod), self._classes)
+        except NotReady:
+            return True
+        except Hopeless:
+            pass
+        return False
+
+    async def _write_condition(self, pod: Object, refusal: Unschedulable) -> None:
+        status: dict[str, Any] = {}
+        known_status = pod.get("status", {})
+        condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
+        conditions = known_status.get("conditions", [])
+        known: dict[str, Any] = next((item for item in conditions if item["type"] == "PodScheduled"), {})
+        if any(known.get(name) != value for name, value in condition.items()):
+            condition["lastTransitionTime"] = known.get("lastTransitionTime") or timestamp()
+            status["conditions"] = [condition]
+        if "nominatedNodeName" in known_status:
+            status["nominatedNodeName"] = None
+        if not status:
+            return
+        namespace, name = key_of(pod)
+        body = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": status}
+        try:
+            await self._client.patch(
+                PODS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
+            )
+        except KubeError as error:
+            logger.debug("condition not written", extra={"pod": f"{namespace}/{name}", "error": str(error)})
+
+    def _retry_one(self, key: Key, uid: str) -> None:
+        """The back-off of a pod is over; there may be another one of its name, or something else to wait for."""
+        pod = self._pods.get(key)
+        if pod is not None and pod["metadata"]["uid"] == uid and self._waiting.get(key) == _NO_CHANGE_HELPS:
+            self._backed_off.add(uid)
+            self._activate(key)
+
+
+def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether a pod changed in what the scheduler looks at; its own condition is not that."""
+    return _pod_essence(before) != _pod_essence(now)
+
+
+def _pod_essence(pod: Object) -> tuple[Any, ...]:
+    return pod["spec"], pod["metadata"].get("labels"), pod.get("status", {}).get("resourceClaimStatuses")

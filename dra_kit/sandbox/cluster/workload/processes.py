@@ -1,0 +1,177 @@
+"""Our side of the reaper: starts processes in it and learns of their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.sandbox.cluster.workload import reaper
+
+_SCRIPT: Final = Path(reaper.__file__)
+_CLOSE_SECONDS: Final = 10.0
+
+
+class Processes:
+    """Processes that end with this one at the latest, also when this one is killed; for one event loop.
+
+    Args:
+        root: where they work; removed when they have ended with this process.
+        ended: called with the identity and the exit code of each process that ends: minus the signal's number when it
+            was a signal.
+    """
+
+    def __init__(self, root: Path, ended: Callable[[str, int], None]) -> None:
+        self._root = root
+        self._ended = ended
+        self._reaper: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._starting: dict[str, asyncio.Future[int]] = {}
+        self._running: set[str] = set()
+
+    async def start(
+        self,
+        identity: str,
+        arguments: Sequence[str],
+        *,
+        executable: str,
+        environment: Mapping[str, str],
+        directory: Path,
+        output: int,
+    ) -> int:
+        """Starts a process in a session of its own.
+
+        Args:
+            identity: to speak of it.
+            arguments: with the name of the program first.
+            executable: path of the program.
+            environment: all of it.
+            directory: to work in.
+            output: file descriptor that takes what it writes; the caller closes it.
+
+        Returns:
+            0, or the ``errno`` that says why it could not be started.
+        """
+        order = {
+            "run": identity,
+            "argv": list(arguments),
+            "executable": executable,
+            "env": dict(environment),
+            "directory": str(directory),
+        }
+        control = self._control or self._start_reaper()
+        data = json.dumps(order).encode()
+        if len(data) > reaper.LARGEST_MESSAGE:
+            return 7  # E2BIG
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._starting[identity] = answer
+        try:
+            while True:
+                try:
+                    socket.send_fds(control, [data], [output])
+                    break
+                except BlockingIOError:
+                    await asyncio.sleep(0.005)
+            return await answer
+        except OSError as error:
+            return error.errno or 0
+        finally:
+            self._starting.pop(identity, None)
+
+    def signal(self, identity: str, number: int) -> None:
+        """Sends a signal to the process; to one that has ended, nothing."""
+        self._order({"signal": identity, "number": int(number)})
+
+    def kill(self, identity: str) -> None:
+        """Kills the process and what it started in its group."""
+        self._order({"kill": identity})
+
+    async def close(self) -> None:
+        """Kills everything, and returns when it is gone."""
+        self._disconnect()
+        started, self._reaper = self._reaper, None
+        if started is not None:
+            await asyncio.to_thread(started.wait, _CLOSE_SECONDS)
+
+    def _start_reaper(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            for end in (ours, theirs):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, reaper.LARGEST_MESSAGE)
+            self._reaper = subprocess.Popen(
+                # neither the environment nor the site packages of this process concern it
+                [sys.executable, "-I", "-S", str(_SCRIPT), str(theirs.fileno()), str(self._root)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C at the terminal is for us alone
+            )
+        ours.setblocking(False)
+        self._control = ours
+        asyncio.get_running_loop().add_reader(ours, self._hear)
+        return ours
+
+    def _disconnect(self) -> None:
+        control, self._control = self._control, None
+        if control is not None:
+            asyncio.get_running_loop().remove_reader(control)
+            control.close()
+
+    def _order(self, order: Mapping[str, Any]) -> None:
+        if self._control is None:
+            return
+        try:
+            self._control.send(json.dumps(order).encode())
+        except BlockingIOError:
+            asyncio.get_running_loop().call_later(0.005, self._order, order)
+        except OSError:
+            pass  # the reaper is gone, and so are its processes: the next reading of the socket tells
+
+    def _hear(self) -> None:
+        control = self._control
+        while control is not None:
+            try:
+                data = control.recv(reaper.LARGEST_MESSAGE)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self._lose_reaper()
+                return
+            self._learn(json.loads(data))
+            control = self._control
+
+    def _learn(self, message: Mapping[str, Any]) -> None:
+        if (identity := message.get("started")) is not None:
+            self._running.add(identity)
+            self._answer(identity, 0)
+        elif (identity := message.get("failed")) is not None:
+            self._answer(identity, message["errno"])
+        else:
+            self._running.discard(message["ended"])
+            self._ended(message["ended"], os.waitstatus_to_exitcode(message["status"]))
+
+    def _answer(self, identity: str, errno: int) -> None:
+        answer = self._starting.get(identity)
+        if answer is not None and not answer.done():
+            answer.set_result(errno)
+
+    def _lose_reaper(self) -> None:
+        """Somebody killed the reaper: the kernel has killed what it had started."""
+        self._disconnect()
+        gone, self._reaper = self._reaper, None
+        if gone is not None:
+            gone.wait()
+        for answer in self._starting.values():
+            if not answer.done():
+                answer.set_result(5)  # EIO
+        lost, self._running = self._running, set()
+        for identity in lost:
+            self._ended(identity, -9)

@@ -1,0 +1,29 @@
+"""What became of one container: what the process got, and what a real container would have got beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
+from dra_kit.sandbox.cluster.workload.container_log import ContainerLog
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerReport:
+    """A container at one moment.
+
+    Attributes:
+        config: as the kubelet gave it. The mounts, device nodes, hooks, network devices, groups and resctrl settings
+            of ``config.edits`` were not applied: this is where to read them.
+        status: when it started, whether and how it ended.
+        environment: the whole environment of the process: the image's, then the pod's, then that of CDI.
+        log: what it wrote until now, standard output and standard error together.
+        has_process: there was a command to run.
+    """
+
+    config: ContainerConfig
+    status: ContainerStatus
+    environment: Mapping[str, str]
+    log: ContainerLog
+    has_process: bool

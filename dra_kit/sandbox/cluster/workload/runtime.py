@@ -1,0 +1,284 @@
+"""Runs containers as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from dra_kit.resource.pods import PodReference
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerExit, ContainerStatus
+from dra_kit.sandbox.cluster.workload.container_log import LIMIT, ContainerLog
+from dra_kit.sandbox.cluster.workload.intake import Intake, OutputPipe
+from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
+from dra_kit.sandbox.cluster.workload.processes import Processes
+from dra_kit.sandbox.cluster.workload.program import find_program, image_environment, start_error
+from dra_kit.sandbox.cluster.workload.report import ContainerReport
+
+_REMEMBERED: Final = 1000  # reports of containers whose pods are gone
+_REMEMBERED_BYTES: Final = 64 << 20  # of their output, together
+_ATTEMPTS: Final = 2  # of a container whose output is kept: the newest one, and the one before it
+_START_ERROR: Final = 128
+_POLL: Final = 0.02
+_UNKNOWN: Final = 255  # containerd 2, of a container that the machine's end has taken with it
+
+
+@dataclass(slots=True)
+class _Container:
+    config: ContainerConfig
+    status: ContainerStatus
+    environment: dict[str, str]
+    directory: Path
+    log: ContainerLog
+    pipe: OutputPipe | None = None
+    has_process: bool = True
+    kill_at: float | None = None
+    killer: asyncio.TimerHandle | None = None
+
+    def report(self) -> ContainerReport:
+        return ContainerReport(
+            config=self.config,
+            status=self.status,
+            environment=self.environment,
+            log=self.log,
+            has_process=self.has_process,
+        )
+
+
+class ProcessRuntime:
+    """A container runtime without images, namespaces and cgroups; an asynchronous context manager for one event loop.
+
+    A container is a process group with the environment of the pod and of CDI and an empty directory to work in. It
+    shares files, network and users with this machine. Unlike the first process of a PID namespace it dies of a SIGTERM
+    that it does not handle. No process outlives the runtime, also when the process that holds it is killed.
+
+    A container without a command would run what its image says. Here there is no image: it counts as running until it
+    is stopped, and its output says so.
+
+    Args:
+        directory: containers work in directories below it, which is made and removed; None for one of its own.
+        mark: stands in the environment of every process, though not in reports, so that orphans are known by it; empty
+            for none.
+        output_limit: bytes that are kept of the output of each container, and of the attempt before it.
+        intake: reads the output; runtimes of one event loop share one.
+    """
+
+    version = "local-process://1"
+
+    def __init__(
+        self,
+        *,
+        directory: Path | None = None,
+        mark: str = "",
+        output_limit: int = LIMIT,
+        intake: Intake | None = None,
+    ) -> None:
+        self._mark = {MARK_VARIABLE: mark} if mark else {}
+        self._output_limit = output_limit
+        self._intake = intake or Intake()
+        self._containers: dict[str, _Container] = {}
+        self._past: deque[ContainerReport] = deque(maxlen=_REMEMBERED)
+        self._listeners: list[Callable[[str], None]] = []
+        self._starts: set[asyncio.Task[None]] = set()
+        if directory is None:
+            directory = Path(tempfile.mkdtemp(prefix="dra-kit-containers-"))
+        directory.mkdir(parents=True, exist_ok=True)
+        self._root = directory
+        self._processes = Processes(self._root, self._ended)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._starts:
+            await asyncio.wait(self._starts)
+        await self._processes.close()
+        for container in self._containers.values():
+            self._settle(container)
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    # -- what the kubelet asks for
+
+    async def run(self, config: ContainerConfig) -> ContainerStatus:
+        """Starts a container; one that cannot start has ended at once, with the reason ``StartError``."""
+        identity = f"local-process://{secrets.token_hex(16)}"
+        directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
+        variables = {**image_environment(config.hostname, directory), **config.environment}
+        for entry in config.edits.env:
+            name, _, value = entry.partition("=")
+            variables[name] = value
+        status = ContainerStatus(identity, config.name, config.attempt, config.image, _now())
+        container = _Container(config, status, variables, directory, ContainerLog(self._output_limit))
+        self._containers[identity] = container
+        self._forget_attempts(config)
+        if not config.command or config.arguments_only:
+            container.has_process = False
+            container.log.append(_explanation(config).encode(), time.time_ns())
+            return container.status
+        start = asyncio.create_task(self._start(identity, container))
+        self._starts.add(start)
+        start.add_done_callback(self._starts.discard)
+        # a kubelet that ends meanwhile leaves no container half started
+        await asyncio.shield(start)
+        return container.status
+
+    def stop(self, container_id: str, grace: float) -> None:
+        """Asks a container to end, and makes it end after ``grace`` seconds; asking again may only shorten them."""
+        container = self._containers[container_id]
+        if not container.status.running:
+            return
+        if not container.has_process:
+            self._end(container, ContainerExit(0, "Completed", _now()))
+            return
+        loop = asyncio.get_running_loop()
+        kill_at = loop.time() + grace
+        if container.kill_at is None:
+            self._processes.signal(container_id, signal.SIGTERM)
+        elif container.kill_at <= kill_at:
+            return
+        if container.killer is not None:
+            container.killer.cancel()
+        container.kill_at = kill_at
+        container.killer = loop.call_at(kill_at, self._processes.kill, container_id)
+
+    def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
+        """The containers of a pod, ended ones too, oldest first."""
+        return [item.status for item in self._containers.values() if item.config.pod.uid == pod_uid]
+
+    def pods(self) -> Collection[PodReference]:
+        """Pods that have containers, ended ones too."""
+        return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
+
+    def remove(self, pod_uid: str) -> None:
+        """Forgets the containers of a pod, apart from their reports; all have ended."""
+        for identity in [key for key, item in self._containers.items() if item.config.pod.uid == pod_uid]:
+            container = self._containers.pop(identity)
+            self._settle(container)
+            self._past.append(container.report())
+            shutil.rmtree(container.directory, ignore_errors=True)
+        kept = sum(report.log.size for report in self._past)
+        for report in self._past:
+            if kept <= _REMEMBERED_BYTES:
+                break
+            kept -= report.log.size
+            report.log.discard()
+
+    def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
+        """Has ``changed`` called with the UID of each pod of which a container ends; returns what ends that."""
+        self._listeners.append(changed)
+        return lambda: self._listeners.remove(changed)
+
+    async def lose_power(self) -> None:
+        """Every container ends at once, with a code that nobody knows, and is of a boot before this one."""
+        running = {identity: item for identity, item in self._containers.items() if item.status.running}
+        for identity, container in running.items():
+            if container.has_process:
+                self._processes.kill(identity)
+        while any(item.status.running and item.has_process for item in running.values()):  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        for container in running.values():
+            container.status = replace(container.status, exit=ContainerExit(_UNKNOWN, "Unknown", _now()))
+            self._settle(container)
+        for container in self._containers.values():
+            container.status = replace(container.status, before_boot=True)
+
+    # -- what the sandbox shows
+
+    def find(self, container_id: str) -> ContainerReport | None:
+        """A container of a pod that has not been removed."""
+        container = self._containers.get(container_id)
+        return container.report() if container else None
+
+    def reports(self, namespace: str, pod: str) -> list[ContainerReport]:
+        """The containers of the pods of this name, oldest first; also of those that are gone, if not long ago."""
+        now = (container.report() for container in self._containers.values())
+        wanted = (namespace, pod)
+        return [item for item in (*self._past, *now) if (item.config.pod.namespace, item.config.pod.name) == wanted]
+
+    def report(self, namespace: str, pod: str, container: str) -> ContainerReport | None:
+        """The newest container of this name in the newest pod of this name; None while there was none."""
+        found = [item for item in self.reports(namespace, pod) if item.config.name == container]
+        return found[-1] if found else None
+
+    # --
+
+    def _forget_attempts(self, config: ContainerConfig) -> None:
+        """Drop the output of attempts that nobody can ask for any more."""
+        for item in self._containers.values():
+            same = (item.config.pod.uid, item.config.name) == (config.pod.uid, config.name)
+            if same and item.config.attempt <= config.attempt - _ATTEMPTS:
+                item.log.discard()
+
+    async def _start(self, identity: str, container: _Container) -> None:
+        command = container.config.command
+        program = find_program(command[0], container.environment)
+        if program is None:
+            self._refuse(container, None)
+            return
+        container.pipe, output = self._intake.open(container.log)
+        try:
+            number = await self._processes.start(
+                identity,
+                command,
+                executable=program,
+                environment={**container.environment, **self._mark},
+                directory=container.directory,
+                output=output,
+            )
+        finally:
+            os.close(output)
+        if number:
+            self._refuse(container, number)
+
+    def _refuse(self, container: _Container, number: int | None) -> None:
+        message = start_error(container.config.command[0], number)
+        container.status = replace(
+            container.status, exit=ContainerExit(_START_ERROR, "StartError", _now(), message=message)
+        )
+        self._settle(container)
+
+    def _ended(self, identity: str, code: int) -> None:
+        container = self._containers.get(identity)
+        if container is None:
+            return
+        code = 128 - code if code < 0 else code
+        self._end(container, ContainerExit(code, "Error" if code else "Completed", _now()))
+
+    def _end(self, container: _Container, how: ContainerExit) -> None:
+        container.status = replace(container.status, exit=how)
+        self._settle(container)
+        for listener in list(self._listeners):
+            listener(container.config.pod.uid)
+
+    def _settle(self, container: _Container) -> None:
+        if container.pipe is not None:
+            # all that the process itself wrote is in it by now
+            container.pipe.finish()
+        container.log.finish(time.time_ns())
+        if container.killer is not None:
+            container.killer.cancel()
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+def _explanation(config: ContainerConfig) -> str:
+    given = "only arguments for its image's command" if config.arguments_only else "no command"
+    return (
+        f"dra-kit: container {config.name} has {given}, and {config.image or 'its image'} is not run here: "
+        "nothing runs; it counts as running until its pod is deleted\n"
+    )

@@ -1,0 +1,162 @@
+"""The driver of a sandbox, once for each node, with the settings it has there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import chdir
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from dra_kit.author.driver import Driver
+from dra_kit.errors import ConfigurationError
+from dra_kit.process.target import load_driver
+from dra_kit.sandbox.driver.project import project_of
+from dra_kit.sandbox.driver.release import Release
+
+_TABLE: Final = ("sandbox", "settings")
+_SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
+
+
+@dataclass(frozen=True)
+class SandboxDriver:
+    """A driver to run, or none.
+
+    Attributes:
+        drivers: one for each node; none where the drivers are started by others.
+        settings: makes the author's settings of values by name; None where the driver has none.
+        classes: manifests of DeviceClasses that belong to it, applied first.
+        spare: one that is never run: copies of it take the place of those that are restarted; None where nobody does.
+        target: the TARGET that they were loaded from; empty for none.
+        folder: where the TARGET begins.
+        successor: loads another release of it, from a TARGET or a driver; None where there is none.
+        values: for ``settings``. In texts ``{node}`` stands for the node's name, and ``{directory}`` for a directory
+            of the node that goes with the sandbox.
+    """
+
+    drivers: tuple[Driver[Any, Any], ...]
+    settings: Callable[[Mapping[str, object]], BaseModel | None] = field(default=lambda _: None)
+    classes: tuple[Path, ...] = ()
+    values: Mapping[str, object] = field(default_factory=dict)
+    spare: Driver[Any, Any] | None = None
+    target: str = ""
+    folder: Path = field(default_factory=Path.cwd)
+    successor: Callable[[str | Driver[Any, Any]], SandboxDriver] | None = None
+
+    @property
+    def name(self) -> str:
+        """The driver's name; empty where there is none."""
+        return self.drivers[0].name if self.drivers else ""
+
+    def release(self, author: BaseModel | None, driver: Driver[Any, Any] | None = None) -> Release:
+        """It for one node.
+
+        Args:
+            author: the author's settings there.
+            driver: one that never ran; None for a copy of the spare one.
+
+        Raises:
+            ConfigurationError: there is no spare one.
+        """
+        if driver is None:
+            if self.spare is None:
+                raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.sandbox(…)")
+            driver = deepcopy(self.spare)
+        return Release(driver, author, self.target, self.folder)
+
+    def settings_on(self, node: str, directory: Path) -> BaseModel | None:
+        """The author's settings on a node.
+
+        Raises:
+            ConfigurationError: a value is wrong.
+        """
+        return self.settings(_placed(self.values, {"{node}": node, "{directory}": str(directory)}))
+
+
+def successors(
+    settings: Callable[[Driver[Any, Any], Mapping[str, object]], BaseModel | None],
+    nodes: int,
+    values: Mapping[str, object],
+) -> Callable[[str | Driver[Any, Any]], SandboxDriver]:
+    """Loads other releases of a driver, whose TARGETs begin in the present working directory.
+
+    Args:
+        settings: makes the author's settings of a driver of values by name.
+        nodes: how many there are.
+        values: for ``settings``; a release gets those that it knows.
+    """
+    folder = Path.cwd()
+
+    def successor(target: str | Driver[Any, Any]) -> SandboxDriver:
+        if isinstance(target, Driver):
+            driver, name = target, ""
+        else:
+            with chdir(folder):
+                driver, name = load_driver(target), target
+        known = driver.settings.model_fields if driver.settings else {}
+        return SandboxDriver(
+            (driver,) * nodes,
+            partial(settings, driver),
+            values={key: value for key, value in values.items() if key in known},
+            spare=driver,
+            target=name,
+            folder=folder,
+            successor=successor,
+        )
+
+    return successor
+
+
+def device_classes(target: str) -> tuple[Path, ...]:
+    """The manifest of DeviceClasses of the project that a TARGET names: its ``deviceclasses.yaml``, if it has one.
+
+    Raises:
+        ConfigurationError: its ``pyproject.toml`` cannot be read.
+    """
+    project = project_of(target)
+    return project.classes if project is not None else ()
+
+
+def project_settings(target: str, driver: Driver[Any, Any]) -> dict[str, object]:
+    """The values that the project which a TARGET names gives to its driver's settings in a sandbox.
+
+    They stand in the table ``[tool.dra-kit.sandbox.settings]`` of its ``pyproject.toml``; ``{project}`` stands for the
+    folder.
+
+    Raises:
+        ConfigurationError: the driver has no such setting, or the ``pyproject.toml`` cannot be read.
+    """
+    project = project_of(target)
+    if project is None:
+        return {}
+    table: Any = project.table
+    for key in _TABLE:
+        table = table.get(key, {}) if isinstance(table, dict) else {}
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{project.file}: [{_SETTINGS}] is no table; write name = value below it")
+    known = driver.settings.model_fields if driver.settings else {}
+    for name in table:
+        if name not in known:
+            raise ConfigurationError(
+                f"{project.file}: [{_SETTINGS}] names {name}, which is no setting of driver {driver.name}; its "
+                f"settings: {', '.join(known) or 'none'}"
+            )
+    return {name: _placed(value, {"{project}": str(project.folder.resolve())}) for name, value in table.items()}
+
+
+def _placed(value: Any, places: Mapping[str, str]) -> Any:
+    """A value with what its placeholders stand for."""
+    match value:
+        case str():
+            for name, text in places.items():
+                value = value.replace(name, text)
+            return value
+        case list():
+            return [_placed(item, places) for item in value]
+        case Mapping():
+            return {name: _placed(item, places) for name, item in value.items()}
+    return value

@@ -1,0 +1,215 @@
+"""One node of a sandbox: a kubelet with its containers, and the driver's node role."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.client import Client
+from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.dump import dump_state
+from dra_kit.sandbox.cluster.kubelet.activity import Observer
+from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
+from dra_kit.sandbox.cluster.workload.intake import Intake
+from dra_kit.sandbox.cluster.workload.orphans import end_orphans
+from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+from dra_kit.sandbox.driver.node_driver import NodeDriver
+from dra_kit.sandbox.driver.node_settings import BOOT_ID, cdi_dir, node_settings
+from dra_kit.sandbox.driver.release import Release
+
+_POLL = 0.02
+
+
+class SandboxNode:
+    """An asynchronous context manager that runs a kubelet; the driver follows with :meth:`start_driver`.
+
+    Args:
+        name: of the node.
+        directory: everything of the node lies below it; a short path, for sockets.
+        client: of the API server, for the kubelet.
+        mark: of the sandbox, for the processes of containers.
+        time_scale: waits of kubelet and driver are divided by this.
+        declared_features: alpha features that are on for the kubelet.
+        observer: told what the kubelet does.
+        intake: reads the output of containers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        client: Client,
+        *,
+        mark: str,
+        time_scale: float = 1.0,
+        declared_features: Sequence[str] = (),
+        observer: Observer,
+        intake: Intake,
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.cdi_dir: Path = cdi_dir(directory)
+        self.runtime: ProcessRuntime = ProcessRuntime(directory=directory / "containers", mark=mark, intake=intake)
+        self._mark = mark
+        self._time_scale = time_scale
+        self.kubelet: NodeKubelet = NodeKubelet(
+            client,
+            node_name=name,
+            kubelet_dir=directory,
+            runtime=self.runtime,
+            cdi_dirs=(self.cdi_dir,),
+            time_scale=time_scale,
+            declared_features=declared_features,
+            observer=observer,
+        )
+        self.driver: NodeDriver = NodeDriver(self.kubelet, self._settings, directory / "processes")
+        self._boot_id = BOOT_ID
+        self._boots = 0
+        self._stack = AsyncExitStack()
+        self._kubeconfig = Path()
+        self._own_directories: dict[str, Path] | None = None
+
+    async def __aenter__(self) -> Self:
+        self.cdi_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            await self._stack.enter_async_context(self.runtime)
+            await self._stack.enter_async_context(self.kubelet)
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.driver.close()
+        await self._stack.aclose()
+
+    def start_driver(self, release: Release, kubeconfig: Path) -> None:
+        """Start the driver's node role for the first time.
+
+        Args:
+            release: what runs.
+            kubeconfig: of the API server.
+
+        Raises:
+            ConfigurationError: it is to run in a process, and no TARGET names it.
+        """
+        self._kubeconfig = kubeconfig
+        # what a driver changes in hardware may be files; directories that others fill are none of its
+        self._own_directories = {name: path for name, path in _directories(release.author) if _is_vacant(path)}
+        self.driver.start(release)
+
+    def _settings(self, pod_uid: str | None) -> NodeSettings:
+        return node_settings(
+            self.name,
+            self.directory,
+            self._kubeconfig,
+            mark=self._mark,
+            time_scale=self._time_scale,
+            pod_uid=pod_uid,
+            boot_id=self._boot_id,
+        )
+
+    async def fails(self) -> None:
+        """Wait until the kubelet fails, and raise why; one that is stopped for a reboot does not."""
+        while True:
+            await self.kubelet.wait()
+            await asyncio.sleep(_POLL)
+
+    async def reboot(self, release: Release, lost: Sequence[Path] = ()) -> None:
+        """The node goes down and comes up: containers, programs and the driver end, CDI files are gone.
+
+        A driver in a process is killed, as by a power cut; one in a thread is stopped in order.
+
+        Args:
+            release: what runs then; one that never ran, for nothing in memory is left.
+            lost: further directories whose files do not outlive it.
+
+        Raises:
+            SandboxError: the driver does not come up again.
+        """
+        await self.driver.lose_power()
+        await self.kubelet.stop()
+        await self.runtime.lose_power()
+        await asyncio.to_thread(end_orphans, [self._mark])
+        for directory in (self.cdi_dir, *lost):
+            for path in _files(directory):
+                path.unlink(missing_ok=True)
+        self._boots += 1
+        self._boot_id = self.directory / f"boot-id-{self._boots}"
+        self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
+        await self.kubelet.start()
+        await self.driver.start_again(release)
+
+    # --- what can be seen of it
+
+    def cdi_files(self) -> list[Path]:
+        """The driver's files in the CDI directory, those that it is writing too."""
+        return [path for path in _files(self.cdi_dir) if self.driver.name in path.name]
+
+    def cdi_specs(self) -> dict[str, Mapping[str, Any]]:
+        """What a container runtime reads there, by path."""
+        found = {}
+        for path in self.cdi_files():
+            if path.suffix != ".json":  # not whole yet
+                continue
+            try:
+                found[str(path)] = json.loads(path.read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                continue  # removed at this moment
+        return found
+
+    def state(self) -> Iterator[str]:
+        """What the node keeps for claims, one text for each thing."""
+        for path in self.cdi_files():
+            yield f"CDI file {path.name}"
+        if self._own_directories is None:
+            return
+        try:
+            state = dump_state(self._settings(None).database(self.driver.name))
+        except ConfigurationError:  # it has written nothing yet
+            return
+        for record in state["claims"]:
+            yield f"record of claim {record['namespace']}/{record['name']}"
+        for effect in state["effects"]:
+            yield f"effect {effect['effect']} with {effect['spec']}"
+        for name, directory in self._own_directories.items():
+            for path in _files(directory):
+                yield f"{_words(name)} file {path.relative_to(directory)}"
+
+
+def _directories(author: BaseModel | None) -> Iterator[tuple[str, Path]]:
+    """The settings that name a directory, or a path where none is yet."""
+    for name in type(author).model_fields if author else ():
+        value = getattr(author, name)
+        if isinstance(value, Path) and not value.is_file():
+            yield name, value
+
+
+def _is_vacant(path: Path) -> bool:
+    try:
+        return not any(path.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def _words(setting: str) -> str:
+    return setting.removesuffix("_dir").removesuffix("_directory").replace("_", " ")
+
+
+def _files(directory: Path) -> list[Path]:
+    # not rglob: it fails on a directory that is removed meanwhile
+    return sorted(Path(top, name) for top, _, names in os.walk(directory) for name in names)

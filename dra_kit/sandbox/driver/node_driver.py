@@ -1,0 +1,235 @@
+"""The driver on one node of a sandbox: it starts, ends, is killed, and makes way for another release."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
+
+from dra_kit.errors import ConfigurationError, SandboxError
+from dra_kit.node.settings import NodeSettings
+from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
+from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
+from dra_kit.sandbox.driver.killable import Crash
+from dra_kit.sandbox.driver.node_role import NodeRole, RoleInThread
+from dra_kit.sandbox.driver.process_role import RoleInProcess
+from dra_kit.sandbox.driver.release import Release
+
+_POLL: Final = 0.02
+_LOADS: Final = 60.0
+"""Seconds in which a process has loaded its driver, on the slowest machine."""
+_COMES_UP: Final = 15.0
+"""Seconds in which a driver is ready that was ready before, or whose predecessor was."""
+
+
+class NodeDriver:
+    """One driver at a time; while one release replaces another, two.
+
+    Args:
+        kubelet: calls it.
+        settings: makes those of the node role, by the UID of its pod.
+        directory: of its processes.
+
+    Attributes:
+        in_process: whether it gets a process of its own when it is started, which can be killed.
+        crash: where it will be killed, see :meth:`crash_at`; None for nowhere.
+        crashes: the steps after which it was killed.
+        release: what runs, or ran last.
+    """
+
+    def __init__(self, kubelet: NodeKubelet, settings: Callable[[str | None], NodeSettings], directory: Path) -> None:
+        self.in_process = False
+        self.crashes: list[str] = []
+        self.crash: Crash | None = None
+        self.release: Release | None = None
+        self._kubelet = kubelet
+        self._settings = settings
+        self._directory = directory
+        self._role: NodeRole | None = None
+        self._pod_uid: str | None = None
+        self._pods = 0
+        self._processes = 0
+        self._keeping: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        """The driver's name; empty before it was started."""
+        return self.release.driver.name if self.release else ""
+
+    @property
+    def author(self) -> BaseModel | None:
+        """The author's settings here."""
+        return self.release.author if self.release else None
+
+    @property
+    def failure(self) -> str:
+        """Why the node role ended by itself; empty while it runs."""
+        return self._role.failure if self._role else ""
+
+    def calls(self) -> Sequence[str]:
+        """The calls of the driver's code that have not returned."""
+        return self._role.calls() if self._role else ()
+
+    def hanging(self, patience: float) -> Sequence[str]:
+        """Those that have not returned for so many seconds, and ``discover`` when it has not yielded for as long."""
+        return self._role.hanging(patience) if self._role else ()
+
+    def serves(self) -> bool:
+        """Whether the kubelet knows the driver: a pod that comes before waits for more than a minute."""
+        return bool(self._plugins())
+
+    async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
+        """See :meth:`dra_kit.node.agent.Agent.inject_health`.
+
+        Raises:
+            ConfigurationError: the driver has no health source, or no such device or reason here; or it does not run.
+        """
+        if self._role is None:
+            raise ConfigurationError("the driver does not run; start it first")
+        await self._role.inject_health(device, reason, message, pool)
+
+    # --- it begins and ends
+
+    def start(self, release: Release) -> None:
+        """Start it, and do not wait.
+
+        Raises:
+            ConfigurationError: it is to run in a process, and no TARGET names it.
+        """
+        self._role = self._started(release, self._pod_uid)
+        self.release = release
+
+    async def stop(self) -> None:
+        """End it as a SIGTERM would; its state stays."""
+        role, self._role = self._role, None
+        if role is not None:
+            await role.stop()
+
+    async def close(self) -> None:
+        """End it for ever."""
+        keeping, self._keeping = self._keeping, None
+        if keeping is not None:
+            keeping.cancel()
+            await asyncio.wait([keeping])
+        await self.stop()
+
+    async def restart(self, release: Release) -> None:
+        """End it in order, and start one that never ran: nothing in memory is left."""
+        await self.stop()
+        while self.serves():  # until the kubelet knows, it would call what is gone  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+        self.start(release)
+
+    async def replace(self, release: Release) -> None:
+        """A rolling update: the new one comes up in a pod of its own, beside the old one, which is ended then.
+
+        Raises:
+            SandboxError: the new one does not come up; it is ended, and the old one runs on.
+            ConfigurationError: it is to run in a process, and no TARGET names it.
+        """
+        old, before = self._role, set(self._plugins())
+        self._pods += 1
+        pod_uid = f"update-{self._pods}"
+        new = self._started(release, pod_uid)
+        try:
+            await self._up(new, before)
+        except BaseException:
+            await new.stop()
+            raise
+        self._role, self.release, self._pod_uid = new, release, pod_uid
+        if old is not None:
+            await old.stop()
+        while before & set(self._plugins()):  # the kubelet must not call it any more  # noqa: ASYNC110
+            await asyncio.sleep(_POLL)
+
+    async def kill(self) -> None:
+        """``kill -9``; it is gone when this returns, and stays away until :meth:`start_again`.
+
+        Raises:
+            ConfigurationError: it is no process.
+        """
+        role = self._own_process()
+        self._role = None
+        await role.kill()
+
+    async def lose_power(self) -> None:
+        """It ends as the node does: killed where it is a process."""
+        role, self._role = self._role, None
+        if isinstance(role, RoleInProcess):
+            await role.kill()
+        elif role is not None:
+            await role.stop()
+
+    async def start_again(self, release: Release | None = None) -> None:
+        """Start the one that was killed, or another, in the same pod; returns when the kubelet knows it.
+
+        Raises:
+            SandboxError: it does not come up.
+        """
+        self.release = release or self.release
+        if self._role is not None or self.release is None:
+            return
+        before = {client for client in self._plugins() if client.connected}
+        self._role = self._started(self.release, self._pod_uid)
+        await self._up(self._role, before)
+        await self._kubelet.look_again()
+
+    def crash_at(self, crash: Crash | None) -> None:
+        """Have it killed after a step, once; it is started again, as the kubelet restarts a container.
+
+        Raises:
+            ConfigurationError: it is no process.
+        """
+        role = self._own_process()
+        self.crash = crash
+        role.arm(crash)
+
+    # --- inside
+
+    def _plugins(self) -> tuple[PluginClient, ...]:
+        return self._kubelet.plugins.plugins(self.name)
+
+    def _started(self, release: Release, pod_uid: str | None) -> NodeRole:
+        settings = self._settings(pod_uid)
+        if not self.in_process:
+            return RoleInThread(release, settings)
+        self._processes += 1
+        role = RoleInProcess(release, settings, self._directory / str(self._processes), self.crash)
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep(), name=f"driver on {settings.node_name}")
+        return role
+
+    async def _keep(self) -> None:
+        """Start it again when it has killed itself after a step."""
+        while True:
+            role = self._role
+            if isinstance(role, RoleInProcess) and (step := role.crashed_at):
+                self._role = self.crash = None
+                await role.kill()
+                await self.start_again()
+                self.crashes.append(step)
+            await asyncio.sleep(_POLL)
+
+    def _own_process(self) -> RoleInProcess:
+        if not isinstance(self._role, RoleInProcess):
+            why = "does not run" if self._role is None else "runs in a thread here"
+            raise ConfigurationError(
+                f"driver {self.name} {why} and cannot be killed; mark the test with @pytest.mark.dra_process, which "
+                "gives it a process of its own"
+            )
+        return self._role
+
+    async def _up(self, role: NodeRole, before: Collection[PluginClient]) -> None:
+        """Wait until a driver is ready and the kubelet has a connection to it."""
+        last, loaded = time.monotonic() + _LOADS, False
+        while not (role.ready and any(item.connected and item not in before for item in self._plugins())):
+            if role.begun and not loaded:
+                last, loaded = time.monotonic() + _COMES_UP, True
+            if role.failure or time.monotonic() > last:
+                reason = role.failure or f"it is not ready within {_COMES_UP:.0f} s"
+                raise SandboxError(f"driver {self.name} does not come up: {reason}")
+            await asyncio.sleep(_POLL)

@@ -1,0 +1,61 @@
+"""How the driver's node role is told to run on a node of a sandbox, in this process or in another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel
+
+from dra_kit.node.settings import NodeSettings
+from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
+
+BOOT_ID: Final = NodeSettings("").boot_id
+"""That of the machine."""
+_ORPHAN_AFTER: Final = 600.0
+_EFFECTS_INTERVAL: Final = 30.0  # seconds, as on a node
+_DRAIN_SECONDS: Final = 1.0  # nobody comes back for the state of a sandbox that ends
+
+
+def node_settings(
+    node: str,
+    directory: Path,
+    kubeconfig: Path,
+    author: BaseModel | None = None,
+    *,
+    mark: str,
+    time_scale: float,
+    pod_uid: str | None = None,
+    boot_id: Path = BOOT_ID,
+) -> NodeSettings:
+    """The settings of the node role.
+
+    Args:
+        node: its name.
+        directory: of the node.
+        kubeconfig: of the API server.
+        author: the author's settings, where they are known already.
+        mark: of the sandbox, for the programs that the driver starts.
+        time_scale: waits are divided by this.
+        pod_uid: tells two processes of the driver on one node apart; None where there is never a second one.
+        boot_id: the file that tells one boot of the node from another.
+    """
+    return NodeSettings(
+        node_name=node,
+        kubeconfig=kubeconfig,
+        kubelet_dir=directory,
+        cdi_dir=cdi_dir(directory),
+        pod_uid=pod_uid,
+        boot_id=boot_id,
+        drain=_DRAIN_SECONDS,
+        orphan_after=_ORPHAN_AFTER / time_scale,
+        effects_interval=_EFFECTS_INTERVAL / time_scale,
+        child_environment={MARK_VARIABLE: mark},
+        check_device_nodes=False,  # nothing applies them here, and pretended hardware has none
+        author=author,
+    )
+
+
+def cdi_dir(directory: Path) -> Path:
+    """Where the CDI files of the node with this directory lie."""
+    return directory / "cdi"

@@ -1,0 +1,218 @@
+"""Sandboxes that run in the background: how they are found again, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dra_kit.errors import SandboxError
+from dra_kit.sandbox.cluster import private
+from dra_kit.sandbox.cluster.workload.handle import ProcessHandle
+from dra_kit.sandbox.run.bounded_file import bounded
+
+STATE_VARIABLE: Final = "DRA_KIT_SANDBOX_STATE"
+"""Environment of a sandbox in the background: the file that it writes once it is up."""
+
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 40.0
+_POLL: Final = 0.05
+_ERROR: Final = re.compile(r"error: (?P<text>.*) \[(?P<code>[a-z0-9-]+)\]")  # as the command line tells it
+
+
+@dataclass(frozen=True, slots=True)
+class DetachedSandbox:
+    """A sandbox in the background.
+
+    Attributes:
+        pid: of its process.
+        began: when the process began, in clock ticks since the machine did; tells it from a later one of that pid.
+        driver: the driver's name; empty where it has none.
+        kubeconfig: where it is.
+        state: the file that tells all this.
+    """
+
+    pid: int
+    began: str
+    driver: str
+    kubeconfig: str
+    state: Path
+
+    @property
+    def title(self) -> str:
+        """Which one it is, for people."""
+        return self.driver or "no driver"
+
+    @property
+    def log(self) -> Path:
+        """What it prints."""
+        return self.state.with_suffix(".log")
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process is there."""
+        return _began(self.pid) == self.began
+
+    def has_kubeconfig(self, path: Path) -> bool:
+        """Whether it wrote this one."""
+        return Path(self.kubeconfig).resolve() == path.resolve()
+
+
+def state_directory() -> Path:
+    """Where sandboxes in the background leave word of themselves, for this user alone.
+
+    Raises:
+        SandboxError: there is no such place.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    directory = Path(runtime or tempfile.gettempdir()) / f"dra-kit-sandbox-{os.getuid()}"
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise SandboxError(
+            f"{directory} cannot be made: {error.strerror}; set XDG_RUNTIME_DIR to a directory of your own"
+        ) from None
+    if not private.is_own_directory(directory):
+        raise SandboxError(
+            f"{directory} is not yours alone (mode 0700, no link); remove it, or set XDG_RUNTIME_DIR to a directory of "
+            "your own"
+        )
+    return directory
+
+
+def is_detached() -> bool:
+    """Whether this process is a sandbox in the background."""
+    return STATE_VARIABLE in os.environ
+
+
+def detach(arguments: Sequence[str]) -> DetachedSandbox:
+    """Start ``dra-kit sandbox`` in the background and wait until it is up.
+
+    Args:
+        arguments: of ``dra-kit sandbox``.
+
+    Raises:
+        SandboxError: it did not come up; the text and the code are those of its error, or what it printed last.
+    """
+    name = f"{time.time_ns():x}"
+    directory = state_directory()
+    state, log = directory / f"{name}.json", directory / f"{name}.log"
+    command = [sys.executable, "-c", "from dra_kit.cli import main; main()", "sandbox", *arguments]
+    with os.fdopen(private.create(log), "ab") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, STATE_VARIABLE: str(state)},
+        )
+    try:
+        return _up(state, process, log)
+    except BaseException:
+        _take_down(process)
+        for path in (log, state):
+            path.unlink(missing_ok=True)
+        raise
+
+
+def bounded_log() -> AbstractContextManager[None]:
+    """Keep the log of this process from growing without bound, if it is a sandbox in the background."""
+    path = os.environ.get(STATE_VARIABLE)
+    return bounded(Path(path).with_suffix(".log")) if path else nullcontext()
+
+
+def _up(state: Path, process: subprocess.Popen[bytes], log: Path) -> DetachedSandbox:
+    """Wait until a sandbox has left word that it is up."""
+    end = time.monotonic() + _START_SECONDS
+    while (sandbox := _read(state)) is None:
+        if process.poll() is not None or time.monotonic() > end:
+            raise _reason(log)
+        time.sleep(_POLL)
+    return sandbox
+
+
+def _reason(log: Path) -> SandboxError:
+    """The error that a sandbox ended with, or else the last lines that it printed."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [found for line in lines if (found := _ERROR.fullmatch(line))]
+    text = errors[-1]["text"] if errors else " ".join(lines[-3:]) or "it printed nothing"
+    return SandboxError(f"the sandbox did not come up: {text}", code=errors[-1]["code"] if errors else None)
+
+
+def _take_down(process: subprocess.Popen[bytes]) -> None:
+    """End a sandbox that nobody will know of."""
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def announce(driver: str, kubeconfig: Path) -> None:
+    """Tell whoever started this process in the background that it is up; does nothing in the foreground."""
+    path = os.environ.get(STATE_VARIABLE)
+    if not path:
+        return
+    pid = os.getpid()
+    told = {"pid": pid, "began": _began(pid), "driver": driver, "kubeconfig": str(kubeconfig.absolute())}
+    private.replace(Path(path), json.dumps(told).encode())
+
+
+def running() -> list[DetachedSandbox]:
+    """The sandboxes of this user that run in the background, oldest first; word of those that ended is removed.
+
+    Raises:
+        SandboxError: the place where they leave word is not this user's alone.
+    """
+    known = [sandbox for path in sorted(state_directory().glob("*.json")) if (sandbox := _read(path))]
+    for sandbox in known:
+        if not sandbox.runs:
+            _forget(sandbox)
+    return [sandbox for sandbox in known if sandbox.runs]
+
+
+def end(sandbox: DetachedSandbox) -> None:
+    """End a sandbox in the background and wait until it is gone."""
+    with suppress(ProcessLookupError), ProcessHandle(sandbox.pid) as process:
+        if sandbox.runs and not process.end(signal.SIGTERM, _STOP_SECONDS):
+            process.end(signal.SIGKILL, _STOP_SECONDS)
+    _forget(sandbox)
+
+
+def _forget(sandbox: DetachedSandbox) -> None:
+    for path in (sandbox.log, sandbox.state):
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> DetachedSandbox | None:
+    """What a sandbox left; None when no sandbox has left this."""
+    try:
+        told = json.loads(private.read(path) or b"")
+        pid, began, driver, kubeconfig = (told[name] for name in ("pid", "began", "driver", "kubeconfig"))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    texts = all(isinstance(item, str) for item in (began, driver, kubeconfig))
+    if not texts or not began or type(pid) is not int or pid <= 1:
+        return None
+    return DetachedSandbox(pid, began, driver, kubeconfig, path)
+
+
+def _began(pid: int) -> str:
+    """Start time of a process (field 22 of /proc/<pid>/stat); empty when there is none, or it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]

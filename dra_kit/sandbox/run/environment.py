@@ -1,0 +1,81 @@
+"""What a driver needs to run against a sandbox that it was not started by: the node's directories and the kubeconfig.
+
+A sandbox leaves word of them in its own directory, which goes with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.sandbox.cluster import private
+from dra_kit.sandbox.cluster.directory import running_directories
+from dra_kit.sandbox.driver.node import SandboxNode
+from dra_kit.sandbox.sandbox import Sandbox
+
+_FILE: Final = "environment.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSandbox:
+    """A sandbox that runs, in the foreground or in the background.
+
+    Attributes:
+        driver: the driver's name; empty where it was started without one.
+        kubeconfig: where it is.
+        nodes: for each node the variables of a driver on it, by name.
+    """
+
+    driver: str
+    kubeconfig: str
+    nodes: Mapping[str, Mapping[str, str]]
+
+    def has_kubeconfig(self, path: Path) -> bool:
+        """Whether it wrote this one."""
+        return Path(self.kubeconfig).resolve() == path.resolve()
+
+
+def leave_word(sandbox: Sandbox) -> None:
+    """Let :func:`running_sandboxes` find this one."""
+    kubeconfig = str(sandbox.kubeconfig.absolute())
+    nodes = {node.name: _variables(node, kubeconfig) for node in sandbox.nodes}
+    told = RunningSandbox(sandbox.driver, kubeconfig, nodes)
+    private.replace(sandbox.directory / _FILE, json.dumps(asdict(told)).encode())
+
+
+def running_sandboxes() -> list[RunningSandbox]:
+    """The sandboxes of this user that run and have left word, oldest first."""
+    found = (_read(directory / _FILE) for directory in running_directories())
+    return [sandbox for sandbox in found if sandbox is not None]
+
+
+def _variables(node: SandboxNode, kubeconfig: str) -> dict[str, str]:
+    """By the names of Kubernetes' example driver (cmd/dra-example-kubeletplugin/main.go) and of ``dra-kit node``."""
+    directory, cdi = str(node.directory), str(node.cdi_dir)
+    return {
+        "KUBECONFIG": kubeconfig,
+        "NODE_NAME": node.name,
+        "KUBELET_REGISTRAR_DIRECTORY_PATH": f"{directory}/plugins_registry",
+        "KUBELET_PLUGINS_DIRECTORY_PATH": f"{directory}/plugins",
+        "CDI_ROOT": cdi,
+        "DRA_KUBECONFIG": kubeconfig,
+        "DRA_NODE_NAME": node.name,
+        "DRA_KUBELET_DIR": directory,
+        "DRA_CDI_DIR": cdi,
+    }
+
+
+def _read(path: Path) -> RunningSandbox | None:
+    """What a sandbox left; None when no sandbox has left this."""
+    try:
+        told: Any = json.loads(private.read(path) or b"")
+        sandbox = RunningSandbox(**told)
+        texts = [sandbox.driver, sandbox.kubeconfig]
+        for node, variables in sandbox.nodes.items():
+            texts += [node, *variables, *variables.values()]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return sandbox if all(isinstance(text, str) for text in texts) else None

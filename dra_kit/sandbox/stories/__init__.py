@@ -1,0 +1,1 @@
+"""Manifests applied, and what is to become of them: stories, their expectations and verdicts."""

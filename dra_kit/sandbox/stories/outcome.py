@@ -1,0 +1,109 @@
+"""Whether the pods of applied files did what they were to do: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dra_kit.resource.pods import containers
+from dra_kit.scheduler.pods import Object, is_terminal, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How the pods stand.
+
+    Attributes:
+        settled: nothing more is waited for.
+        failures: what is not as it should be, a text for each pod, with causes on lines of their own; none when all
+            is well.
+    """
+
+    settled: bool
+    failures: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Every pod did what it was to do."""
+        return self.settled and not self.failures
+
+
+def judge(
+    pods: Sequence[Object],
+    problems: Mapping[str, str],
+    causes: Mapping[str, Sequence[str]] | None = None,
+    refused: Collection[str] = (),
+) -> Outcome:
+    """How pods stand.
+
+    A pod must end with 0; one that lasts, because a container of it has no command or is always started again, must
+    be ready when all others have ended.
+
+    Args:
+        pods: to look at.
+        problems: what stands in the way of a pod, by its UID.
+        causes: what is behind it, a sentence each, by UID.
+        refused: UIDs of pods whose claims the driver has refused for good; they are not waited for.
+    """
+    causes = causes or {}
+    waiting = [pod for pod in pods if not (_is_ready(pod) if lasts(pod) else is_terminal(pod))]
+    failed = [pod for pod in pods if pod.get("status", {}).get("phase") == "Failed"]
+    bad = [pod for pod in pods if pod in waiting or pod in failed]
+    uids = [pod["metadata"]["uid"] for pod in bad]
+    reasons = [list(filter(None, dict.fromkeys((problems.get(uid, ""), *causes.get(uid, ()))))) for uid in uids]
+    settled = all(pod["metadata"]["uid"] in refused for pod in waiting)
+    return Outcome(settled, tuple(_reason(pod, *why) for pod, why in zip(bad, reasons, strict=True)))
+
+
+def lasts(pod: Object) -> bool:
+    """Whether the pod is not expected to end."""
+    if pod["spec"].get("restartPolicy", "Always") == "Always":
+        return True
+    return any(not container.get("command") for container in containers(pod))
+
+
+def _is_ready(pod: Object) -> bool:
+    if "deletionTimestamp" in pod["metadata"]:
+        return False
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def status_problem(pod: Object) -> str:
+    """What the pod's status says is wrong with it and with its containers; empty for nothing."""
+    status = pod.get("status", {})
+    told = [f"{status['reason']}: {status.get('message', '')}".rstrip(": ")] if status.get("reason") else []
+    for field, noun in (("initContainerStatuses", "init container"), ("containerStatuses", "container")):
+        for item in status.get(field, []):
+            told += [f"{noun} {item['name']} {text}" for text in _container_problem(item)]
+    return "; ".join(told)
+
+
+def _container_problem(status: Object) -> Iterator[str]:
+    state = status.get("state", {})
+    waiting = state.get("waiting", {})
+    # one that has to wait for its restart, or was restarted in vain
+    end = state.get("terminated") or (not status.get("ready") and status.get("lastState", {}).get("terminated")) or {}
+    if end.get("exitCode"):
+        restarts = status.get("restartCount", 0)
+        times = f", after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
+        yield f"ended with exit code {end['exitCode']}{times}: {end.get('message', '')}".rstrip(": ")
+    if waiting.get("message"):
+        yield f"waits: {waiting.get('reason', '')}: {waiting['message']}"
+
+
+def _reason(pod: Object, problem: str = "", *causes: str) -> str:
+    phase = pod.get("status", {}).get("phase", "Pending")
+    text = f"Pod {shown(pod)} is {phase}"
+    if told := status_problem(pod):
+        return f"{text}: {told}"
+    if problem:
+        return "\n  ".join((f"{text}: {problem}", *causes))
+    return f"{text} and {_shortcoming(pod)}" if phase == "Running" else text
+
+
+def _shortcoming(pod: Object) -> str:
+    """What a running pod without a problem has not done yet."""
+    if "deletionTimestamp" in pod["metadata"]:
+        return "is being deleted"
+    return "not ready" if lasts(pod) else "has not ended"

@@ -1,0 +1,234 @@
+"""Runs one story against a cluster: in a namespace of its own, and so that nothing is left of it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from dra_kit.errors import ConfigurationError, KubeError, SandboxError
+from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, Facts, PodFacts
+from dra_kit.sandbox.stories.manifests import Manifest
+from dra_kit.sandbox.stories.stage import Made, Stage, namespace_for
+from dra_kit.sandbox.stories.story import Step, Story
+from dra_kit.sandbox.stories.story_model import DriverActions, Kill, Nothing, Reboot, Upgrade
+from dra_kit.sandbox.stories.verdict import Mismatch, compare, references
+
+
+class StoryObserver(Protocol):
+    """Told what happens, while it happens."""
+
+    async def begun(self, story: Story, namespace: str) -> None:
+        """The namespace exists, nothing else yet."""
+        ...
+
+    async def done(self, step: Step, facts: Facts) -> None:
+        """A step was carried out and everything it expects is true."""
+        ...
+
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        """Everything was deleted; this is what remained all the same."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a story failed: where, what was not as expected, and what the cluster says of the objects."""
+
+    where: str
+    mismatches: tuple[Mismatch, ...]
+    messages: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}:", *(f"  {mismatch}" for mismatch in self.mismatches)]
+        if self.messages:
+            lines += ["  events and conditions:", *(f"    {message}" for message in self.messages)]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class StoryResult:
+    """How a story went.
+
+    Attributes:
+        story: its name.
+        namespace: it ran in.
+        seconds: it took, with the clean-up.
+        pods: what was seen of each pod last.
+        failures: none when all of it was true.
+    """
+
+    story: str
+    namespace: str
+    seconds: float
+    pods: Mapping[str, PodFacts] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Everything the story expects was true, and nothing was left over."""
+        return not self.failures
+
+    def report(self) -> str:
+        """What a person reads: one line when it passed, else expected and got of each failure, with the events."""
+        head = f"story {self.story} {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f} s"
+        return "\n".join([head, *(str(failure) for failure in self.failures)])
+
+
+async def run_story(
+    story: Story, cluster: Cluster, *, observer: StoryObserver | None = None, timeout: float = 180
+) -> StoryResult:
+    """Run a story. Whatever happens, also a cancellation, everything it made is deleted before this returns.
+
+    Args:
+        story: to run.
+        cluster: to run it in; the driver and its DeviceClasses are there already.
+        observer: is told what happens.
+        timeout: seconds for each step, and for the clean-up.
+    """
+    return await _Run(story, cluster, observer, timeout).run()
+
+
+class _Refused(Exception):
+    """The cluster did not do what a story wants to have done."""
+
+    def __init__(self, subject: object, expected: str, got: str) -> None:
+        self.mismatch = Mismatch(str(subject), expected, got, final=True)
+        super().__init__(str(self.mismatch))
+
+
+class _Run:
+    def __init__(self, story: Story, cluster: Cluster, observer: StoryObserver | None, timeout: float) -> None:
+        self.story = story
+        self.cluster = cluster
+        self.observer = observer
+        self.stage = Stage(cluster, namespace_for("story", story.name), labels=story.namespace_labels, timeout=timeout)
+        self.pods: dict[str, PodFacts] = {}
+        self.failures: list[Failure] = []
+
+    async def run(self) -> StoryResult:
+        begin = time.monotonic()
+        namespace = self.stage.namespace
+        try:
+            await self.cluster.control.in_process(self.story.kills)
+        except (ConfigurationError, SandboxError) as error:
+            mismatch = Mismatch("the driver", "can be killed", str(error), final=True)
+            return StoryResult(self.story.name, namespace, 0.0, {}, (Failure("the beginning", (mismatch,)),))
+        await self.stage.open()
+        try:
+            if self.observer:
+                await self.observer.begun(self.story, namespace)
+            for number, step in enumerate(self.story.steps, start=1):
+                if not await self._step(f"step {number} of {len(self.story.steps)}", step):
+                    break
+        finally:
+            leftovers = tuple(text for text in await self.stage.close() if not self._may_remain(text))
+        if leftovers:
+            subject = "what the story leaves behind"
+            self.failures.append(
+                Failure("clean-up", (Mismatch(subject, "nothing", "\n              ".join(leftovers)),))
+            )
+        if self.stage.unreached and not self.failures:
+            reached = Mismatch("the driver", f"is killed after {self.stage.unreached}", "it has not come to that step")
+            self.failures.append(Failure("the end", (reached,)))
+        if self.observer:
+            await self.observer.cleaned(leftovers)
+        return StoryResult(self.story.name, namespace, time.monotonic() - begin, dict(self.pods), tuple(self.failures))
+
+    def _may_remain(self, text: str) -> bool:
+        return any(re.search(pattern, text) for pattern in self.story.leftovers)
+
+    async def _step(self, where: str, step: Step) -> bool:
+        try:
+            await self._control(step.driver)
+            for manifest in step.manifests:
+                await self._create(manifest)
+            for setting, text in step.edits.items():
+                await self.stage.replace_file(setting, text)
+            for device, reasons in step.health.items():
+                for reason, message in reasons.items():
+                    await self._inject_health(device, reason, message)
+            for reference in step.deletes:
+                await self._delete(reference)
+            for reference in step.expectation.gone:
+                self._made(reference)
+        except _Refused as refusal:
+            self.failures.append(Failure(where, (refusal.mismatch,)))
+            return False
+        facts, mismatches = await self._become_true(step)
+        self.pods.update(facts.pods)
+        if mismatches:
+            objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
+            messages = tuple(f"{name}: {message}" for name, item in objects for message in item.messages)
+            self.failures.append(Failure(where, mismatches, messages))
+            return False
+        if self.observer:
+            await self.observer.done(step, facts)
+        return True
+
+    async def _become_true(self, step: Step) -> tuple[Facts, tuple[Mismatch, ...]]:
+        facts = Facts()
+        mismatches: tuple[Mismatch, ...] = ()
+        async for _ in self.stage.until_deadline():
+            pods = references(step.expectation)
+            facts = await self.stage.facts(sorted(pods), step.expectation.claims)
+            if step.expectation.devices:
+                facts = replace(facts, devices=await self.stage.devices())
+            facts = replace(facts, present=await self._present(step.expectation.gone))
+            mismatches = compare(step.expectation, facts, self.stage.namespace)
+            if not mismatches or any(mismatch.final for mismatch in mismatches):
+                break
+        return facts, mismatches
+
+    async def _present(self, references: Sequence[str]) -> frozenset[str]:
+        made = [item for reference in references if (item := self.stage.find(reference)) is not None]
+        return frozenset([str(item) for item in made if not await self.stage.is_gone(item)])
+
+    async def _control(self, actions: DriverActions) -> None:
+        """Do to the driver what a step says."""
+        try:
+            async with self.stage.driver() as driver:
+                match actions:
+                    case DriverActions(restart=Nothing()):
+                        await driver.restart()
+                    case DriverActions(kill=Kill(after=str(step))):
+                        await driver.kill_after(step)
+                    case DriverActions(kill=Kill(restart=restart)):
+                        await driver.kill()
+                        if restart:
+                            await driver.start()
+                    case DriverActions(start=Nothing()):
+                        await driver.start()
+                    case DriverActions(upgrade=Upgrade(target=target)):
+                        await driver.upgrade(target)
+                    case DriverActions(rollback=Nothing()):
+                        await driver.rollback()
+                    case DriverActions(reboot=Reboot(lost=lost)):
+                        await driver.reboot(lost)
+        except (ConfigurationError, SandboxError) as error:
+            [what] = [name for name in DriverActions.model_fields if getattr(actions, name) is not None]
+            raise _Refused(f"{what} of the driver", "is done", str(error)) from None
+
+    async def _create(self, manifest: Manifest) -> None:
+        try:
+            await self.stage.create(manifest)
+        except (ConfigurationError, KubeError) as error:
+            raise _Refused(f"{manifest} of {manifest.file}", "the API server takes it", str(error)) from None
+
+    async def _inject_health(self, device: str, reason: str, message: str | None) -> None:
+        try:
+            await self.stage.inject_health(device, reason, message)
+        except ConfigurationError as error:
+            raise _Refused(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
+
+    async def _delete(self, reference: str) -> None:
+        if not await self.stage.delete(self._made(reference)):
+            raise _Refused(reference, "is gone after it was deleted", "it is still there")
+
+    def _made(self, reference: str) -> Made:
+        made = self.stage.find(reference)
+        if made is None:
+            raise _Refused(reference, "a step before created it", "none did")
+        return made

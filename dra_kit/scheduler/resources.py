@@ -1,0 +1,89 @@
+"""What pods ask of a node besides devices: cpu, memory, pods, extended resources. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from dra_kit.resource.pods import containers, init_containers, is_sidecar
+from dra_kit.scheduler.pods import Object
+from dra_kit.values.quantity import InvalidQuantity, Quantity
+
+
+def pod_requests(pod: Object) -> dict[str, int]:
+    """What a pod needs of its node, in thousandths of each resource's unit (KEP-753, KEP-2837).
+
+    That is the sum of its containers and sidecars, or more where an init container needs more while it runs.
+    """
+    total: Counter[str] = Counter()
+    peak: Counter[str] = Counter()
+    sidecars: Counter[str] = Counter()
+    for container in init_containers(pod):
+        needs = _requests(container)
+        if is_sidecar(container):
+            sidecars.update(needs)
+            needs = Counter()
+        peak |= sidecars + needs
+    for container in containers(pod):
+        total.update(_requests(container))
+    total.update(sidecars)
+    # those of the whole pod, where it has any, take the place of the sum
+    requests = Counter({**(total | peak), **_requests(pod["spec"])})
+    requests.update(_amounts(pod["spec"].get("overhead")))
+    return dict(requests)
+
+
+def allocatable(node: Object) -> dict[str, int]:
+    """What a node has, in thousandths of each resource's unit."""
+    return dict(_amounts(node.get("status", {}).get("allocatable")))
+
+
+def shortages(
+    requests: Mapping[str, int],
+    allocatable: Mapping[str, int],
+    used: Mapping[str, int],
+    *,
+    pods: int,
+    provided: Iterable[str] = (),
+) -> list[tuple[str, bool]]:
+    """Why a pod does not fit, each with whether the node could never take it; in kube-scheduler's words (1.37).
+
+    Args:
+        requests: of the pod.
+        allocatable: of the node.
+        used: sum of the requests of the node's pods.
+        pods: on the node.
+        provided: extended resources that devices of claims provide.
+    """
+    found = []
+    limit = allocatable.get("pods", 0)
+    if pods + 1 > limit // 1000:
+        found.append(("Too many pods", limit == 0))
+    covered = set(provided)
+    for name, amount in requests.items():
+        has = allocatable.get(name, 0)
+        if amount and name not in covered and amount > has - used.get(name, 0):
+            found.append((f"Insufficient {name}", amount > has))
+    return found
+
+
+def _requests(holder: Object) -> Counter[str]:
+    return _amounts((holder.get("resources") or {}).get("requests"))
+
+
+def _amounts(document: Any) -> Counter[str]:
+    amounts: Counter[str] = Counter()
+    for name, text in (document or {}).items():
+        amounts[name] = _thousandths(text)
+    return amounts
+
+
+@lru_cache(maxsize=1024)
+def _thousandths(text: str | int) -> int:
+    """A quantity; 0 for what is none, which the API server would not have stored."""
+    try:
+        return Quantity(text).milli_value
+    except InvalidQuantity:
+        return 0

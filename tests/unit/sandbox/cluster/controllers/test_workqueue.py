@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from dra_kit.errors import Conflict
+from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
+
+
+async def test_a_key_is_reconciled_once_however_often_it_was_added() -> None:
+    done: list[str] = []
+    finished = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        done.append(key)
+        if key == "last":
+            finished.set()
+
+    queue = WorkQueue("test", reconcile)
+    for key in ("a", "b", "a", "a", "last"):
+        queue.add(key)
+    await until_done(queue, finished)
+
+    assert done == ["a", "b", "last"]
+
+
+async def test_a_key_comes_again_after_a_failure() -> None:
+    attempts: list[str] = []
+    finished = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        attempts.append(key)
+        if len(attempts) < 3:
+            raise Conflict("changed meanwhile", status=409)
+        finished.set()
+
+    queue = WorkQueue("test", reconcile)
+    queue.add("a")
+    await until_done(queue, finished)
+
+    assert attempts == ["a", "a", "a"]
+
+
+async def until_done(queue: WorkQueue[str], finished: asyncio.Event) -> None:
+    task = asyncio.create_task(queue.run())
+    await asyncio.wait_for(finished.wait(), 30)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

@@ -1,0 +1,151 @@
+"""ReplicaSets, DaemonSets and StatefulSets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.sandbox.cluster.controllers.workloads import daemon_sets, replica_sets, stateful_sets
+from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
+from tests.unit.sandbox.cluster.controllers.workloads.cluster import (
+    Object,
+    Pods,
+    images,
+    make_ready,
+    with_image,
+    workload,
+)
+
+
+def names(pods: list[Object]) -> list[str]:
+    return [pod["metadata"]["name"] for pod in pods]
+
+
+def settle(pods: Pods, plan: Callable[[], Plan]) -> list[int]:
+    """Until nothing is to be done, pods being ready at once; how many were ready after each step."""
+    seen = []
+    while pods.carry_out(plan()):
+        seen.append(pods.ready)
+        for pod in pods.all:
+            make_ready(pod)
+        assert len(seen) < 50
+    return seen
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=4))
+def test_a_replica_set_has_as_many_pods_as_it_wants(sizes: list[int]) -> None:
+    pods = Pods()
+    for size in sizes:
+        replica_set = workload("ReplicaSet", replicas=size)
+        settle(pods, lambda replica_set=replica_set: replica_sets.plan(replica_set, pods.all))  # type: ignore[misc]
+
+        assert len(set(names(pods.all))) == size
+        assert replica_sets.plan(replica_set, pods.all).status["readyReplicas"] == size
+
+
+def test_of_too_many_pods_those_go_that_are_not_ready() -> None:
+    pods = Pods()
+    pods.carry_out(replica_sets.plan(workload("ReplicaSet", replicas=3), pods.all))
+    make_ready(pods.all[1])
+
+    pods.carry_out(replica_sets.plan(workload("ReplicaSet", replicas=1), pods.all))
+
+    assert pods.ready == 1
+
+
+def test_a_pod_that_ended_is_replaced() -> None:
+    pods = Pods()
+    replica_set = workload("ReplicaSet", replicas=1)
+    pods.carry_out(replica_sets.plan(replica_set, pods.all))
+    pods.all[0]["status"] = {"phase": "Failed"}
+
+    assert len(replica_sets.plan(replica_set, pods.all).create) == 1
+
+
+def node(name: str, *taints: str, **labels: str) -> Object:
+    spec = {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def test_a_daemon_set_has_a_pod_on_every_node_that_is_for_it() -> None:
+    pods, nodes = Pods(), [node("a"), node("b", "example.com/gpu"), node("c", "node.kubernetes.io/unschedulable")]
+    daemon_set = workload("DaemonSet")
+
+    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, nodes))
+
+    status = daemon_sets.plan(daemon_set, pods.all, nodes).status
+    assert [daemon_sets._node_of(pod) for pod in pods.all] == ["a", "c"]
+    assert (status["desiredNumberScheduled"], status["numberAvailable"], status["updatedNumberScheduled"]) == (2, 2, 2)
+
+
+def test_a_daemon_set_leaves_a_node_that_is_no_longer_for_it() -> None:
+    pods = Pods()
+    daemon_set = workload("DaemonSet")
+    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, [node("a"), node("b")]))
+
+    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, [node("a"), node("b", "example.com/gpu")]))
+
+    assert [daemon_sets._node_of(pod) for pod in pods.all] == ["a"]
+
+
+def test_a_daemon_set_is_updated_node_by_node() -> None:
+    pods, nodes = Pods(), [node(name) for name in "abc"]
+    daemon_set = workload("DaemonSet")
+    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, nodes))
+    changed = with_image(daemon_set, "a:2")
+
+    ready = settle(pods, lambda: daemon_sets.plan(changed, pods.all, nodes))
+
+    assert images(pods.all) == ["a:2"] * 3
+    assert min(ready) == 2
+
+
+def test_a_daemon_set_that_waits_for_deletions_is_not_updated_by_itself() -> None:
+    pods, nodes = Pods(), [node("a")]
+    daemon_set = workload("DaemonSet", updateStrategy={"type": "OnDelete"})
+    settle(pods, lambda: daemon_sets.plan(daemon_set, pods.all, nodes))
+
+    plan = daemon_sets.plan(with_image(daemon_set, "a:2"), pods.all, nodes)
+
+    assert (list(plan.delete), plan.status["updatedNumberScheduled"]) == ([], 0)
+
+
+def test_pods_of_a_stateful_set_come_one_after_another_and_go_backwards() -> None:
+    pods = Pods()
+    stateful_set = workload("StatefulSet", replicas=3)
+
+    first = names(list(stateful_sets.plan(stateful_set, []).create))
+    settle(pods, lambda: stateful_sets.plan(stateful_set, pods.all))
+    fewer = stateful_sets.plan(workload("StatefulSet", replicas=1), pods.all)
+
+    assert first == ["web-0"]
+    assert names(pods.all) == ["web-0", "web-1", "web-2"]
+    assert names(list(fewer.delete)) == ["web-2"]  # type: ignore[arg-type]
+
+
+def test_a_stateful_set_waits_for_a_pod_that_is_not_ready() -> None:
+    pods = Pods()
+    stateful_set = workload("StatefulSet", replicas=2)
+    pods.carry_out(stateful_sets.plan(stateful_set, pods.all))
+
+    waiting = stateful_sets.plan(stateful_set, pods.all)
+    parallel = stateful_sets.plan(workload("StatefulSet", replicas=2, podManagementPolicy="Parallel"), pods.all)
+
+    assert list(waiting.create) == []
+    assert names(list(parallel.create)) == ["web-1"]
+
+
+def test_a_stateful_set_is_updated_from_its_end_down_to_the_partition() -> None:
+    pods = Pods()
+    stateful_set = workload("StatefulSet", replicas=3)
+    settle(pods, lambda: stateful_sets.plan(stateful_set, pods.all))
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    changed = with_image(workload("StatefulSet", replicas=3, updateStrategy=strategy), "a:2")
+
+    settle(pods, lambda: stateful_sets.plan(changed, pods.all))
+
+    by_name = dict(zip(names(pods.all), images(pods.all), strict=True))
+    assert by_name == {"web-0": "a:1", "web-1": "a:2", "web-2": "a:2"}
+    assert stateful_sets.plan(changed, pods.all).status["updatedReplicas"] == 2

@@ -1,0 +1,78 @@
+"""What drivers tell of health, as the kubelet keeps it and shows it in the status of pods."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+from dra_kit.plugin.health import DeviceHealth as Told
+from dra_kit.sandbox.cluster.kubelet.dra.health import DeviceHealth, HealthCache, select_health_service
+from tests.unit.sandbox.cluster.kubelet.driver import DRIVER
+from tests.unit.sandbox.cluster.kubelet.node import Node
+from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
+
+NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+SLEEPER = container("eater", "sh", "-c", "exec sleep 3600")
+GPU = ("node-a", "gpu-0")
+
+
+def gpu(status: str, message: str = "", lease: float = 3600) -> DeviceHealth:
+    return DeviceHealth(GPU, status, message, lease)
+
+
+@pytest.mark.parametrize(
+    ("advertised", "chosen"),
+    [
+        (("v1.DRAPlugin",), None),
+        (("v1.DRAPlugin", "v1alpha1.DRAResourceHealth"), "v1alpha1.DRAResourceHealth"),
+        (("v1.DRAPlugin", "v1alpha1.DRAResourceHealth", "v1.DRAResourceHealth"), "v1.DRAResourceHealth"),
+    ],
+)
+def test_the_kubelet_prefers_the_newest_service_whatever_the_order(advertised: tuple[str, ...], chosen: str) -> None:
+    assert select_health_service(advertised) == chosen
+
+
+async def test_only_what_is_different_is_a_change() -> None:
+    changes: list[str] = []
+    cache = HealthCache(changes.append)
+    assert cache.health(DRIVER, *GPU) == ("Unknown", "")
+    for report in ([gpu("Healthy")], [gpu("Healthy")], [], [gpu("Unhealthy", "hot")]):
+        cache.take(DRIVER, report)
+    assert (cache.health(DRIVER, *GPU), len(changes)) == (("Unhealthy", "hot"), 2)
+    cache.clear(DRIVER)
+    cache.clear(DRIVER)
+    assert (cache.health(DRIVER, *GPU), len(changes)) == (("Unknown", ""), 3)
+
+
+async def test_what_is_not_told_again_in_time_is_forgotten() -> None:
+    forgotten = asyncio.Event()
+    cache = HealthCache(lambda _: forgotten.set() if cache.health(DRIVER, *GPU)[0] == "Unknown" else None)
+    cache.take(DRIVER, [gpu("Healthy", lease=0.01)])
+    assert cache.health(DRIVER, *GPU) == ("Healthy", "")
+    async with asyncio.timeout(60):
+        await forgotten.wait()
+
+
+def health(found: Object) -> list[tuple[str, str]]:
+    """Health and message of the devices of the first container."""
+    [status] = found["status"].get("containerStatuses") or [{}]
+    return [
+        (item["health"], item.get("message", ""))
+        for entry in status.get("allocatedResourcesStatus", [])
+        for item in entry["resources"]
+    ]
+
+
+async def test_the_status_of_a_pod_follows_the_health_of_its_devices(kitchen: Node) -> None:
+    await kitchen.order("lunch")
+    await kitchen.start(pod(SLEEPER), "lunch")
+    await kitchen.until(lambda found: health(found) == [("Unknown", "")])
+    kitchen.driver.health.tell([Told("pool", "pizza-0", "Healthy"), Told("pool", "pizza-1", "Unhealthy")], NOW)
+    await kitchen.until(lambda found: health(found) == [("Healthy", "")])
+    kitchen.driver.health.tell([Told("pool", "pizza-0", "Unhealthy", "burnt")], NOW)
+    await kitchen.until(lambda found: health(found) == [("Unhealthy", "burnt")])
+    await kitchen.driver.plugin.stop(0)
+    await kitchen.until(lambda found: health(found) == [("Unknown", "")])
+    assert kitchen.driver.calls == [("prepare", "lunch")]

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.sandbox.cluster.kubelet.pods.plan import Plan, plan
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit, ContainerStatus
+from tests.unit.sandbox.cluster.kubelet.pods import Object, container, pod
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def status(name: str, code: int | None = None) -> ContainerStatus:
+    how = None if code is None else ContainerExit(code, "Error" if code else "Completed", NOW)
+    return ContainerStatus(f"test://{name}", name, 0, "busybox", NOW, how)
+
+
+def planned(of: Object, **codes: int | None) -> Plan:
+    """The plan for containers that run (None) or ended with a code; those that are not named never started."""
+    return plan(of, {name: status(name, code) for name, code in codes.items()})
+
+
+def test_regular_containers_start_together() -> None:
+    assert planned(pod(container("a"), container("b"))) == Plan(("a", "b"))
+
+
+def test_a_pod_that_never_restarts_has_ended_with_its_containers() -> None:
+    assert planned(pod(container("a"), container("b")), a=1, b=None) == Plan()
+    assert planned(pod(container("a"), container("b")), a=1, b=0) == Plan(ended=True)
+
+
+def test_restart_policies() -> None:
+    assert planned(pod(container("a"), restartPolicy="OnFailure"), a=1) == Plan(("a",))
+    assert planned(pod(container("a"), restartPolicy="OnFailure"), a=0) == Plan(ended=True)
+    assert planned(pod(container("a"), restartPolicy="Always"), a=0) == Plan(("a",))
+
+
+def test_a_containers_own_restart_policy_and_rules() -> None:
+    assert planned(pod(container("a", restartPolicy="OnFailure")), a=1) == Plan(("a",))
+    assert planned(pod(container("a", restartPolicy="Never"), restartPolicy="Always"), a=1) == Plan(ended=True)
+    rule = {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}
+    careful = container("a", restartPolicy="Never", restartPolicyRules=[rule])
+    assert planned(pod(careful), a=42) == Plan(("a",))
+    assert planned(pod(careful), a=41) == Plan(ended=True)
+
+
+def test_init_containers_come_one_after_the_other() -> None:
+    prepared = pod(container("a"), initContainers=[container("i"), container("j")])
+    assert planned(prepared) == Plan(("i",))
+    assert planned(prepared, i=None) == Plan()
+    assert planned(prepared, i=0) == Plan(("j",))
+    assert planned(prepared, i=0, j=0) == Plan(("a",))
+
+
+def test_a_failed_init_container_ends_the_pod_or_is_repeated() -> None:
+    inits = [container("i")]
+    assert planned(pod(container("a"), initContainers=inits), i=1) == Plan(ended=True)
+    assert planned(pod(container("a"), initContainers=inits, restartPolicy="Always"), i=1) == Plan(("i",))
+
+
+def test_init_containers_are_not_repeated_for_a_pod_that_runs() -> None:
+    assert planned(pod(container("a"), initContainers=[container("i")]), a=None) == Plan()
+
+
+def test_a_sidecar_runs_before_and_beside() -> None:
+    inits = [container("s", restartPolicy="Always"), container("i")]
+    served = pod(container("a"), initContainers=inits)
+    assert planned(served) == Plan(("s", "i"))
+    assert planned(served, s=1, i=None) == Plan(("s",))
+    assert planned(served, s=None, i=0) == Plan(("a",))
+    assert planned(served, s=0, i=0, a=None) == Plan(("s",))
+    assert planned(served, s=None, i=0, a=0) == Plan(ended=True)
+
+
+CONTAINERS = st.fixed_dictionaries(
+    {"codes": st.lists(st.sampled_from([0, 0, 1]), min_size=1, max_size=4), "sidecar": st.booleans()}
+)
+
+
+@given(
+    st.lists(CONTAINERS, max_size=3),
+    st.lists(CONTAINERS, min_size=1, max_size=3),
+    st.sampled_from(["Never", "OnFailure"]),
+)
+def test_following_the_plan_always_leads_to_the_end(
+    inits: list[dict[str, Any]], regulars: list[dict[str, Any]], policy: str
+) -> None:
+    """Whatever ends how: a pod that does not restart for ever ends, and no init container starts out of turn."""
+    names = [f"i{number}" for number in range(len(inits))]
+    made = [
+        container(name, **({"restartPolicy": "Always"} if item["sidecar"] else {}))
+        for name, item in zip(names, inits, strict=True)
+    ]
+    whole = pod(
+        *(container(f"c{number}") for number in range(len(regulars))), initContainers=made, restartPolicy=policy
+    )
+    codes = {name: [*item["codes"], 0] for name, item in zip(names, inits, strict=True)}
+    codes |= {f"c{number}": [*item["codes"], 0] for number, item in enumerate(regulars)}
+    sidecars = {name for name, item in zip(names, inits, strict=True) if item["sidecar"]}
+    latest: dict[str, ContainerStatus] = {}
+    for _ in range(100):
+        now = plan(whole, latest)
+        if now.ended:
+            break
+        regular_inits = [name for name in now.start if name in names and name not in sidecars]
+        assert len(regular_inits) <= 1
+        assert not (regular_inits and any(name.startswith("c") for name in now.start))
+        assert now.start or any(item.running for item in latest.values())
+        for name in now.start:
+            latest[name] = status(name, None if name in sidecars else codes[name].pop(0))
+    else:
+        raise AssertionError("no end")
+    assert all(not item.running for name, item in latest.items() if name not in sidecars)

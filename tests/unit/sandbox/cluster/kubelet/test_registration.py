@@ -1,0 +1,146 @@
+"""Registration in the kubelet's words: what it accepts, what it refuses, and what the plugin hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from dra_kit.errors import KubeletError
+from dra_kit.proto import pluginregistration_v1_pb2 as pb
+from dra_kit.proto import pluginregistration_v1_pb2_grpc as pb_grpc
+from dra_kit.sandbox.cluster.kubelet.dra.registration import PluginInfo, register, select_service
+
+GENEROUS = 60.0
+
+
+class Plugin(pb_grpc.RegistrationServicer):
+    """A plugin of any kind, good or bad."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self.info = pb.PluginInfo(
+            type="DRAPlugin", name="dra.pizza", endpoint="/plugins/dra.sock", supported_versions=["v1.DRAPlugin"]
+        )
+        self.heard: list[tuple[bool, str]] = []
+        self.deaf = False
+
+    def GetInfo(self, request: pb.InfoRequest, context: grpc.ServicerContext) -> pb.PluginInfo:  # noqa: N802
+        return self.info
+
+    def NotifyRegistrationStatus(  # noqa: N802
+        self, request: pb.RegistrationStatus, context: grpc.ServicerContext
+    ) -> pb.RegistrationStatusResponse:
+        self.heard.append((request.plugin_registered, request.error))
+        if self.deaf:
+            context.abort(grpc.StatusCode.INTERNAL, "failed registration process")
+        return pb.RegistrationStatusResponse()
+
+
+@pytest.fixture
+def plugin(kubelet_dir: Path) -> Iterator[Plugin]:
+    plugin = Plugin(kubelet_dir / "reg.sock")
+    with ThreadPoolExecutor(2) as threads:
+        server = grpc.server(threads)
+        pb_grpc.add_RegistrationServicer_to_server(plugin, server)
+        server.add_insecure_port(f"unix:{plugin.socket}")
+        server.start()
+        yield plugin
+        server.stop(0).wait()
+
+
+async def attempt(plugin: Plugin) -> PluginInfo:
+    def accept(info: PluginInfo) -> None:
+        select_service(info)
+
+    return await register(plugin.socket, accept, get_info_timeout=GENEROUS, notify_timeout=GENEROUS)
+
+
+async def test_a_plugin_that_is_accepted_is_told(plugin: Plugin) -> None:
+    assert await attempt(plugin) == PluginInfo("DRAPlugin", "dra.pizza", "/plugins/dra.sock", ("v1.DRAPlugin",))
+    assert plugin.heard == [(True, "")]
+
+
+async def test_an_empty_endpoint_is_the_registration_socket(plugin: Plugin) -> None:
+    plugin.info.endpoint = ""
+
+    assert (await attempt(plugin)).endpoint == str(plugin.socket)
+
+
+async def refusal(plugin: Plugin) -> str:
+    with pytest.raises(KubeletError) as error:
+        await attempt(plugin)
+    assert plugin.heard == [(False, str(error.value))]
+    return str(error.value)
+
+
+async def test_another_type_of_plugin_is_refused(plugin: Plugin) -> None:
+    plugin.info.type = "PizzaPlugin"
+
+    assert await refusal(plugin) == (
+        f"RegisterPlugin error -- no handler registered for plugin type: PizzaPlugin at socket {plugin.socket}"
+    )
+
+
+async def test_a_plugin_without_versions_is_refused(plugin: Plugin) -> None:
+    plugin.info.ClearField("supported_versions")
+
+    assert await refusal(plugin) == (
+        "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver "
+        "plugin dra.pizza at endpoint /plugins/dra.sock: empty list of supported gRPC services (aka supported versions)"
+    )
+
+
+async def test_a_plugin_with_unknown_versions_is_refused(plugin: Plugin) -> None:
+    # a common mistake: the gRPC name of the service instead of its identifier
+    plugin.info.supported_versions[:] = ["k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", "v1alpha4.DRAPlugin"]
+
+    assert await refusal(plugin) == (
+        "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver "
+        "plugin dra.pizza at endpoint /plugins/dra.sock: none of services supported by the plugin "
+        '(["k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin" "v1alpha4.DRAPlugin"]) are supported by the kubelet '
+        '(["v1.DRAPlugin" "v1beta1.DRAPlugin"])'
+    )
+
+
+async def test_a_refused_plugin_that_does_not_listen_is_refused_all_the_same(plugin: Plugin) -> None:
+    plugin.info.type, plugin.deaf = "PizzaPlugin", True
+
+    assert "no handler registered" in await refusal(plugin)
+
+
+async def test_an_accepted_plugin_that_does_not_listen_fails(plugin: Plugin) -> None:
+    plugin.deaf = True
+
+    with pytest.raises(KubeletError, match=r"err: rpc error: code = Internal desc = failed registration process$"):
+        await attempt(plugin)
+
+
+async def test_a_socket_nobody_listens_at_fails(kubelet_dir: Path) -> None:
+    with pytest.raises(KubeletError, match=r"using RPC GetInfo at socket .*, err: rpc error: code = Unavailable"):
+        await attempt(Plugin(kubelet_dir / "missing.sock"))
+
+
+def info(*versions: str) -> PluginInfo:
+    return PluginInfo("DRAPlugin", "dra.pizza", "/plugins/dra.sock", versions)
+
+
+@pytest.mark.parametrize(
+    ("versions", "chosen"),
+    [
+        (("v1.DRAPlugin", "v1beta1.DRAPlugin"), "v1.DRAPlugin"),
+        (("v1beta1.DRAPlugin", "v1.DRAPlugin"), "v1beta1.DRAPlugin"),
+        (("v2.DRAPlugin", "v1.DRAResourceHealth", "v1.DRAPlugin"), "v1.DRAPlugin"),
+    ],
+)
+def test_the_first_known_entry_of_the_plugin_is_chosen(versions: tuple[str, ...], chosen: str) -> None:
+    assert select_service(info(*versions)) == chosen
+
+
+def test_an_older_kubelet_chooses_the_older_version() -> None:
+    versions = info("v1.DRAPlugin", "v1beta1.DRAPlugin")
+
+    assert select_service(versions, ("v1beta1.DRAPlugin",)) == "v1beta1.DRAPlugin"

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from dra_kit.sandbox.cluster.kubelet.activity import Activity, PluginConnection, SlicesWiped
+from dra_kit.sandbox.cluster.kubelet.dra.wiping import SliceWiper
+from tests.unit.kube.wire import Handler, Wire, answer, served, status
+
+DONE = answer({"kind": "Status", "status": "Success"})
+
+
+class Wiping:
+    """A wiper, what it was asked for, and what it told."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.told: list[Activity] = []
+        self.connected: set[str] = set()
+        self.wiper = SliceWiper(
+            wire.client(), "node-a", self.connected.__contains__, time_scale=1000, observer=self.told.append
+        )
+
+    def connect(self, driver: str) -> None:
+        self.connected.add(driver)
+        self.wiper.changed(driver)
+
+    def lose(self, driver: str) -> None:
+        self.connected.discard(driver)
+        self.wiper.changed(driver)
+
+    async def wiped(self, driver: str, times: int = 1) -> None:
+        async with asyncio.timeout(60):
+            while self.told.count(SlicesWiped(driver)) < times:  # noqa: ASYNC110 (the observer is a plain function)
+                await asyncio.sleep(0.005)
+
+    @property
+    def selectors(self) -> list[str]:
+        return [query["fieldSelector"] for query in self.wire.queries]
+
+
+@asynccontextmanager
+async def wiping(*answers: Handler) -> AsyncIterator[Wiping]:
+    async with served(*answers or [DONE]) as wire:
+        made = Wiping(wire)
+        running = asyncio.create_task(made.wiper.run())
+        yield made
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_a_driver_without_a_connection_loses_its_slices_once() -> None:
+    async with wiping() as made:
+        made.connect("dra.pizza")
+        made.lose("dra.pizza")
+        made.lose("dra.pizza")
+        await made.wiped("dra.pizza")
+        assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pizza"]
+        assert made.told == [
+            PluginConnection("dra.pizza", connected=True),
+            PluginConnection("dra.pizza", connected=False),
+            SlicesWiped("dra.pizza"),
+        ]
+
+
+async def test_a_driver_that_comes_back_in_time_keeps_them() -> None:
+    async with wiping() as made:
+        for driver in ("dra.pizza", "dra.pasta"):
+            made.connect(driver)
+            made.lose(driver)
+        made.connect("dra.pizza")
+        # lost at the same time, so the pizza's would be gone by then
+        await made.wiped("dra.pasta")
+        assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pasta"]
+
+
+async def test_a_driver_that_comes_and_goes_while_its_slices_are_deleted_loses_those_of_the_meantime_too() -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        asked.set()
+        await go_on.wait()
+        return await DONE(request)
+
+    async with wiping(late, DONE) as made:
+        made.connect("dra.pizza")
+        made.lose("dra.pizza")
+        await asked.wait()
+        made.connect("dra.pizza")
+        made.lose("dra.pizza")
+        go_on.set()
+        await made.wiped("dra.pizza", times=2)
+        assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pizza"] * 2
+
+
+async def test_a_driver_that_never_was_connected_loses_nothing() -> None:
+    async with wiping() as made:
+        made.lose("dra.pizza")
+        made.connect("dra.pasta")
+        made.lose("dra.pasta")
+        await made.wiped("dra.pasta")
+        assert made.selectors == ["spec.nodeName=node-a,spec.driver=dra.pasta"]
+
+
+async def test_a_refusal_is_no_reason_to_give_up() -> None:
+    async with wiping(status(500, "InternalError", "no"), status(403, "Forbidden", "no"), DONE) as made:
+        await made.wiper.wipe_all()
+        assert made.selectors == ["spec.nodeName=node-a"] * 3
+        assert made.told == [SlicesWiped("")]

@@ -1,0 +1,208 @@
+"""The scheduler on the embedded API server; the words are those of Kubernetes 1.37.1 for the same objects."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.scheduler.decision import Decision
+from tests.unit.sandbox.cluster.kubelet.polling import until
+
+Object = dict[str, Any]
+READY = [{"type": "Ready", "status": "True"}]
+
+
+async def add_node(client: Client, name: str, devices: list[Object], **resources: str) -> None:
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+    status = {"allocatable": {"pods": "10", **resources}, "conditions": READY}
+    await client.create(NODES, {"metadata": metadata, "status": status})
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "dra.pizza", "nodeName": name, "pool": pool, "devices": devices}
+    await client.create(RESOURCE_SLICES, {"metadata": {"name": name}, "spec": spec})
+
+
+async def known(plane: ControlPlane, *nodes: str) -> None:
+    """Wait until the scheduler knows that these nodes are ready, their devices, and the class of these."""
+    items, slices, classes = map(plane.informers.objects, (NODES, RESOURCE_SLICES, DEVICE_CLASSES))
+
+    def is_known(name: str) -> bool:
+        item = items.get(("", name))
+        return item is not None and not item["spec"].get("taints") and ("", name) in slices
+
+    await until(lambda: bool(classes) and all(map(is_known, nodes)))
+
+
+async def add_claim(client: Client, name: str, count: int = 1, **exactly: Any) -> Object:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "pizza", "count": count, **exactly}}]
+    spec = {"devices": {"requests": requests}}
+    return await client.create(RESOURCE_CLAIMS, {"metadata": {"name": name}, "spec": spec}, "default")
+
+
+async def add_pod(client: Client, name: str, *claims: str, node: str = "", **requests: str) -> Object:
+    container = {"name": "eater", "image": "x", "resources": {"requests": requests, "limits": requests}}
+    spec: Object = {
+        "containers": [container],
+        "resourceClaims": [{"name": claim, "resourceClaimName": claim} for claim in claims],
+        "nodeSelector": {"kubernetes.io/hostname": node} if node else {},
+    }
+    return await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
+
+
+def pools(claim: Object) -> list[str]:
+    """Those of the devices that a claim has."""
+    allocation = claim.get("status", {}).get("allocation", {"devices": {"results": []}})
+    return [item["pool"] for item in allocation["devices"]["results"]]
+
+
+def pizzas(number: int, **fields: Any) -> list[Object]:
+    return [{"name": f"pizza-{i}", **fields} for i in range(number)]
+
+
+async def test_a_claim_that_nobody_uses_is_freed_for_a_pod_that_cannot_go_to_its_node() -> None:
+    refusals: list[str] = []
+
+    def observe(decision: Decision) -> None:
+        if decision.refusal is not None:
+            refusals.append(decision.refusal.message)
+
+    async with ControlPlane(observe=observe) as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(1))
+        await add_node(client, "node-2", pizzas(1))
+        await known(plane, "node-1", "node-2")
+        claim = await add_claim(client, "lunch")
+        result = {"request": "r", "driver": "dra.pizza", "pool": "node-1", "device": "pizza-0"}
+        selector = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
+        allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [selector]}}
+        await client.update(RESOURCE_CLAIMS, {**claim, "status": {"allocation": allocation}}, subresource="status")
+        pods, claims = plane.informers.objects(PODS), plane.informers.objects(RESOURCE_CLAIMS)
+        await until(lambda: bool(claims.get(("default", "lunch"), {}).get("status")))
+
+        await add_pod(client, "guest", "lunch", node="node-2")
+        await until(lambda: pods.get(("default", "guest"), {"spec": {}})["spec"].get("nodeName") == "node-2")
+
+        (refusal,) = refusals
+        assert refusal == (
+            "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 resourceclaim not "
+            "available on the node. deallocation of ResourceClaim completed, preemption: 0/2 nodes are available: "
+            "2 Preemption is not helpful for scheduling."
+        )
+        await until(lambda: pools(claims["default", "lunch"]) == ["node-2"])
+
+
+async def test_an_extended_resource_of_a_device_plugin_stands_in_the_way_of_a_claim() -> None:
+    """So it is in 1.37: a claim for nothing is made, and the pod cannot be told of it."""
+    refusals: list[Decision] = []
+
+    def observe(decision: Decision) -> None:
+        if decision.refusal is not None:
+            refusals.append(decision)
+
+    async with ControlPlane(observe=observe) as plane:
+        client = await plane.connect("test")
+        spec = {"extendedResourceName": "example.com/pizza"}
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": spec})
+        await add_node(client, "node-1", pizzas(1), **{"example.com/pizza": "1"})
+        await known(plane, "node-1")
+        await add_claim(client, "lunch")
+        await add_pod(client, "guest", "lunch", **{"example.com/pizza": "1"})
+        claims = plane.informers.objects(RESOURCE_CLAIMS)
+
+        await until(lambda: bool(refusals))
+        await until(lambda: list(claims) == [("default", "lunch")])
+
+        assert refusals[0].refusal is not None
+        assert refusals[0].refusal.message == (
+            'running PreBind plugin "DynamicResources": nil or empty request mappings, no update of pod default/guest '
+            "ExtendedResourceClaimStatus"
+        )
+        await until(
+            lambda: (
+                pools(claims["default", "lunch"]) == ["node-1"]
+                and not claims["default", "lunch"]["status"].get("reservedFor")
+            )
+        )
+
+
+async def test_others_are_served_while_it_searches() -> None:
+    """More combinations than can be tried within seconds; the search ends when the sandbox does."""
+    large = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "10"}}}
+    decisions: list[Decision] = []
+    async with ControlPlane(observe=decisions.append) as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(32, **large))
+        await known(plane, "node-1")
+        names = [f"lunch-{number}" for number in range(3)]
+        for name in names:
+            await add_claim(client, name, 16, capacity={"requests": {"slices": "6"}})
+        pods = plane.informers.objects(PODS)
+
+        await add_pod(client, "guest", *names)
+        await until(lambda: ("default", "guest") in pods)
+        for _ in range(20):
+            await client.list(NODES)
+
+        assert not decisions
+
+
+async def test_the_back_off_of_a_pod_is_none_of_another_one_of_its_name() -> None:
+    refused: list[str] = []
+
+    def observe(decision: Decision) -> None:
+        if decision.refusal is not None:
+            refused.append(decision.pod["metadata"]["uid"])
+
+    async with ControlPlane(observe=observe) as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(1))
+        await known(plane, "node-1")
+        fails = [{"cel": {"expression": 'device.attributes["dra.pizza"].absent == 1'}}]
+        for name in ("lunch", "dinner"):
+            await add_claim(client, name, selectors=fails)
+        first = await add_pod(client, "guest", "lunch")
+        await until(lambda: first["metadata"]["uid"] in refused)
+        await client.delete(PODS, "guest", "default")
+        await client.delete(RESOURCE_CLAIMS, "lunch", "default")
+        pods, claims = plane.informers.objects(PODS), plane.informers.objects(RESOURCE_CLAIMS)
+        await until(lambda: ("default", "guest") not in pods and ("default", "lunch") not in claims)
+
+        second = await add_pod(client, "guest", "lunch")
+        other = await add_pod(client, "other", "dinner")
+        await until(lambda: refused.count(other["metadata"]["uid"]) >= 2)  # its back-off began later
+
+        assert second["metadata"]["uid"] not in refused
+        assert not pods["default", "guest"]["status"].get("conditions")
+
+
+async def test_what_an_attempt_finds_is_told_by_a_later_one_if_its_event_was_taken_for_the_last_one() -> None:
+    refusals: list[str] = []
+
+    def observe(decision: Decision) -> None:
+        if decision.refusal is not None:
+            refusals.append(decision.refusal.message)
+
+    async with ControlPlane(observe=observe, time_scale=4) as plane:
+        client = await plane.connect("test")
+        await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {}})
+        await add_node(client, "node-1", pizzas(1))
+        await known(plane, "node-1")
+        await add_claim(client, "lunch", selectors=[{"cel": {"expression": 'device.attributes["dra.pizza"].size > 1'}}])
+        await add_pod(client, "guest", "lunch")
+        await until(lambda: len(refusals) == 2)  # the second one about what the first one made of the pod
+        assert "no such key" in refusals[1]
+        devices = pizzas(1, attributes={"size": {"string": "large"}})
+        await client.patch(RESOURCE_SLICES, "node-1", {"spec": {"devices": devices}})
+
+        async def told() -> list[str]:
+            return [event["note"] for event in (await client.list(EVENTS, namespace="default")).items]
+
+        await until(lambda: "no such overload" in refusals[-1])
+        async with asyncio.timeout(60):
+            while not any("no such overload" in note for note in await told()):  # noqa: ASYNC110 (asks the API server)
+                await asyncio.sleep(0.05)

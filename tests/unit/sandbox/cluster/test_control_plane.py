@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import ConfigurationError, InternalError, SandboxError
+from dra_kit.kube.resources import NODES, PODS, RESOURCE_CLAIM_TEMPLATES
+from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.stories.objects import apply
+from dra_kit.scheduler.decision import Decision
+from tests.unit.sandbox.cluster.kubelet.polling import until
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: guest}
+spec: {containers: [{name: eater, image: x}]}
+"""
+TEMPLATE = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: lunch, namespace: team}
+spec: {spec: {devices: {requests: [{name: a, exactly: {deviceClassName: pizza}}]}}}
+"""
+NAMESPACE = "{apiVersion: v1, kind: Namespace, metadata: {name: team}}"
+
+
+async def test_a_failure_of_a_part_ends_what_waits() -> None:
+    def fail(_: Decision) -> None:
+        raise SandboxError("no kitchen")
+
+    async with ControlPlane(observe=fail) as control_plane:
+        client = await control_plane.connect("test")
+        pod = {"metadata": {"name": "guest"}, "spec": {"containers": [{"name": "eater", "image": "x"}]}}
+        await client.create(PODS, pod, "default")
+
+        with pytest.raises(SandboxError, match="no kitchen"):
+            await control_plane.or_fail(asyncio.Event().wait())
+
+
+async def test_it_knows_nothing_before_it_is_started() -> None:
+    with pytest.raises(InternalError, match="has not been started"):
+        _ = ControlPlane().informers
+
+
+async def test_a_node_takes_pods_once_it_is_ready() -> None:
+    async with ControlPlane() as control_plane:
+        client = await control_plane.connect("test")
+        status = {"allocatable": {"pods": "10"}}
+        await client.create(NODES, {"metadata": {"name": "node-1"}, "status": status})
+        await client.create(
+            PODS, {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}, "default"
+        )
+        nodes, pods = control_plane.informers.objects(NODES), control_plane.informers.objects(PODS)
+        await until(lambda: bool(pods.get(("default", "a"), {}).get("status", {}).get("conditions")))
+        assert pods["default", "a"]["status"]["conditions"][0]["reason"] == "Unschedulable"
+
+        await client.patch(
+            NODES, "node-1", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, subresource="status"
+        )
+
+        await until(lambda: pods["default", "a"]["spec"].get("nodeName") == "node-1")
+        assert not nodes["", "node-1"]["spec"].get("taints")
+
+
+async def test_files_are_applied_in_an_order_that_works_and_again(tmp_path: Path) -> None:
+    (tmp_path / "1-pod.yaml").write_text(f"{POD}---\n{TEMPLATE}")
+    (tmp_path / "2-namespace.yml").write_text(NAMESPACE)
+    async with ControlPlane() as control_plane:
+        client = await control_plane.connect("test")
+
+        applied = await apply(client, [tmp_path])
+        (tmp_path / "1-pod.yaml").write_text(TEMPLATE.replace("name: lunch,", "name: lunch, labels: {a: b},"))
+        await apply(client, [tmp_path])
+
+        assert [str(item.object["kind"]) for item in applied] == ["Namespace", "ResourceClaimTemplate", "Pod"]
+        assert applied[-1].namespace == "default"
+        changed = await client.get(RESOURCE_CLAIM_TEMPLATES, "lunch", "team")
+        assert changed["metadata"]["labels"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- 1", "is no object"),
+        ("{apiVersion: v1, kind: Pod}", "has no metadata.name"),
+        ("{apiVersion: a.example/v1, kind: A, metadata: {name: a}}", "the API server has no kind A of a.example/v1"),
+        ("{", "cannot be read: line 1, column 2"),
+    ],
+)
+async def test_a_file_that_is_wrong_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "order.yaml"
+    file.write_text(text)
+    async with ControlPlane() as control_plane:
+        with pytest.raises(ConfigurationError, match=expected) as error:
+            await apply(await control_plane.connect("test"), [file])
+
+    assert str(file) in str(error.value)
+
+
+async def test_a_folder_without_manifests(tmp_path: Path) -> None:
+    async with ControlPlane() as control_plane:
+        with pytest.raises(ConfigurationError, match="no YAML or JSON file"):
+            await apply(await control_plane.connect("test"), [tmp_path])

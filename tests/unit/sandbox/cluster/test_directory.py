@@ -1,0 +1,235 @@
+"""The directory of a sandbox goes with it, or with the next one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dra_kit.sandbox.cluster.directory import mark_of, remove_abandoned, sandbox_directory
+from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
+
+HOLD = """
+from dra_kit.sandbox.cluster.directory import sandbox_directory
+with sandbox_directory() as directory:
+    print(directory, flush=True)
+    input()
+"""
+
+
+LOCK_UP = """
+import os, sys, tempfile
+from dra_kit.sandbox.cluster.directory import sandbox_directory
+tempfile.tempdir = sys.argv[1]
+if os.geteuid() == 0:  # to whom nothing is forbidden
+    os.chown(tempfile.tempdir, 65534, 65534)
+    os.setgid(65534)
+    os.setuid(65534)
+with sandbox_directory() as directory:
+    inner = directory / "node-1" / "locked"
+    inner.mkdir(parents=True)
+    (inner / "file").touch()
+    inner.chmod(0o500)
+    inner.parent.chmod(0o100)
+"""
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:  # a short one is used as it is
+        monkeypatch.setattr(tempfile, "tempdir", directory)
+        yield Path(directory)
+
+
+def killed(temporary: Path) -> Path:
+    """The directory of a process that was killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD],
+        env={"TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        directory = Path(process.stdout.readline().strip())
+        process.kill()
+    assert directory.parent == temporary
+    return directory
+
+
+def test_it_is_removed_in_the_end(temporary: Path) -> None:
+    with sandbox_directory() as directory:
+        (directory / "node-1").mkdir()
+        assert directory.parent == temporary
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_folders_in_which_nobody_may_write_are_removed_too(temporary: Path) -> None:
+    subprocess.run([sys.executable, "-c", LOCK_UP, str(temporary)], check=True, timeout=60)
+
+    assert list(temporary.iterdir()) == []
+
+
+def test_that_of_a_killed_process_is_removed_by_the_next_one(temporary: Path) -> None:
+    abandoned = killed(temporary)
+    assert abandoned.exists()
+
+    with sandbox_directory() as directory:
+        assert list(temporary.iterdir()) == [directory]
+
+
+def test_that_of_a_running_one_stays(temporary: Path) -> None:
+    with sandbox_directory() as first, sandbox_directory() as second:
+        assert sorted(temporary.iterdir()) == sorted([first, second])
+
+
+@pytest.mark.parametrize("name", ["dra-mywork", "dra-abcd1234"])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"lock": ""},
+        {".dra-kit-sandbox": ""},
+        {".dra-kit-sandbox": "mine"},
+        {".dra-kit-sandbox": '{"sandbox": "dra-other", "mark": "0123"}'},
+        {".dra-kit-sandbox": '{"sandbox": 1, "mark": []}'},
+        {".dra-kit-sandbox": "[" * 50_000},
+    ],
+)
+def test_what_no_sandbox_has_signed_stays(temporary: Path, name: str, files: dict[str, str]) -> None:
+    work = temporary / name
+    work.mkdir(0o700)
+    for file, text in {"thesis": "years of work", **files}.items():
+        (work / file).write_text(text)
+        (work / file).chmod(0o600)
+
+    with sandbox_directory():
+        pass
+
+    assert (work / "thesis").read_text() == "years of work"
+    assert {path.name for path in work.iterdir()} == {"thesis", *files}
+
+
+def test_a_copy_of_a_sandbox_is_its_owners(temporary: Path) -> None:
+    abandoned = killed(temporary)
+    copy = temporary / "dra-copy"
+    shutil.copytree(abandoned, copy)
+    copy.chmod(0o700)
+
+    with sandbox_directory() as directory:
+        assert sorted(temporary.iterdir()) == sorted([copy, directory])
+
+
+def test_a_link_to_one_that_was_abandoned_is_not_followed(temporary: Path) -> None:
+    abandoned = killed(temporary)
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    moved = elsewhere / abandoned.name
+    abandoned.rename(moved)
+    abandoned.symlink_to(moved)
+
+    with sandbox_directory():
+        pass
+
+    assert abandoned.is_symlink()
+    assert moved.is_dir()
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701])
+def test_one_that_others_could_write_to_or_look_into_is_not_trusted(temporary: Path, mode: int) -> None:
+    abandoned = killed(temporary)
+    abandoned.chmod(mode)
+
+    with sandbox_directory():
+        assert abandoned.exists()
+
+
+def test_links_in_an_abandoned_one_are_removed_and_not_followed(temporary: Path) -> None:
+    abandoned = killed(temporary)
+    mine = temporary / "mine"
+    mine.mkdir()
+    (mine / "thesis").touch()
+    (abandoned / "link").symlink_to(mine)
+    (abandoned / "node-1").mkdir()
+    (abandoned / "node-1" / "link").symlink_to(mine)
+
+    with sandbox_directory() as directory:
+        assert sorted(temporary.iterdir()) == sorted([mine, directory])
+    assert (mine / "thesis").exists()
+
+
+def test_one_that_was_killed_while_it_removed_its_directory_is_finished(temporary: Path) -> None:
+    abandoned = killed(temporary)
+    (abandoned / "node-1").mkdir()
+    abandoned.rename(abandoned.with_suffix(".gone"))
+
+    with sandbox_directory() as directory:
+        assert list(temporary.iterdir()) == [directory]
+
+
+def test_it_is_for_its_owner_alone(temporary: Path) -> None:
+    with sandbox_directory() as directory:
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert (directory / ".dra-kit-sandbox").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_processes_of_a_killed_one_are_ended_wherever_they_have_gone(temporary: Path) -> None:
+    abandoned = killed(temporary)
+    environment = {**os.environ, MARK_VARIABLE: mark_of(abandoned)}
+    nested = "import subprocess, sys; print(subprocess.Popen(['setsid', 'sleep', '3600'], stdout=2).pid, flush=True)"
+    # its parent has ended, and it is in a session of its own
+    orphan = int(subprocess.check_output([sys.executable, "-c", nested], env=environment, stderr=subprocess.DEVNULL))
+    others = {**os.environ, MARK_VARIABLE: "0123"}
+    with subprocess.Popen(["/bin/sleep", "3600"], env=others) as bystander:
+        try:
+            assert is_sleeping(orphan)
+
+            ended = remove_abandoned()
+
+            assert ended == 1
+            assert not is_sleeping(orphan)
+            assert not abandoned.exists()
+            assert bystander.poll() is None
+        finally:
+            bystander.kill()
+
+
+def test_those_of_a_running_one_are_left_alone(temporary: Path) -> None:
+    with sandbox_directory() as directory:
+        environment = {**os.environ, MARK_VARIABLE: mark_of(directory)}
+        with subprocess.Popen(["/bin/sleep", "3600"], env=environment) as process:
+            assert remove_abandoned() == 0
+            assert process.poll() is None
+            process.kill()
+
+
+def test_what_a_killed_reaper_left_ends_with_the_sandbox(temporary: Path) -> None:
+    with sandbox_directory() as directory:
+        environment = {**os.environ, MARK_VARIABLE: mark_of(directory)}
+        process = subprocess.Popen(["/bin/sleep", "3600"], env=environment)
+
+    assert process.wait(60) == -signal.SIGKILL
+
+
+def is_sleeping(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_long_temporary_directory_is_not_used(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = temporary / "a-name-that-leaves-no-room-for-sockets"
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+
+    with sandbox_directory() as directory:
+        assert directory.parent == Path("/tmp")

@@ -1,0 +1,64 @@
+"""A driver that does not answer: it is told while the kubelet waits."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Iterator, Sequence
+
+from typing_extensions import override
+
+import dra_kit as dra
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.timeline.live import LiveView
+from dra_kit.sandbox.timeline.recorder import PodRecorder
+from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.sandbox.test_sandbox import CLASS, claim, phase, pod
+
+
+class Oven(dra.DeviceProvider):
+    @override
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name="pizza")]
+
+
+class Waiter(dra.Preparer):
+    def __init__(self) -> None:
+        self.entered, self.hot = threading.Event(), threading.Event()
+
+    @override
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        self.entered.set()
+        self.hot.wait()
+        return dra.Prepared()
+
+
+async def test_a_call_that_is_not_answered_is_told_with_the_code_that_runs() -> None:
+    waiter, told, recorder = Waiter(), io.StringIO(), PodRecorder()
+    view = LiveView(told)
+    driver = SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=waiter),))
+
+    def tells(text: str) -> bool:
+        view.flush()
+        return text in told.getvalue()
+
+    async with Sandbox(driver, SandboxSettings(webhook=False), observers=(view, recorder)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
+            await sandbox.client.create(resource, item)
+        guest = await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
+        try:
+            # the call is told once, with what runs then; nobody looks before
+            await until(waiter.entered.is_set)
+            await until(lambda: tells("NodePrepareResources for lunch is not answered after 3 s"))
+            assert "claim default/lunch: Waiter.prepare has not returned for " in told.getvalue()
+            assert recorder.problems[guest["metadata"]["uid"]] == (
+                "driver dra.pizza has not answered NodePrepareResources for ResourceClaim lunch"
+            )
+        finally:
+            waiter.hot.set()
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+
+    assert guest["metadata"]["uid"] not in recorder.problems
+    assert told.getvalue().count("NodePrepareResources for lunch is not answered") == 1

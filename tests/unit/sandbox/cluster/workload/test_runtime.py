@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dra_kit.cdi.spec import ContainerEdits, Mount
+from dra_kit.resource.pods import PodReference
+from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig, ContainerStatus
+from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+
+POD = PodReference("kitchen", "guest", "uid-1")
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[ProcessRuntime]:
+    async with ProcessRuntime() as runtime:
+        yield runtime
+
+
+def config(
+    *command: str, name: str = "eater", env: dict[str, str] | None = None, cdi: tuple[str, ...] = ()
+) -> ContainerConfig:
+    return ContainerConfig(
+        POD, name, 0, "busybox:stable", command, hostname="guest", environment=env or {}, edits=ContainerEdits(env=cdi)
+    )
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - processes set no asyncio.Event
+            await asyncio.sleep(0.01)
+
+
+async def ended(runtime: ProcessRuntime, *command: str, **options: object) -> ContainerStatus:
+    """Runs a container until it ends by itself."""
+    await runtime.run(config(*command, **options))  # type: ignore[arg-type]
+    await until(lambda: not runtime.containers(POD.uid)[-1].running)
+    return runtime.containers(POD.uid)[-1]
+
+
+def output(runtime: ProcessRuntime) -> str:
+    report = runtime.report("kitchen", "guest", "eater")
+    assert report is not None
+    return report.log.text
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; one that is dead but not waited for does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def test_the_environment_is_the_images_then_the_pods_then_that_of_cdi(runtime: ProcessRuntime) -> None:
+    env = {"HOME": "/kitchen", "PIZZA": "pod", "DOUGH": "thin"}
+    status = await ended(runtime, "env", env=env, cdi=("PIZZA=cdi=1",))
+    assert status.exit is not None
+    assert (status.exit.code, status.exit.reason) == (0, "Completed")
+    lines = dict(line.partition("=")[::2] for line in output(runtime).splitlines())
+    assert lines.pop("PATH")
+    assert lines == {"HOSTNAME": "guest", "HOME": "/kitchen", "PIZZA": "cdi=1", "DOUGH": "thin"}
+    report = runtime.report("kitchen", "guest", "eater")
+    assert report is not None
+    assert {key: report.environment[key] for key in lines} == lines
+
+
+async def test_the_working_directory_is_fresh_and_goes_with_the_pod(runtime: ProcessRuntime) -> None:
+    await ended(runtime, "sh", "-c", "echo x > left; pwd; ls")
+    directory, *files = output(runtime).split()
+    assert files == ["left"]
+    assert Path(directory).is_dir()
+    runtime.remove(POD.uid)
+    assert not Path(directory).exists()
+    assert runtime.containers(POD.uid) == []
+    assert output(runtime).startswith(directory)
+
+
+async def test_exit_codes_and_signals(runtime: ProcessRuntime) -> None:
+    failed = await ended(runtime, "sh", "-c", "exit 7")
+    killed = await ended(runtime, "sh", "-c", "kill -9 $$")
+    assert failed.exit is not None
+    assert killed.exit is not None
+    assert (failed.exit.code, failed.exit.reason) == (7, "Error")
+    assert (killed.exit.code, killed.exit.reason) == (137, "Error")
+
+
+async def test_a_command_that_is_not_there(runtime: ProcessRuntime) -> None:
+    status = await runtime.run(config("no-such-program", "--help"))
+    assert status.exit is not None
+    assert (status.exit.code, status.exit.reason) == (128, "StartError")
+    assert status.exit.message.endswith('exec: "no-such-program": executable file not found in $PATH')
+    status = await runtime.run(config("/no/such/program"))
+    assert status.exit is not None
+    assert status.exit.message.endswith('exec: "/no/such/program": stat /no/such/program: no such file or directory')
+
+
+async def test_a_file_that_is_no_program(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("pizza")
+    status = await runtime.run(config(str(tmp_path / "text")))
+    assert status.exit is not None
+    assert status.exit.message.endswith("permission denied")
+
+
+async def test_what_the_shell_does_not_find(runtime: ProcessRuntime) -> None:
+    status = await ended(runtime, "sh", "-c", "no-such-program")
+    assert status.exit is not None
+    assert (status.exit.code, status.exit.reason) == (127, "Error")
+    assert "not found" in output(runtime)
+
+
+async def test_arguments_that_are_too_long(runtime: ProcessRuntime) -> None:
+    status = await runtime.run(config("echo", "x" * (1 << 21)))
+    assert status.exit is not None
+    assert status.exit.message.endswith("argument list too long")
+
+
+async def test_a_container_without_a_command_runs_until_it_is_stopped_and_says_so(runtime: ProcessRuntime) -> None:
+    status = await runtime.run(config())
+    assert status.running
+    assert "no command" in output(runtime)
+    assert "until its pod is deleted" in output(runtime)
+    changed: list[str] = []
+    runtime.subscribe(changed.append)
+    runtime.stop(status.id, 30)
+    (status,) = runtime.containers(POD.uid)
+    assert status.exit is not None
+    assert status.exit.code == 0
+    assert changed == [POD.uid]
+
+
+async def test_stop_asks_first(runtime: ProcessRuntime) -> None:
+    status = await runtime.run(
+        config("sh", "-c", "trap 'echo bye; exit 3' TERM; echo up; while :; do sleep 0.01; done")
+    )
+    await until(lambda: "up" in output(runtime))
+    runtime.stop(status.id, 3600)
+    await until(lambda: not runtime.containers(POD.uid)[0].running)
+    (status,) = runtime.containers(POD.uid)
+    assert status.exit is not None
+    assert status.exit.code == 3
+    assert "bye" in output(runtime)
+
+
+async def test_stop_kills_what_does_not_listen_and_may_be_hurried(runtime: ProcessRuntime) -> None:
+    status = await runtime.run(config("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.01; done"))
+    await until(lambda: "up" in output(runtime))
+    runtime.stop(status.id, 3600)
+    runtime.stop(status.id, 0.01)
+    runtime.stop(status.id, 3600)
+    await until(lambda: not runtime.containers(POD.uid)[0].running)
+    (status,) = runtime.containers(POD.uid)
+    assert status.exit is not None
+    assert status.exit.code == 137
+
+
+async def test_what_a_container_started_ends_with_it(runtime: ProcessRuntime) -> None:
+    await ended(runtime, "sh", "-c", "sleep 3600 & echo $!")
+    process = int(output(runtime))
+    await until(lambda: not alive(process))
+
+
+async def test_output_is_bounded() -> None:
+    async with ProcessRuntime(output_limit=1000) as runtime:
+        await ended(runtime, "sh", "-c", "i=0; while [ $i -lt 500 ]; do echo $i; i=$((i+1)); done")
+        assert output(runtime).endswith("498\n499\n")
+        report = runtime.report("kitchen", "guest", "eater")
+        assert report is not None
+        assert len(report.log.text) + report.log.begin.offset == 1890
+        assert report.log.size <= 1000
+
+
+async def test_the_output_of_the_attempt_before_is_kept_and_of_none_older(runtime: ProcessRuntime) -> None:
+    identities = []
+    for attempt in range(3):
+        command = ("echo", f"attempt {attempt}")
+        identities.append((await runtime.run(replace(config(*command), attempt=attempt))).id)
+        await until(lambda: not runtime.containers(POD.uid)[-1].running)
+
+    found = [runtime.find(identity) for identity in identities]
+
+    assert [report.log.text for report in found if report] == ["", "attempt 1\n", "attempt 2\n"]
+
+
+async def test_the_output_of_pods_that_are_gone_is_bounded() -> None:
+    async with ProcessRuntime() as runtime:
+        for number in range(70):
+            pod = PodReference("kitchen", f"guest-{number}", f"uid-{number}")
+            await runtime.run(ContainerConfig(pod, "eater", 0, "x"))
+            report = runtime.report("kitchen", f"guest-{number}", "eater")
+            assert report is not None
+            for _ in range(20):
+                report.log.append(b"x" * 60_000 + b"\n", 0)
+            runtime.stop(report.status.id, 0)
+            runtime.remove(pod.uid)
+        kept = [report.log.size for number in range(70) for report in runtime.reports("kitchen", f"guest-{number}")]
+
+    assert len(kept) == 70
+    assert kept[0] == 0
+    assert kept[-1] > 900_000
+    assert sum(kept) <= 64 << 20
+
+
+async def test_who_writes_without_end_waits_for_its_turn(runtime: ProcessRuntime) -> None:
+    for name in ("loud", "louder"):
+        await runtime.run(config("yes", name=name))
+    await runtime.run(config("sh", "-c", "echo quiet; exec sleep 3600"))
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    await until(lambda: output(runtime) == "quiet\n")
+    loud = runtime.report("kitchen", "guest", "loud")
+    assert loud is not None
+    await until(lambda: loud.log.begin.offset > 5 << 20)
+    counting.cancel()
+
+    assert loud.log.size <= 1 << 20
+    # the event loop is free between two readings
+    assert turns > 3 * loud.log.end.offset / (1 << 20)
+
+
+async def test_a_container_that_closes_its_output_has_not_ended(runtime: ProcessRuntime, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    status = await runtime.run(config("sh", "-c", f"printf one; exec >&- 2>&-; : > {closed}; exec sleep 3600"))
+    report = runtime.find(status.id)
+    assert report is not None
+    await until(closed.exists)
+    await asyncio.sleep(0.05)  # the end of the pipe is read meanwhile
+
+    assert not report.log.ended
+    runtime.stop(status.id, 0)
+    await until(lambda: report.log.ended)
+    assert report.log.text == "one"
+
+
+async def test_what_is_not_applied_is_reported(runtime: ProcessRuntime) -> None:
+    edits = ContainerEdits(mounts=(Mount(host_path="/oven", container_path="/mnt/oven"),))
+    await runtime.run(ContainerConfig(POD, "eater", 0, "busybox", ("true",), edits=edits))
+    report = runtime.report("kitchen", "guest", "eater")
+    assert report is not None
+    assert report.config.edits.mounts[0].container_path == "/mnt/oven"
+
+
+async def test_nothing_is_left_when_the_runtime_is_left() -> None:
+    async with ProcessRuntime() as runtime:
+        # a daemon: its own session, and its parent is gone
+        await ended(
+            runtime,
+            "sh",
+            "-c",
+            "setsid sh -c 'echo $$; : > up; exec sleep 3600' & until [ -e up ]; do sleep 0.01; done",
+        )
+        process = int(output(runtime))
+        assert alive(process)
+    assert not alive(process)
+
+
+def test_nothing_is_left_when_its_process_is_killed(tmp_path: Path) -> None:
+    # the shell, a process that left its session, and where they work
+    told = tmp_path / "told"
+    command = f"setsid sleep 3601 & echo $$ $! $PWD > {told}.new; mv {told}.new {told}; wait"
+    script = f"""
+        import asyncio
+        from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig
+        from dra_kit.resource.pods import PodReference
+        from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
+
+        async def main():
+            async with ProcessRuntime() as runtime:
+                command = ("sh", "-c", {command!r})
+                await runtime.run(ContainerConfig(PodReference("a", "b", "c"), "d", 0, "e", command))
+                await asyncio.Event().wait()
+
+        asyncio.run(main())
+    """
+    holder = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)])
+    try:
+        wait_for(told.exists)
+        *numbers, directory = told.read_text().split()
+        processes = [int(number) for number in numbers]
+        assert all(map(alive, processes))
+    finally:
+        holder.kill()
+        holder.wait()
+    wait_for(lambda: not any(map(alive, processes)))
+    wait_for(lambda: not Path(directory).parent.exists())
+
+
+async def test_a_killed_reaper_takes_its_containers_along_and_another_takes_over(runtime: ProcessRuntime) -> None:
+    status = await runtime.run(config("sh", "-c", "echo $PPID; exec sleep 3600"))
+    await until(lambda: output(runtime))
+    os.kill(int(output(runtime)), signal.SIGKILL)
+    await until(lambda: not runtime.containers(POD.uid)[0].running)
+    (status,) = runtime.containers(POD.uid)
+    assert status.exit is not None
+    assert status.exit.code == 137
+    again = await ended(runtime, "true")
+    assert again.exit is not None
+    assert again.exit.code == 0
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    asyncio.run(until(condition))

@@ -1,0 +1,106 @@
+"""What the driver of a sandbox is given on each node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+import dra_kit as dra
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings
+from dra_kit.sandbox.driver.project import other_project
+
+
+class Settings(BaseModel):
+    oven: Path = Path("/var/lib/oven")
+    recipes: list[str] = []
+    heat: int = 200
+
+
+class Provider(dra.DeviceProvider):
+    def discover(self) -> list[list[dra.Device]]:
+        return [[]]
+
+
+class Preparer(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared()
+
+
+DRIVER = dra.Driver("dra.pizza", provider=Provider(), preparer=Preparer(), settings=Settings)
+
+
+def project(directory: Path, text: str) -> str:
+    (directory / "pyproject.toml").write_text(text)
+    return str(directory)
+
+
+def test_placeholders_stand_for_the_node_and_its_directory() -> None:
+    values = {"oven": "{directory}/oven", "recipes": ["{node}", "basil"], "heat": 220}
+    driver = SandboxDriver((DRIVER,), Settings.model_validate, values=values)
+
+    assert driver.settings_on("node-2", Path("/tmp/dra-x/node-2")) == Settings(
+        oven=Path("/tmp/dra-x/node-2/oven"), recipes=["node-2", "basil"], heat=220
+    )
+
+
+def test_a_project_gives_settings_to_its_driver_in_a_sandbox(tmp_path: Path) -> None:
+    target = project(tmp_path, '[tool.dra-kit.sandbox.settings]\noven = "{project}/oven"\nheat = 250\n')
+
+    assert project_settings(target, DRIVER) == {"oven": f"{tmp_path}/oven", "heat": 250}
+
+
+@pytest.mark.parametrize("target", ["pizza:driver", "./pizza.py"])
+def test_a_target_that_is_no_project_gives_none(target: str) -> None:
+    assert project_settings(target, DRIVER) == {}
+
+
+def test_the_file_of_a_projects_driver_stands_for_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project(tmp_path, '[tool.dra-kit]\ndriver = "kitchen.pizza"\n[tool.dra-kit.sandbox.settings]\nheat = 250\n')
+    classes = tmp_path / "deviceclasses.yaml"
+    classes.write_text("")
+    file = tmp_path / "src" / "kitchen" / "pizza.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    monkeypatch.chdir(tmp_path)
+
+    for target in (str(file), f"{file}:driver", "src/kitchen/pizza.py", "kitchen.pizza", "kitchen.pizza:driver"):
+        assert project_settings(target, DRIVER) == {"heat": 250}
+        assert [path.resolve() for path in device_classes(target)] == [classes]
+        assert other_project(target) is None
+    for target in (f"{file}:other", str(tmp_path / "bakery.py"), "kitchen.pizza:other", "bakery"):
+        assert project_settings(target, DRIVER) == {}
+        assert device_classes(target) == ()
+        found = other_project(target)
+        assert found is not None
+        assert found.driver == ("kitchen.pizza", "driver")
+
+
+def test_a_folder_that_is_no_project_may_have_classes(tmp_path: Path) -> None:
+    (tmp_path / "deviceclasses.yaml").write_text("")
+
+    assert device_classes(str(tmp_path)) == (tmp_path / "deviceclasses.yaml",)
+    assert project_settings(str(tmp_path), DRIVER) == {}
+
+
+def test_a_pyproject_that_is_no_toml_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"pyproject.toml cannot be read: "):
+        project_settings(project(tmp_path, "[tool"), DRIVER)
+
+
+def test_a_project_without_the_table_gives_none(tmp_path: Path) -> None:
+    assert project_settings(project(tmp_path, '[tool.dra-kit]\ndriver = "pizza:driver"\n'), DRIVER) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[tool.dra-kit.sandbox.settings]\nheet = 250\n", "names heet, which is no setting of driver dra.pizza"),
+        ("[tool.dra-kit.sandbox]\nsettings = 3\n", "is no table"),
+    ],
+)
+def test_a_wrong_table_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        project_settings(project(tmp_path, text), DRIVER)

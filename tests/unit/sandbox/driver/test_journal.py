@@ -1,0 +1,62 @@
+"""What is told of the driver's log."""
+
+from __future__ import annotations
+
+import logging
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.driver.journal import DriverLog
+
+
+def problems(raised: Exception, **fields: object) -> tuple[str, ...]:
+    log = DriverLog()
+    logger = logging.Logger("dra_kit.process")  # noqa: LOG001 - of this test alone
+    logger.addHandler(log)
+    try:
+        raise raised
+    except type(raised) as caught:
+        logger.error("part failed", extra=fields, exc_info=caught)
+    return tuple(log.problems)
+
+
+def test_an_error_is_told_with_its_type() -> None:
+    assert problems(OSError("no oven"), error="no oven") == ("part failed: OSError: no oven",)
+
+
+def filled(*messages: str) -> DriverLog:
+    log = DriverLog()
+    logger = logging.Logger("dra_kit.process")  # noqa: LOG001 - of this test alone
+    logger.addHandler(log)
+    for message in messages:
+        logger.warning(message)
+    return log
+
+
+def test_the_oldest_lines_go_and_that_is_said() -> None:
+    log = filled(*(f"{number:05} {'x' * 10_000}" for number in range(500)))
+
+    first, *lines = log.lines
+    gone = 500 - len(lines)
+    assert gone > 0
+    assert first == f"({gone} older lines went: 4 MiB are kept)"
+    assert f"{gone:05} xxx" in lines[0]
+    assert sum(map(len, lines)) <= 4 << 20
+
+
+def test_a_line_without_end_is_cut() -> None:
+    log = filled("x" * 1_000_000)
+
+    assert len(log.lines[0]) < 20_000
+    assert log.lines[0].endswith(" characters more)")
+    assert len(log.problems[0]) < 20_000
+
+
+def test_problems_are_told_once_and_the_oldest_go() -> None:
+    log = filled("again", *(f"problem {number}" for number in range(1_500)), "problem 1499")
+
+    assert len(log.problems) == 1_000
+    assert log.problems[-1] == "problem 1499"
+
+
+def test_an_error_of_dra_kit_speaks_for_itself() -> None:
+    assert problems(ConfigurationError("give --oven")) == ("part failed: give --oven",)

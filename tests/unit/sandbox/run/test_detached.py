@@ -1,0 +1,190 @@
+"""Sandboxes in the background."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import SandboxError
+from dra_kit.sandbox.run.detached import STATE_VARIABLE, announce, running, state_directory
+
+DRIVER = """
+    import threading
+
+    import dra_kit as dra
+    from dra_kit.sandbox.sandbox import cluster
+
+    # it does not end by itself before it is interrupted
+    cluster.PUBLISH_SECONDS = 600.0
+
+
+    class Oven(dra.DeviceProvider):
+        def discover(self):
+            threading.Event().wait()
+            yield []
+
+
+    class Waiter(dra.Preparer):
+        def prepare(self, claim, device):
+            return dra.Prepared()
+
+
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_remains_of_one_whose_start_is_interrupted(number: signal.Signals) -> None:
+    with tempfile.TemporaryDirectory(prefix="k-", dir="/tmp") as directory:
+        place = Path(directory)
+        (place / "pizzeria.py").write_text(textwrap.dedent(DRIVER))
+        # a shell starts what is in its background with SIGINT ignored
+        heeding = ["/usr/bin/env", "--default-signal=INT"]
+        command = [*heeding, str(Path(sys.executable).with_name("dra-kit")), "sandbox", "./pizzeria.py", "--detach"]
+        environment = {**os.environ, "TMPDIR": directory, "XDG_RUNTIME_DIR": directory, "PYTHONDONTWRITEBYTECODE": "1"}
+        with subprocess.Popen(command, cwd=place, env=environment) as process:
+            wait_for(place, "dra-*/node-1/plugins_registry/*")
+            process.send_signal(number)
+
+        assert process.returncode == 130
+        assert [path.name for path in place.iterdir() if not path.name.startswith("dra-kit-sandbox-")] == [
+            "pizzeria.py"
+        ]
+        assert list(place.glob("dra-kit-sandbox-*/*")) == []
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where sandboxes leave word of themselves."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    return state_directory()
+
+
+def announced(place: Path, monkeypatch: pytest.MonkeyPatch, name: str = "1") -> Path:
+    """What a sandbox in the background leaves that is this very process."""
+    state = place / f"{name}.json"
+    with monkeypatch.context() as patch:
+        patch.setenv(STATE_VARIABLE, str(state))
+        announce("dra.pizza", Path("kubeconfig"))
+    return state
+
+
+def test_what_a_sandbox_leaves_is_for_its_owner_alone(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = announced(place, monkeypatch)
+
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert state.stat().st_mode & 0o777 == 0o600
+    [sandbox] = running()
+    assert (sandbox.pid, sandbox.driver, sandbox.log) == (os.getpid(), "dra.pizza", state.with_suffix(".log"))
+
+
+def test_word_of_one_that_has_ended_is_removed_with_its_log(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = announced(place, monkeypatch)
+    state.write_text(state.read_text().replace('"began": "', '"began": "1'))
+    state.with_suffix(".log").touch()
+
+    assert running() == []
+    assert list(place.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]",
+        "notes",
+        "[" * 50_000,
+        '{"pid": 1, "began": "2", "driver": "a", "kubeconfig": "b"}',
+        '{"pid": true, "began": "2", "driver": "a", "kubeconfig": "b"}',
+        '{"pid": "7", "began": "2", "driver": "a", "kubeconfig": "b"}',
+        '{"pid": 7, "began": 2, "driver": "a", "kubeconfig": "b"}',
+        '{"pid": 7, "began": "", "driver": "a", "kubeconfig": "b"}',
+    ],
+)
+def test_what_no_sandbox_wrote_stays(place: Path, text: str) -> None:
+    (place / "notes.json").write_text(text)
+    (place / "notes.json").chmod(0o600)
+    (place / "notes.log").touch()
+
+    assert running() == []
+    assert (place / "notes.json").read_text() == text
+    assert (place / "notes.log").exists()
+
+
+def test_nothing_is_removed_that_a_file_names(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim = tmp_path / "thesis"
+    victim.touch()
+    state = announced(place, monkeypatch)
+    told = json.loads(state.read_text()) | {"began": "1", "log": str(victim), "state": str(victim)}
+    state.write_text(json.dumps(told))
+
+    assert running() == []
+    assert victim.exists()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604])
+def test_word_that_others_could_have_left_is_not_believed(
+    place: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    state = announced(place, monkeypatch)
+    state.chmod(mode)
+
+    assert running() == []
+    assert state.exists()
+
+
+def test_word_behind_a_link_is_not_believed(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = announced(place, monkeypatch)
+    moved = tmp_path / "elsewhere.json"
+    state.rename(moved)
+    state.symlink_to(moved)
+
+    assert running() == []
+    assert moved.exists()
+    assert state.is_symlink()
+
+
+@pytest.mark.parametrize("plant", ["link", "open", "file"])
+def test_a_place_that_somebody_else_has_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plant: str
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    directory = tmp_path / f"dra-kit-sandbox-{os.getuid()}"
+    (tmp_path / "mine").mkdir(0o700)
+    (tmp_path / "mine" / "notes.json").touch()
+    if plant == "link":
+        directory.symlink_to("mine")
+    elif plant == "open":
+        directory.mkdir()
+        directory.chmod(0o777)
+    else:
+        directory.touch()
+
+    with pytest.raises(SandboxError, match="set XDG_RUNTIME_DIR to a directory of your own"):
+        running()
+
+    assert (tmp_path / "mine" / "notes.json").exists()
+
+
+def test_a_place_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "nowhere"))
+
+    with pytest.raises(SandboxError, match="cannot be made: No such file or directory"):
+        running()
+
+
+def wait_for(place: Path, pattern: str) -> None:
+    end = time.monotonic() + 60
+    while not list(place.glob(pattern)):
+        assert time.monotonic() < end
+        time.sleep(0.05)

@@ -1,0 +1,61 @@
+"""Applying the objects of files to an API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.client import Client
+from dra_kit.sandbox.cluster.control_plane import ControlPlane
+from dra_kit.sandbox.stories.objects import apply
+
+MENU = "{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}, data: {dish: pizza}}"
+POD = "containers: [{name: eater, image: x, resorces: {claims: []}}]"
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with ControlPlane() as control_plane:
+        yield await control_plane.connect("test")
+
+
+async def apply_text(client: Client, directory: Path, text: str) -> list[str]:
+    (directory / "order.yaml").write_text(text)
+    return [item.name for item in await apply(client, [directory / "order.yaml"])]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{kind: Pod, metadata: {name: a}}", "document 1 has no apiVersion, which must be a text"),
+        ("{apiVersion: '', kind: Pod, metadata: {name: a}}", "document 1 has no apiVersion, which must be a text"),
+        ("{apiVersion: apps/, kind: Pod, metadata: {name: a}}", "the API server has no kind Pod of apps/"),
+        ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}}", "the API server has no kind Job of batch/v1"),
+        (
+            f"{{apiVersion: v1, kind: Pod, metadata: {{name: a}}, spec: {{{POD}}}}}",
+            'strict decoding error: unknown field "spec.containers[0].resorces"',
+        ),
+        (
+            "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: elsewhere}}",
+            'namespaces "elsewhere" not found (HTTP 404); add the Namespace to the file',
+        ),
+    ],
+)
+async def test_what_cannot_be_made_is_told_in_one_line(client: Client, tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        await apply_text(client, tmp_path, text)
+
+    assert str(caught.value).startswith(f"manifest {tmp_path / 'order.yaml'}, document 1")
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_an_object_that_exists_is_changed_with_the_same_care(client: Client, tmp_path: Path) -> None:
+    assert await apply_text(client, tmp_path, MENU) == ["menu"]
+    assert await apply_text(client, tmp_path, MENU.replace("dish: pizza", "dish: pasta")) == ["menu"]
+
+    with pytest.raises(ConfigurationError, match='unknown field "dta"'):
+        await apply_text(client, tmp_path, MENU.replace(" data:", " dta:"))

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.sandbox.stories.outcome import judge, status_problem
+from dra_kit.sandbox.timeline.report import api_writes
+
+Object = dict[str, Any]
+
+
+def pod(phase: str, *, ready: bool = False, restart: str = "Never", command: bool = True, code: int = 0) -> Object:
+    container: Object = {"name": "eater", **({"command": ["true"]} if command else {})}
+    state = {"terminated": {"exitCode": code}} if phase in {"Succeeded", "Failed"} else {}
+    return {
+        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
+        "spec": {"restartPolicy": restart, "containers": [container]},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [{"name": "eater", "state": state}],
+        },
+    }
+
+
+def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
+    outcome = judge([pod("Pending")], {"1": "the oven is broken"}, refused={"1"})
+
+    assert (outcome.settled, outcome.passed) == (True, False)
+    assert outcome.failures == ("Pod default/guest is Pending: the oven is broken",)
+
+
+@pytest.mark.parametrize(
+    ("item", "settled", "passed"),
+    [
+        (pod("Succeeded"), True, True),
+        (pod("Failed", code=3), True, False),
+        (pod("Running", ready=True), False, False),
+        (pod("Pending"), False, False),
+        (pod("Running", ready=True, restart="Always"), True, True),
+        (pod("Running", ready=True, command=False), True, True),
+        (pod("Running", restart="Always"), False, False),
+    ],
+)
+def test_what_is_expected_of_a_pod(item: Object, settled: bool, passed: bool) -> None:
+    outcome = judge([item], {})
+
+    assert (outcome.settled, outcome.passed) == (settled, passed)
+
+
+def test_the_reason_is_told() -> None:
+    failed, waiting = pod("Failed", code=3), pod("Pending")
+
+    assert judge([failed], {}).failures == ("Pod default/guest is Failed: container eater ended with exit code 3",)
+    assert judge([waiting], {"1": "no oven"}).failures == ("Pod default/guest is Pending: no oven",)
+
+
+def test_a_running_pod_is_called_not_ready_only_if_that_is_what_it_lacks() -> None:
+    leaving = pod("Running", ready=True, restart="Always")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pods = (pod("Running", restart="Always"), pod("Running", ready=True), pod("Running"), leaving)
+
+    assert [judge([item], {}).failures[0].partition("Running and ")[2] for item in pods] == [
+        "not ready", "has not ended", "has not ended", "is being deleted",
+    ]  # fmt: skip
+
+
+def test_causes_follow_the_reason_without_saying_it_again() -> None:
+    waiting = pod("Pending")
+
+    assert judge([waiting], {"1": "no oven"}, {"1": ["no oven", "no gas", "no match"]}).failures == (
+        "Pod default/guest is Pending: no oven\n  no gas\n  no match",
+    )
+    assert judge([waiting], {}, {"1": ["no gas"]}).failures == ("Pod default/guest is Pending: no gas",)
+
+
+def test_a_container_that_could_not_start_is_told_with_the_words_of_the_runtime() -> None:
+    failed = pod("Failed", code=128)
+    failed["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = "no such file or directory"
+
+    assert judge([failed], {}).failures == (
+        "Pod default/guest is Failed: container eater ended with exit code 128: no such file or directory",
+    )
+
+
+def test_an_init_container_that_fails_is_told() -> None:
+    failed = pod("Failed")
+    failed["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
+    failed["status"]["initContainerStatuses"] = [{"name": "oven", "state": {"terminated": {"exitCode": 3}}}]
+
+    assert judge([failed], {}).failures == ("Pod default/guest is Failed: init container oven ended with exit code 3",)
+
+
+def test_why_a_container_does_not_start_is_told() -> None:
+    waiting = pod("Pending")
+    reason = {"reason": "CreateContainerConfigError", "message": 'configmap "menu" not found'}
+    waiting["status"]["containerStatuses"][0]["state"] = {"waiting": reason}
+
+    assert judge([waiting], {}).failures == (
+        'Pod default/guest is Pending: container eater waits: CreateContainerConfigError: configmap "menu" not found',
+    )
+
+
+@pytest.mark.parametrize("state", [{"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}])
+def test_a_container_that_is_started_again_and_again_tells_its_last_end(state: Object) -> None:
+    crashing = pod("Running", restart="Always")
+    status = {"state": state, "lastState": {"terminated": {"exitCode": 1}}, "restartCount": 3, "ready": False}
+    crashing["status"]["containerStatuses"][0] |= status
+
+    assert judge([crashing], {}).failures == (
+        "Pod default/guest is Running: container eater ended with exit code 1, after 3 restarts",
+    )
+
+
+def test_a_pod_that_the_kubelet_ended_is_told_with_the_reason() -> None:
+    late = pod("Failed", code=137)
+    late["status"] |= {"reason": "DeadlineExceeded", "message": "too long"}
+
+    assert judge([late], {}).failures == (
+        "Pod default/guest is Failed: DeadlineExceeded: too long; container eater ended with exit code 137",
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ({"state": {"terminated": {"exitCode": 0}}, "lastState": {"terminated": {"exitCode": 1}}, "ready": False}, ""),
+        ({"state": {"running": {}}, "lastState": {"terminated": {"exitCode": 1}}, "ready": True}, ""),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}, "ready": False}, ""),
+    ],
+)
+def test_what_is_well_again_is_no_problem(status: Object, text: str) -> None:
+    item = pod("Running")
+    item["status"]["containerStatuses"][0] |= status
+
+    assert status_problem(item) == text
+
+
+def test_only_writes_are_counted() -> None:
+    requests = {("a", "get", "pods"): 7, ("a", "create", "pods"): 2, ("b", "patch", "pods/status"): 4}
+
+    assert api_writes(requests, 30.0) == {"total": 6, "perMinute": 12.0, "by": {"b": 4, "a": 2}}

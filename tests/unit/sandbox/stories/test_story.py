@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.stories.story import Story, find_stories, load_story
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: guest
+spec:
+  containers: []
+"""
+
+
+def write(directory: Path, expect: str, **manifests: str) -> Path:
+    directory.mkdir(exist_ok=True)
+    (directory / "expect.yaml").write_text(expect)
+    for name, text in manifests.items():
+        (directory / f"{name}.yaml").write_text(text)
+    return directory
+
+
+def names(story: Story) -> list[list[str]]:
+    return [[manifest.file for manifest in step.manifests] for step in story.steps]
+
+
+def test_without_steps_everything_is_applied_at_once(tmp_path: Path) -> None:
+    story = load_story(write(tmp_path / "lunch", "pods: {guest: {phase: Running}}", b=POD, a=POD))
+
+    assert story.name == "lunch"
+    assert names(story) == [["a.yaml", "b.yaml"]]
+    assert story.steps[0].expectation.pods["guest"].phase == "Running"
+    assert story.leftovers == ()
+
+
+def test_the_first_step_takes_what_no_step_names(tmp_path: Path) -> None:
+    expect = """
+steps:
+  - pods: {guest: {phase: Pending}}
+  - edit: {menu: new-menu.yaml}
+    health: {pizza-0: {burnt: black, cold: null}}
+  - apply: [late.yaml]
+    delete: [Pod/guest]
+"""
+    directory = write(tmp_path / "lunch", expect, order=POD, late=POD)
+    (directory / "new-menu.yaml").write_text("pizzas: []")
+
+    story = load_story(directory)
+
+    assert names(story) == [["order.yaml"], [], ["late.yaml"]]
+    assert story.steps[1].edits == {"menu": "pizzas: []"}
+    assert story.steps[1].health == {"pizza-0": {"burnt": "black", "cold": None}}
+    assert story.steps[2].deletes == ("Pod/guest",)
+
+
+def test_an_environment_value_says_what_it_must_be(tmp_path: Path) -> None:
+    expect = """
+pods:
+  guest:
+    phase: Running
+    message: one text
+    containers:
+      eater:
+        environment: {A: "1", B: null, C: {pattern: "[0-9]+"}, D: {same_as: guest/eater/A}}
+"""
+    container = load_story(write(tmp_path, expect)).steps[0].expectation.pods["guest"].containers["eater"]
+
+    values = {name: value.model_dump(exclude_defaults=True) for name, value in container.environment.items()}
+    assert values == {
+        "A": {"equals": "1"},
+        "B": {"absent": True},
+        "C": {"pattern": "[0-9]+"},
+        "D": {"same_as": "guest/eater/A"},
+    }
+
+
+def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
+    write(tmp_path / "b", "pods: {}")
+    write(tmp_path / "a", "pods: {}")
+    (tmp_path / "notes").mkdir()
+
+    assert [path.name for path in find_stories(tmp_path)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("expect", "text"),
+    [
+        ("pods: {guest: {phase: Runing}}", "pods.guest.phase: Input should be 'Pending', 'Running'"),
+        (
+            "pods: {guest: {phase: Running, exit_code: 0}}",
+            "pods.guest.exit_code: there is no key 'exit_code' here; it may be phase, message, containers",
+        ),
+        (
+            "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: 8}}}}}",
+            "pods.guest.containers.eater.environment.SLICES: must be a text (numbers and booleans in quotes)",
+        ),
+        (
+            "pods: {guest: {phase: Running, containers: {eater: {environment: {SLICES: {pattern: '('}}}}}}",
+            "'(' is no regular expression",
+        ),
+        (
+            "pods: {guest: {pase: Running}}",
+            "pods.guest.pase: there is no key 'pase' here; did you mean \"phase\"? it may be phase, message, ",
+        ),
+        (
+            "steps: [{pods: {guest: {phase: Running, containers: {steps: {outputs: [a]}}}}}]",
+            'did you mean "output"? it may be exit_code, environment, output',
+        ),
+        (
+            "step: []",
+            "step: there is no key 'step' here; did you mean \"steps\"? it may be pods, claims, devices, gone, ",
+        ),
+        ("steps: [{health: {pizza-0: burnt}}]", "steps[0].health.pizza-0: Input should be an object"),
+        (
+            "pods: {guest: {phase: Running, containers: {eater: {health: {lunch: ill}}}}}",
+            "Input should be 'Healthy', 'Unhealthy' or 'Unknown'",
+        ),
+        (
+            "steps: [{kill: {aftr: EFFECT_APPLIED}}]",
+            "steps[0].kill.aftr: there is no key 'aftr' here; did you mean \"after\"? it may be after, restart",
+        ),
+        (
+            "steps: [{kill: {after: EFFECT_APPLYED}}]",
+            "steps[0].kill.after: there is no step 'EFFECT_APPLYED'; did you mean \"EFFECT_APPLIED\"? it may be",
+        ),
+        ("steps: [{kill: {after: PREPARED, restart: false}}]", "steps[0].kill: after and restart: false do not go"),
+        ("steps: [{kill: {}, restart: {}}]", "steps[0]: restart and kill are given: write a step for each"),
+        ("steps: [{kil: {}}]", "steps[0].kil: there is no key 'kil' here; did you mean \"kill\"?"),
+        ("steps: [{kill: true}]", "steps[0].kill: Input should be an object"),
+        ("steps: [{upgrade: {target: ./next.py}}]", "upgrade to ./next.py: there is no "),
+        ("steps: [{gone: [guest]}]", "steps[0].gone[0]: 'guest' must be <kind>/<name>"),
+        ("steps: [{devices: {pizza-0: {attribute: {}}}}]", 'did you mean "attributes"? it may be attributes, capacity'),
+        ("steps: [{delete: [guest]}]", "steps[0].delete[0]: 'guest' must be <kind>/<name>"),
+        ("pods: {guest: {phase: Running}}\nsteps: [{}]", "give either steps, or pods and claims"),
+        ("namespace: {}", "there is nothing to expect"),
+        ("- a", "the file: Input should be an object"),
+        ("pods: {", "cannot be read: line 1"),
+        ("steps: [{apply: [nothing.yaml]}]", "nothing.yaml cannot be read: No such file or directory"),
+        ("steps: [{edit: {menu: nothing.yaml}}]", "nothing.yaml cannot be read: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_named_with_its_file_and_place(tmp_path: Path, expect: str, text: str) -> None:
+    directory = write(tmp_path, expect)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_story(directory)
+
+    assert text in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_manifest_that_no_step_applies_is_a_mistake(tmp_path: Path) -> None:
+    directory = write(tmp_path, "steps: [{apply: [a.yaml]}]", a=POD, forgotten=POD)
+
+    with pytest.raises(ConfigurationError, match=r"no step applies forgotten\.yaml"):
+        load_story(directory)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "text"),
+    [
+        (
+            "kind: Job\nmetadata: {name: x}",
+            "document 1 has no apiVersion, which must be a text",
+        ),
+        (
+            "apiVersion: v1\nkind: ''\nmetadata: {name: x}",
+            "document 1 has no kind, which must be a text",
+        ),
+        ("kind: Pod\napiVersion: v1", "(Pod) has no metadata.name"),
+        ("kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: b}", "sets metadata.namespace; leave it out"),
+        ("--- 1\n--- 2", "document 1 is no object"),
+        ("a: [", "cannot be read: line 1"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, manifest: str, text: str) -> None:
+    directory = write(tmp_path, "pods: {a: {phase: Running}}", order=manifest)
+
+    with pytest.raises(ConfigurationError) as caught:
+        load_story(directory)
+
+    assert text in str(caught.value)
+    assert "order.yaml" in str(caught.value)
+
+
+def test_what_is_done_to_the_driver_is_read_and_a_release_is_found_beside_the_story(tmp_path: Path) -> None:
+    expect = """
+steps:
+  - kill: {after: EFFECT_APPLIED}
+    devices: {pizza-0: {attributes: {hot: true, slices: 8}}, pizza-1: null}
+    gone: [Pod/guest]
+  - upgrade: {target: "../next.py:driver"}
+  - upgrade: {target: next.module}
+"""
+    (tmp_path / "next.py").touch()
+    story = load_story(write(tmp_path / "lunch", expect))
+
+    first, second, third = story.steps
+    assert story.kills
+    assert first.driver.kill is not None
+    assert first.driver.kill.after == "EFFECT_APPLIED"
+    assert first.expectation.gone == ("Pod/guest",)
+    assert first.expectation.devices["pizza-1"] is None
+    assert second.driver.upgrade is not None
+    assert second.driver.upgrade.target == f"{tmp_path}/next.py:driver"
+    assert third.driver.upgrade is not None
+    assert third.driver.upgrade.target == "next.module"

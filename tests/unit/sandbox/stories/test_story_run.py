@@ -1,0 +1,490 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from dra_kit.sandbox.stories import stage
+from dra_kit.sandbox.stories.facts import Facts
+from dra_kit.sandbox.stories.stage import namespace_for
+from dra_kit.sandbox.stories.story import Step, Story, load_story
+from dra_kit.sandbox.stories.story_run import StoryResult, run_story
+from tests.unit.sandbox.stories.story_cluster import Cluster, Object, allocated, runs
+
+CLAIM = """\
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: lunch}
+spec: {devices: {requests: [{name: pizza, exactly: {deviceClassName: pizza}}]}}
+"""
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: guest}
+spec:
+  containers: [{name: eater, image: busybox}]
+"""
+CLASS = """\
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: pizza-of-the-day}
+spec: {}
+"""
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster().serving() as cluster:
+        cluster.on_create = lambda item: _serve(cluster, item)
+        cluster.on_delete = lambda item: cluster.node.discard(f"record of {item['metadata']['name']}")
+        yield cluster
+
+
+def _serve(cluster: Cluster, item: Object) -> None:
+    name = item["metadata"]["name"]
+    if item["kind"] == "Pod":
+        runs(item)
+        cluster.containers[name, "eater"] = ({"DOUGH": "pan"}, "enjoying")
+    if item["kind"] == "ResourceClaim":
+        allocated(item, "margherita-0")
+        cluster.node.add(f"record of {name}")
+
+
+def story(directory: Path, expect: str, **manifests: str) -> Story:
+    (directory / "expect.yaml").write_text(expect)
+    for name, text in manifests.items():
+        (directory / f"{name}.yaml").write_text(text)
+    return load_story(directory)
+
+
+RUNNING = """
+pods: {guest: {phase: Running, containers: {eater: {environment: {DOUGH: pan}, output: enjoying}}}}
+claims: {lunch: {devices: [margherita-0], reserved_for: [guest]}}
+"""
+
+
+async def test_a_story_that_is_true_passes_and_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster)
+
+    assert result.report().startswith(f"story {tmp_path.name} passed in ")
+    assert result.passed
+    assert result.pods["guest"].containers["eater"].environment == {"DOUGH": "pan"}
+    assert not cluster.objects
+    assert not cluster.node
+
+
+async def test_everything_runs_in_a_labelled_namespace_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+    made: list[Object] = []
+
+    def serve(item: Object) -> None:
+        made.append(item)
+        _serve(cluster, item)
+
+    cluster.on_create = serve
+    expect = f"namespace: {{labels: {{kitchen: open}}}}{RUNNING}"
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD, type=CLASS), cluster)
+
+    assert [item["kind"] for item in made] == ["Namespace", "ResourceClaim", "Pod", "DeviceClass"]
+    assert made[0]["metadata"]["name"] == result.namespace
+    assert made[0]["metadata"]["labels"] == {"kitchen": "open"}
+    assert [item["metadata"].get("namespace") for item in made[1:]] == [result.namespace, result.namespace, None]
+
+
+async def test_a_failure_tells_expected_got_and_the_events(cluster: Cluster, tmp_path: Path) -> None:
+    def pending(item: Object) -> None:
+        if item["kind"] == "Pod":
+            runs(item, phase="Pending", message="cannot allocate all claims", started=False)
+            event = {
+                "metadata": {"name": "e"},
+                "type": "Warning",
+                "reason": "FailedScheduling",
+                "note": "0/1 nodes",
+                "regarding": {"kind": "Pod", "name": "guest"},
+            }
+            cluster.add("events", event, item["metadata"]["namespace"])
+
+    cluster.on_create = pending
+
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=0.1)
+
+    assert not result.passed
+    assert result.report().splitlines()[1:] == [
+        "step 1 of 1:",
+        "  pod guest",
+        "    expected: Running",
+        "    got:      Pending",
+        "  events and conditions:",
+        "    guest: condition PodScheduled=False Unschedulable: cannot allocate all claims",
+        "    guest: event Warning FailedScheduling: 0/1 nodes",
+    ]
+    assert not cluster.of("pods")
+    assert not cluster.of("namespaces")
+
+
+async def test_a_hopeless_story_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.on_create = lambda item: runs(item, phase="Failed", exit_code=1) if item["kind"] == "Pod" else None
+
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=3600)
+
+    assert [str(item.got) for item in result.failures[0].mismatches] == ["Failed"]
+
+
+async def test_a_step_forgets_what_the_driver_refused_before(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.files["menu"] = "old"
+    cluster.refused["lunch"] = "there is no such pizza"
+    (tmp_path / "menu.txt").write_text("new")
+    result = await run_story(story(tmp_path, "steps: [{edit: {menu: menu.txt}}]"), cluster, timeout=1)
+
+    assert result.passed
+    assert cluster.refused == {}
+
+
+async def test_what_stays_on_the_node_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.node.add("CDI file of somebody else")
+    cluster.on_delete = lambda _: None
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    (failure,) = result.failures
+    assert failure.where == "clean-up"
+    assert failure.mismatches[0].got == "record of lunch"
+
+
+async def test_expected_leftovers_may_stay(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.on_delete = lambda _: None
+    expect = f"leftovers: [record of l.*]{RUNNING}"
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    assert result.passed, result.report()
+
+
+async def test_a_claim_that_nobody_deleted_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+    def make_claim(item: Object) -> None:
+        _serve(cluster, item)
+        if item["kind"] == "Pod":
+            claim: Object = {"metadata": {"name": "guest-pizza-x7"}}
+            cluster.add("resourceclaims", claim, item["metadata"]["namespace"])
+
+    cluster.on_create = make_claim
+
+    result = await run_story(story(tmp_path, "pods: {guest: {phase: Running}}", pod=POD), cluster, timeout=0.1)
+
+    assert "ResourceClaim/guest-pizza-x7" in result.report()
+
+
+async def test_an_object_that_ignores_its_deletion_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.stuck.add("pizza-of-the-day")
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster, timeout=0.1)
+
+    assert result.failures[0].mismatches[0].got == "DeviceClass/pizza-of-the-day"
+
+
+async def test_the_clean_up_has_one_deadline_and_tells_what_holds_an_object(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hold(item: Object) -> None:
+        _serve(cluster, item)
+        if item["kind"] == "Pod":
+            item["metadata"] |= {"finalizers": ["kitchen/dishes"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+    cluster.on_create = hold
+    cluster.stuck |= {"guest", "lunch", "pizza-of-the-day"}
+    cluster.on_delete = lambda _: cluster.node.add("record of nobody")
+    seconds = itertools.count()  # one at each look at the clock
+    monkeypatch.setattr(stage, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster, timeout=20)
+
+    assert next(seconds) < 50  # five things that do not go, twenty seconds for all of them
+    got = result.failures[0].mismatches[0].got
+    assert "Pod/guest (waits for whoever removes the finalizer kitchen/dishes)" in got
+    assert "DeviceClass/pizza-of-the-day" in got
+
+
+async def test_other_kinds_that_the_api_server_has_go_with_the_namespace(cluster: Cluster, tmp_path: Path) -> None:
+    menu = "{apiVersion: v1, kind: ConfigMap, metadata: {name: menu}}"
+    seen: list[str] = []
+
+    def serve(item: Object) -> None:
+        _serve(cluster, item)
+        seen.extend(f"{name} in {place}" for kind, place, name in cluster.objects if kind == "configmaps")
+
+    cluster.on_create = serve
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, menu=menu, pod=POD), cluster)
+
+    assert result.passed, result.report()
+    assert f"menu in {result.namespace}" in seen
+    assert not cluster.objects
+
+
+async def test_a_kind_that_the_api_server_does_not_have_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    job = "{apiVersion: v1, kind: Pizza, metadata: {name: thin}}"
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, thin=job), cluster, timeout=3600)
+
+    (mismatch,) = result.failures[0].mismatches
+    assert mismatch.subject == "Pizza/thin of thin.yaml"
+    assert "the API server has no kind Pizza of v1" in mismatch.got
+
+
+async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster: Cluster, tmp_path: Path) -> None:
+    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 1}
+    spec: Object = {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "a"}, {"name": "b"}]}
+    cluster.add("resourceslices", {"metadata": {"name": "s"}, "spec": spec})
+
+    def new_generation(item: Object) -> None:
+        _serve(cluster, item)
+        pool["generation"] = 2
+
+    def lost_device(item: Object) -> None:
+        _serve(cluster, item)
+        spec["devices"] = [{"name": "a"}, {"name": "c"}]
+
+    cluster.on_create = new_generation
+    unchanged = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+    cluster.on_create = lost_device
+    changed = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=0.1)
+
+    assert unchanged.passed, unchanged.report()
+    assert 'device node-a/b as {"name": "b"} is gone' in changed.report()
+    assert 'device node-a/c as {"name": "c"} is published' in changed.report()
+
+
+async def test_steps_come_one_after_the_other_and_edits_are_undone(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.files["menu"] = "old"
+    (tmp_path / "new-menu.yaml").write_text("new")
+    expect = """
+steps:
+  - apply: [pod.yaml]
+    pods: {guest: {phase: Running}}
+  - edit: {menu: new-menu.yaml}
+    pods: {guest: {phase: Running}}
+  - delete: [Pod/guest]
+    apply: [claim.yaml]
+    claims: {lunch: {devices: [margherita-0]}}
+"""
+    observer = Recorder(cluster)
+
+    result = await run_story(story(tmp_path, expect, claim=CLAIM, pod=POD), cluster, observer=observer)
+
+    assert result.passed, result.report()
+    assert observer.seen == ["begun", ["guest"], ["guest"], [], "cleaned []"]
+    assert cluster.replaced == [("menu", "new"), ("menu", "old")]
+
+
+async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_slices(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+
+    def publish(pool: str, number: int, device: str, generation: int, count: int = 1) -> None:
+        identity = {"name": pool, "generation": generation, "resourceSliceCount": count}
+        spec = {"driver": cluster.driver, "pool": identity, "devices": [{"name": device}]}
+        cluster.add("resourceslices", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec})
+
+    later = [
+        lambda: publish("node-a", 0, "new-0", generation=2, count=2),
+        lambda: publish("node-a", 1, "new-1", generation=2, count=2),
+        lambda: publish("node-b", 0, "new-2", generation=2),
+    ]
+    publish("node-a", 0, "old", generation=1)
+    publish("node-b", 0, "old", generation=1)
+    cluster.files["menu"] = "old"
+    (tmp_path / "menu.txt").write_text("new")
+
+    def on_list(plural: str) -> None:
+        if plural == "resourceslices" and len(cluster.replaced) == 1 and later:
+            later.pop(0)()
+        if len(cluster.replaced) == 2:  # in the end the file is put back
+            del cluster.objects["resourceslices", "", "node-a-1"]
+            publish("node-a", 0, "old", generation=3)
+            publish("node-b", 0, "old", generation=3)
+            cluster.replaced.clear()
+
+    cluster.on_list = on_list
+    left: list[int] = []
+    watching = _Watching(lambda: left.append(len(later)))
+    told = story(tmp_path, "steps: [{edit: {menu: menu.txt}}]")
+    result = await run_story(told, cluster, observer=watching, timeout=10)
+    assert result.passed, result.report()
+    assert left == [0]
+
+
+async def test_a_story_begins_when_all_slices_are_there(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "POLL_SECONDS", 0.0)
+    looks: list[int] = []
+
+    def publish(number: int) -> None:
+        identity = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": cluster.driver, "pool": identity, "devices": [{"name": f"device-{number}"}]}
+        cluster.add("resourceslices", {"metadata": {"name": f"node-a-{number}"}, "spec": spec})
+
+    def on_list(plural: str) -> None:
+        looks.append(1)
+        if plural == "resourceslices" and len(looks) == 3:
+            publish(1)
+
+    publish(0)
+    cluster.on_list = on_list
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=10)
+    assert result.passed, result.report()
+
+
+async def test_what_is_done_to_the_driver_comes_first_and_all_is_as_it_was_in_the_end(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    expect = """
+steps:
+  - kill: {after: EFFECT_APPLIED}
+    apply: [pod.yaml]
+  - kill: {}
+  - kill: {restart: false}
+  - start: {}
+  - restart: {}
+  - upgrade: {target: next.module}
+  - rollback: {}
+  - reboot: {lost: [oven_dir]}
+"""
+    result = await run_story(story(tmp_path, expect, pod=POD), cluster)
+    assert result.passed, result.report()
+    assert cluster.controlled.done == [
+        "in a process", "kill after EFFECT_APPLIED", "kill", "start", "kill", "start", "restart",
+        "upgrade to next.module", "rollback", "reboot, losing ['oven_dir']", "start", "restore",
+    ]  # fmt: skip
+
+
+async def test_what_cannot_be_done_to_the_driver_is_told_with_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.controlled.refused = "it is on a node of a real cluster"
+    result = await run_story(story(tmp_path, "steps: [{kill: {}}]"), cluster)
+    assert "the driver\n    expected: can be killed\n    got:      it is on a node of a real cluster" in result.report()
+
+
+async def test_devices_that_a_story_makes_ill_are_well_when_it_ends(cluster: Cluster, tmp_path: Path) -> None:
+    expect = """
+steps:
+  - health: {pizza-0: {burnt: black, burnt-edge: brown}}
+  - health: {pizza-0: {burnt: null}}
+"""
+    result = await run_story(story(tmp_path, expect), cluster)
+
+    assert result.passed, result.report()
+    assert cluster.injected == [
+        ("pizza-0", "burnt", "black"),
+        ("pizza-0", "burnt-edge", "brown"),
+        ("pizza-0", "burnt", None),
+        ("pizza-0", "burnt-edge", None),
+    ]
+
+
+async def test_a_device_that_cannot_be_made_ill_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    result = await run_story(story(tmp_path, "steps: [{health: {pizza-0: {cold: ''}}}]"), cluster)
+
+    (mismatch,) = result.failures[0].mismatches
+    assert (mismatch.subject, mismatch.got) == ("health of device pizza-0", "cold is not in the policy")
+
+
+async def test_an_object_that_the_api_server_refuses_fails_the_step(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.refusals.append((422, "spec.devices: bad dough"))
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD), cluster, timeout=3600)
+
+    (mismatch,) = result.failures[0].mismatches
+    assert mismatch.subject == "ResourceClaim/lunch of claim.yaml"
+    assert "bad dough" in mismatch.got
+
+
+async def test_an_object_of_somebody_else_is_refused_and_stays(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.add("deviceclasses", {"metadata": {"name": "pizza-of-the-day"}})
+
+    result = await run_story(story(tmp_path, RUNNING, claim=CLAIM, pod=POD, type=CLASS), cluster)
+
+    assert result.failures[0].mismatches[0].subject == "DeviceClass/pizza-of-the-day of type.yaml"
+    assert len(cluster.of("deviceclasses")) == 1
+
+
+async def test_a_namespace_without_its_service_account_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.refusals += [(403, 'error looking up service account ns/default: serviceaccount "default" not found')] * 2
+
+    result = await run_story(story(tmp_path, RUNNING, pod=POD, claim=CLAIM), cluster)
+
+    assert result.passed, result.report()
+
+
+async def test_a_step_cannot_delete_what_none_created(cluster: Cluster, tmp_path: Path) -> None:
+    result = await run_story(story(tmp_path, "steps: [{delete: [Pod/waiter]}]"), cluster)
+
+    assert result.failures[0].mismatches[0].expected == "a step before created it"
+
+
+async def test_a_cancelled_story_cleans_up_too(cluster: Cluster, tmp_path: Path) -> None:
+    created = asyncio.Event()
+
+    def serve(item: Object) -> None:
+        _serve(cluster, item)
+        if item["kind"] == "Pod":
+            created.set()
+
+    cluster.on_create = serve
+    tale = story(tmp_path, RUNNING.replace("pan", "thin"), claim=CLAIM, pod=POD)
+    task: asyncio.Task[StoryResult] = asyncio.create_task(run_story(tale, cluster))
+    await created.wait()
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not cluster.objects
+
+
+@pytest.mark.parametrize("name", ["order-by-claim", "Two_pizzas!", "x" * 200, "--a--"])
+def test_a_namespace_is_a_dns_label(name: str) -> None:
+    namespace = namespace_for("story", name)
+
+    assert len(namespace) <= 63
+    assert namespace.replace("-", "").isalnum()
+    assert namespace == namespace.lower()
+    assert namespace_for("story", name) != namespace
+
+
+class Recorder:
+    def __init__(self, cluster: Cluster) -> None:
+        self.seen: list[object] = []
+        self._cluster = cluster
+
+    async def begun(self, story: Story, namespace: str) -> None:
+        assert [item["metadata"]["name"] for item in self._cluster.of("namespaces")] == [namespace]
+        self.seen.append("begun")
+
+    async def done(self, step: Step, facts: Facts) -> None:
+        self.seen.append(sorted(facts.pods))
+
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        self.seen.append(f"cleaned {list(leftovers)}")
+
+
+class _Watching:
+    """Calls a function when a step is done."""
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self._done = done
+
+    async def begun(self, story: Story, namespace: str) -> None:
+        del story, namespace
+
+    async def done(self, step: Step, facts: Facts) -> None:
+        del step, facts
+        self._done()
+
+    async def cleaned(self, leftovers: Sequence[str]) -> None:
+        del leftovers

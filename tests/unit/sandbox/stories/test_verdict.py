@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, Facts, PodFacts
+from dra_kit.sandbox.stories.story_model import Expectation
+from dra_kit.sandbox.stories.verdict import Mismatch, compare, references
+
+
+def expect(**data: Any) -> Expectation:
+    return Expectation.model_validate(data, strict=False)
+
+
+def judge(environment: dict[str, Any], actual: dict[str, str], **others: dict[str, str]) -> tuple[Mismatch, ...]:
+    pod = {"phase": "Running", "containers": {"eater": {"environment": environment}}}
+    pods = {"guest": actual, **others}
+    facts = Facts({name: PodFacts("Running", {"eater": ContainerFacts(None, env)}) for name, env in pods.items()})
+    return compare(expect(pods={"guest": pod}), facts, "ns")
+
+
+@pytest.mark.parametrize(
+    ("environment", "actual"),
+    [
+        ({"DOUGH": "pan"}, {"DOUGH": "pan"}),
+        ({"DOUGH": None}, {"OTHER": "x"}),
+        ({"SLICES": {"pattern": "[0-9]+"}}, {"SLICES": "12"}),
+        ({"FLAME": {"same_as": "other/eater/FLAME"}}, {"FLAME": "7"}),
+    ],
+)
+def test_an_environment_as_expected_is_no_mismatch(environment: dict[str, Any], actual: dict[str, str]) -> None:
+    assert judge(environment, actual, other={"FLAME": "7"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("environment", "actual", "got"),
+    [
+        ({"DOUGH": "pan"}, {"DOUGH": "thin"}, "'thin'"),
+        ({"DOUGH": "pan"}, {"OTHER": "x"}, "not set"),
+        ({"DOUGH": None}, {"DOUGH": ""}, "''"),
+        ({"DOUGH": None}, {}, "not set"),  # it has shown nothing yet, so it proves nothing
+        ({"SLICES": {"pattern": "[0-9]+"}}, {"SLICES": "12 or so"}, "'12 or so'"),
+        ({"FLAME": {"same_as": "other/eater/FLAME"}}, {"FLAME": "8"}, "'8'"),
+        ({"FLAME": {"same_as": "other/eater/SMOKE"}}, {"FLAME": "8"}, "'8'"),
+    ],
+)
+def test_an_environment_that_differs_is_told(environment: dict[str, Any], actual: dict[str, str], got: str) -> None:
+    (mismatch,) = judge(environment, actual, other={"FLAME": "7"})
+
+    assert mismatch.subject == f"pod guest, container eater, {next(iter(environment))}"
+    assert mismatch.got == got
+
+
+@given(st.dictionaries(st.sampled_from("ABCD"), st.text(max_size=3), min_size=1))
+def test_every_environment_is_as_it_is_expected_to_be(environment: dict[str, str]) -> None:
+    assert judge(dict(environment), environment) == ()
+
+
+@given(
+    st.dictionaries(st.sampled_from("ABCD"), st.text(max_size=2)),
+    st.dictionaries(st.sampled_from("ABCD"), st.text(max_size=2), min_size=1),
+)
+def test_exactly_the_variables_that_differ_are_told(wanted: dict[str, str], actual: dict[str, str]) -> None:
+    told = [mismatch.subject.rpartition(" ")[2] for mismatch in judge(dict(wanted), actual)]
+
+    assert told == [name for name, value in wanted.items() if actual.get(name) != value]
+
+
+def test_a_pod_whose_claim_the_driver_refuses_for_good_is_not_waited_for() -> None:
+    pod = PodFacts("Pending", refusal="the oven is broken")
+    (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), Facts({"guest": pod}), "ns")
+
+    assert (mismatch.got, mismatch.final) == ("Pending, refused by the driver for good: the oven is broken", True)
+
+
+@pytest.mark.parametrize(("phase", "final"), [("Pending", False), ("Succeeded", True), ("Failed", True)])
+def test_a_pod_that_ended_cannot_become_what_was_expected(phase: str, final: bool) -> None:
+    (mismatch,) = compare(expect(pods={"guest": {"phase": "Running"}}), Facts({"guest": PodFacts(phase)}), "ns")
+
+    assert (mismatch.expected, mismatch.got, mismatch.final) == ("Running", phase, final)
+
+
+def test_all_texts_must_be_in_one_message() -> None:
+    expectation = expect(pods={"guest": {"phase": "Pending", "message": ["{namespace}/lunch", "refused"]}})
+
+    together = Facts({"guest": PodFacts("Pending", {}, ("ok", "event: home/lunch refused"))})
+    apart = Facts({"guest": PodFacts("Pending", {}, ("event: home/lunch", "refused"))})
+
+    assert compare(expectation, together, "home") == ()
+    (mismatch,) = compare(expectation, apart, "home")
+    assert mismatch.expected == "one that contains 'home/lunch' and 'refused'"
+    assert mismatch.got == "event: home/lunch | refused"
+
+
+def test_the_exit_code_counts() -> None:
+    pod = {"phase": "Succeeded", "containers": {"eater": {"exit_code": 0, "output": ["enjoy"]}}}
+    facts = Facts({"guest": PodFacts("Succeeded", {"eater": ContainerFacts(3, {}, "cold")})})
+
+    code, output = compare(expect(pods={"guest": pod}), facts, "ns")
+
+    assert (code.expected, code.got, code.final) == ("0", "3", True)
+    assert (output.expected, output.got) == ("contains 'enjoy'", "'cold'")
+
+
+def test_what_does_not_exist_is_told() -> None:
+    pod = {"phase": "Running", "containers": {"eater": {}}}
+    expectation = expect(pods={"guest": pod, "waiter": pod}, claims={"lunch": {}})
+
+    mismatches = compare(expectation, Facts({"waiter": PodFacts("Running")}), "ns")
+
+    assert [(item.subject, item.got) for item in mismatches] == [
+        ("pod guest", "there is no such pod"),
+        ("pod waiter, container eater", "it has not"),
+        ("claim lunch", "there is no such claim"),
+    ]
+
+
+def test_devices_and_consumers_of_a_claim_are_compared_as_sets() -> None:
+    expectation = expect(claims={"lunch": {"devices": ["b", "a"], "reserved_for": ["guest"]}})
+
+    same = Facts(claims={"lunch": ClaimFacts(("a", "b"), ("guest",))})
+    other = Facts(claims={"lunch": ClaimFacts((), ("guest", "waiter"))})
+
+    assert compare(expectation, same, "ns") == ()
+    assert [str(item) for item in compare(expectation, other, "ns")] == [
+        "claim lunch, devices\n    expected: b, a\n    got:      none",
+        "claim lunch, reserved for\n    expected: guest\n    got:      guest, waiter",
+    ]
+
+
+def test_references_name_every_pod_spoken_of() -> None:
+    environment = {"FLAME": {"same_as": "cook/oven/FLAME"}}
+    pod = {"phase": "Running", "containers": {"eater": {"environment": environment}}}
+
+    assert references(expect(pods={"guest": pod})) == {"guest", "cook"}
+
+
+@pytest.mark.parametrize(
+    ("health", "got"),
+    [
+        ({"lunch": ("Healthy", "Healthy")}, []),
+        ({"lunch": ("Healthy", "Unhealthy")}, ["Healthy, Unhealthy"]),
+        ({"dinner": ("Healthy",)}, ["it is not told"]),
+    ],
+)
+def test_the_devices_of_a_claim_must_all_be_as_expected(health: dict[str, tuple[str, ...]], got: list[str]) -> None:
+    pod = {"phase": "Running", "containers": {"eater": {"health": {"lunch": "Healthy"}}}}
+    facts = Facts({"guest": PodFacts("Running", {"eater": ContainerFacts(health=health)})})
+
+    assert [mismatch.got for mismatch in compare(expect(pods={"guest": pod}), facts, "ns")] == got

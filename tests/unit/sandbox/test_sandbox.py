@@ -1,0 +1,313 @@
+"""A cluster with two nodes in one process: what a driver and its users find there."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from pydantic import BaseModel
+from typing_extensions import override
+
+import dra_kit as dra
+from dra_kit.errors import ConfigurationError, KubeError, SandboxError
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.resource.gates import FeatureGates
+from dra_kit.sandbox.cluster.directory import mark_of
+from dra_kit.sandbox.cluster.workload.orphans import MARK_VARIABLE
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxObserver, SandboxSettings
+from tests.unit.sandbox.cluster.kubelet.polling import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "pizza"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.pizza"'}}]},
+}
+
+
+class Settings(BaseModel):
+    oven: str = ""
+
+
+class PizzaConfig(dra.OpaqueConfig, api_version="dra.pizza/v1"):
+    extra_cheese: bool = False
+
+
+class Oven(dra.DeviceProvider):
+    node = ""
+
+    @override
+    def startup(self, context: dra.Context[Settings]) -> None:
+        self.node = context.settings.oven
+
+    @override
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name="pizza", attributes={"oven": self.node})]
+
+
+class Waiter(dra.Preparer[PizzaConfig]):
+    @override
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+        return dra.Prepared(env={"CHEESE": str(device.config.extra_cheese).lower()})
+
+
+def new_driver() -> dra.Driver[PizzaConfig, dra.Device]:
+    return dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), settings=Settings)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandbox() -> AsyncIterator[Sandbox]:
+    driver = SandboxDriver((new_driver(), new_driver()), Settings.model_validate, values={"oven": "oven of {node}"})
+    async with Sandbox(driver, SandboxSettings(nodes=2, time_scale=10)) as running:
+        await running.client.create(DEVICE_CLASSES, CLASS)
+        yield running
+
+
+def claim(name: str, selector: str = "", parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    exactly: dict[str, Any] = {"deviceClassName": "pizza"}
+    if selector:
+        exactly["selectors"] = [{"cel": {"expression": selector}}]
+    devices: dict[str, Any] = {"requests": [{"name": "pizza", "exactly": exactly}]}
+    if parameters is not None:
+        parameters = {"apiVersion": "dra.pizza/v1", "kind": "PizzaConfig", **parameters}
+        devices["config"] = [{"opaque": {"driver": "dra.pizza", "parameters": parameters}}]
+    metadata = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": devices},
+    }
+
+
+def pod(name: str, claim_name: str, *command: str) -> dict[str, Any]:
+    container = {
+        "name": "eater",
+        "image": "x",
+        "command": list(command),
+        "resources": {"claims": [{"name": "pizza"}]},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "resourceClaims": [{"name": "pizza", "resourceClaimName": claim_name}],
+        },
+    }
+
+
+def phase(sandbox: Sandbox, name: str) -> str:
+    found = sandbox.informers.objects(PODS).get(("default", name), {})
+    return str(found.get("status", {}).get("phase"))
+
+
+async def test_each_node_has_a_driver_with_settings_of_its_own(sandbox: Sandbox) -> None:
+    found = {
+        item["spec"]["nodeName"]: item["spec"]["devices"][0]["attributes"]["oven"]["string"]
+        for item in sandbox.informers.objects(RESOURCE_SLICES).values()
+    }
+
+    assert found == {"node-1": "oven of node-1", "node-2": "oven of node-2"}
+
+
+async def test_a_claim_decides_on_which_node_its_pod_runs(sandbox: Sandbox) -> None:
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("far", 'device.attributes["dra.pizza"].oven.endsWith("node-2")'))
+    await sandbox.client.create(PODS, pod("traveller", "far", "sh", "-c", "echo cheese: $CHEESE"))
+
+    await until(lambda: phase(sandbox, "traveller") == "Succeeded")
+
+    assert sandbox.informers.objects(PODS)["default", "traveller"]["spec"]["nodeName"] == "node-2"
+    assert await sandbox.output("default", "traveller", "eater") == "cheese: false\n"
+
+
+async def test_the_api_server_knows_what_a_container_wrote(sandbox: Sandbox) -> None:
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("loud"))
+    await sandbox.client.create(PODS, pod("singer", "loud", "echo", "la la"))
+    await until(lambda: phase(sandbox, "singer") == "Succeeded")
+
+    import aiohttp
+
+    connection = sandbox.control_plane.server.connection()
+    url = f"{connection.server}/api/v1/namespaces/default/pods/singer/log?container=eater"
+    headers = {"Authorization": connection.authorization or ""}
+    async with (
+        aiohttp.ClientSession(headers=headers) as session,
+        session.get(url, ssl=connection.ssl_context() or True) as answer,
+    ):
+        assert await answer.text() == "la la\n"
+
+
+async def test_its_api_is_for_its_owner_alone(sandbox: Sandbox) -> None:
+    import aiohttp
+
+    connection = sandbox.control_plane.server.connection()
+    trusting = connection.ssl_context()
+    assert trusting is not None
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{connection.server}/api/v1/pods", ssl=trusting) as answer:
+            assert answer.status == 401
+        with pytest.raises(aiohttp.ClientConnectionError):
+            await session.get(f"http://127.0.0.1:{sandbox.control_plane.server.port}/livez")
+    assert sandbox.directory.stat().st_mode & 0o777 == 0o700
+    assert sandbox.kubeconfig.stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_mark_of_its_processes_is_no_part_of_what_a_container_gets(sandbox: Sandbox) -> None:
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("marked"))
+    await sandbox.client.create(PODS, pod("marked", "marked", "env"))
+    await until(lambda: phase(sandbox, "marked") == "Succeeded")
+
+    [mark] = [line for line in (await sandbox.output("default", "marked", "eater")).splitlines() if "_MARK=" in line]
+    assert mark == f"{MARK_VARIABLE}={mark_of(sandbox.directory)}"
+    assert MARK_VARIABLE not in await sandbox.environment("default", "marked", "eater")
+
+
+async def test_bad_configuration_is_refused_when_it_is_applied(sandbox: Sandbox) -> None:
+    with pytest.raises(KubeError, match="extra_chese"):
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("wrong", parameters={"extra_chese": True}))
+
+    await sandbox.client.create(RESOURCE_CLAIMS, claim("right", parameters={"extra_cheese": True}))
+
+
+async def test_a_pod_that_ended_frees_its_device(sandbox: Sandbox) -> None:
+    only = 'device.attributes["dra.pizza"].oven.endsWith("node-1")'
+    for name in ("first", "second"):
+        await sandbox.client.create(RESOURCE_CLAIMS, claim(name, only))
+    await sandbox.client.create(PODS, pod("first", "first", "sleep", "3600"))
+    await until(lambda: phase(sandbox, "first") == "Running")
+    await sandbox.client.create(PODS, pod("second", "second", "true"))
+    await sandbox.client.delete(PODS, "first", "default")
+
+    await until(lambda: phase(sandbox, "second") == "Succeeded")
+    await until(lambda: ("default", "first") not in sandbox.informers.objects(PODS))
+
+
+async def test_a_driver_that_does_not_start_is_told() -> None:
+    class Broken(Oven):
+        @override
+        def startup(self, context: dra.Context[Settings]) -> None:
+            raise RuntimeError("no gas")
+
+    driver = dra.Driver("dra.pizza", provider=Broken(), preparer=Waiter(), settings=Settings)
+
+    with pytest.raises(SandboxError, match=r"node role on node-1 ended.*no gas"):
+        async with Sandbox(SandboxDriver((driver,), lambda _: Settings()), SandboxSettings(webhook=False)):
+            pass
+
+
+async def test_a_driver_that_ends_by_itself_ends_what_waits() -> None:
+    class Leaving(Oven):
+        @override
+        async def startup(self, context: dra.Context[Settings]) -> None:  # type: ignore[override]
+            async def leave() -> None:
+                await asyncio.to_thread(gone.wait, 60)
+                raise SystemExit(3)
+
+            self.task = asyncio.create_task(leave())
+
+    gone = threading.Event()
+    driver = dra.Driver("dra.pizza", provider=Leaving(), preparer=Waiter(), settings=Settings)
+
+    async with Sandbox(SandboxDriver((driver,), lambda _: Settings()), SandboxSettings(webhook=False)) as running:
+        gone.set()
+        with pytest.raises(SandboxError, match="the driver's node role on node-1 ended: SystemExit: 3"):
+            await running.or_fail(asyncio.Event().wait())
+
+
+class Endings(SandboxObserver):
+    """Writes down what was told when the cluster ended."""
+
+    calls: Sequence[str] = ()
+
+    @override
+    def ending(self, calls: Sequence[str]) -> None:
+        self.calls = calls
+
+
+async def test_code_that_hangs_is_told_and_does_not_hold_up_the_end() -> None:
+    entered, released = threading.Event(), threading.Event()
+
+    class Sleeper(Waiter):
+        @override
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[PizzaConfig]) -> dra.Prepared:
+            entered.set()
+            released.wait()
+            return dra.Prepared()
+
+    endings = Endings()
+    others = set(threading.enumerate())
+    sandbox = Sandbox(
+        SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=Sleeper(), settings=Settings),),
+                      lambda _: Settings()),
+        SandboxSettings(webhook=False, controller=False),
+        observers=(endings,),
+    )  # fmt: skip
+    try:
+        async with sandbox:
+            await sandbox.client.create(DEVICE_CLASSES, CLASS)
+            await sandbox.client.create(RESOURCE_CLAIMS, claim("stuck"))
+            await sandbox.client.create(PODS, pod("stuck", "stuck", "true"))
+            await until(entered.is_set)
+        # it was left while the call goes on
+        assert not released.is_set()
+    finally:
+        released.set()
+
+    await until(lambda: not any(thread.name.startswith("node role") for thread in set(threading.enumerate()) - others))
+    assert not sandbox.directory.exists(), "what returned late made it again"
+
+    [told] = endings.calls
+    assert told.startswith("on node-1: claim default/stuck")
+    assert "Sleeper.prepare has not returned for" in told
+
+
+async def test_nothing_remains_of_a_sandbox() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        kubeconfig = Path(directory) / "kubeconfig"
+        driver = SandboxDriver((new_driver(),), lambda _: Settings())
+        async with Sandbox(driver, SandboxSettings(kubeconfig=kubeconfig, webhook=False)) as sandbox:
+            own = sandbox.directory
+            assert kubeconfig.exists()
+
+        assert not own.exists()
+        assert not kubeconfig.exists()
+
+
+async def test_a_kubeconfig_that_cannot_be_written_is_told() -> None:
+    settings = SandboxSettings(kubeconfig=Path("/proc/no-such-place/kubeconfig"))
+
+    with pytest.raises(ConfigurationError, match="kubeconfig /proc/no-such-place/kubeconfig cannot be written"):
+        async with Sandbox(SandboxDriver((new_driver(),), lambda _: Settings()), settings):
+            pass
+
+
+async def test_devices_that_count_against_a_node_are_accepted_where_the_alpha_features_are_on() -> None:
+    class Counting(dra.DeviceProvider):
+        @override
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            each = dra.NodeAllocatableResource(mapping=dra.NodeAllocatableResourceMapping(device_multiplier="1"))
+            yield [dra.Device(name="pizza", node_allocatable_resources={"cpu": each})]
+
+    driver = dra.Driver("dra.pizza", provider=Counting(), preparer=Waiter())
+    async with Sandbox(SandboxDriver((driver,)), SandboxSettings(gates=FeatureGates.alpha())) as sandbox:
+        await sandbox.client.create(DEVICE_CLASSES, CLASS)
+        (published,) = sandbox.informers.objects(RESOURCE_SLICES).values()
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("lunch"))
+        await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+
+    (device,) = published["spec"]["devices"]
+    assert device["nodeAllocatableResources"] == {"cpu": {"mapping": {"deviceMultiplier": "1"}}}

@@ -1,0 +1,215 @@
+"""What the live view tells of a container's output."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+
+import yaml
+
+import dra_kit as dra
+from dra_kit.cdi.names import temporary_file_name
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from dra_kit.process.target import load_driver
+from dra_kit.resource.gates import FeatureGates
+from dra_kit.sandbox.cluster.workload.container_log import LIMIT
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.timeline.live import LiveView
+from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.sandbox.test_sandbox import CLASS, Settings, claim, new_driver, phase, pod
+from tests.unit.scaffold.projects import PROJECTS
+
+# more than is kept of the output, then a pause until the file is there, then a last word
+LOUD = f"yes | head -c {LIMIT}; echo; echo full; until [ -e go ]; do sleep 0.05; done; printf 'and\\nthe end'"
+
+
+async def test_the_end_of_a_long_output_is_told() -> None:
+    told = io.StringIO()
+    view = LiveView(told)
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+
+    def tells(text: str) -> bool:
+        view.flush()
+        return text in told.getvalue()
+
+    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
+            await sandbox.client.create(resource, item)
+        await sandbox.client.create(PODS, pod("guest", "lunch", "sh", "-c", LOUD))
+        await until(lambda: tells("| full\n"))
+        [report] = sandbox.reports("default", "guest")
+        assert report.log.begin.line > 0
+        for directory in (sandbox.nodes[0].directory / "containers").iterdir():
+            (directory / "go").touch()
+        await until(lambda: phase(sandbox, "guest") == "Succeeded" and tells("| the end\n"))
+
+    assert told.getvalue().count("| and\n") == 1
+
+
+async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
+    told = io.StringIO()
+    view = LiveView(told)
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+
+    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
+            await sandbox.client.create(resource, item)
+        half = sandbox.nodes[0].cdi_dir / temporary_file_name("dra.pizza", "of-another-claim", "1")
+        half.write_text('{"cdiVersion"')
+        await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+        half.unlink()
+
+    view.flush()
+    assert "CHEESE=false" in told.getvalue()
+    assert half.name not in told.getvalue()
+
+
+async def told_of(kind: str, devices: int, *, without: Sequence[str] = ()) -> str:
+    """What is told of a new project of that kind, its devices and the claim of its demo, without some feature gates."""
+    told = io.StringIO()
+    view = LiveView(told)
+    project = PROJECTS / f"{kind}-driver"
+    driver = load_driver(str(project))
+    settings = driver.settings
+    assert settings is not None
+    made = SandboxDriver((driver,), settings.model_validate, values={"devices": devices})
+    [one] = yaml.safe_load_all((project / "deviceclasses.yaml").read_text())
+    template, guest = yaml.safe_load_all((project / "demo" / "pod.yaml").read_text())
+    for item in (template, guest):
+        item["metadata"]["namespace"] = "default"
+    gates = FeatureGates.default().without(*without)
+    how = SandboxSettings(gates=gates, webhook=False, controller=False)
+    async with Sandbox(made, how, observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, one), (RESOURCE_CLAIM_TEMPLATES, template), (PODS, guest)):
+            await sandbox.client.create(resource, item)
+        await until(lambda: " has started and gets from its claims" in told.getvalue())
+    return told.getvalue()
+
+
+async def test_counter_sets_are_told_and_slices_that_are_alike_named() -> None:
+    told = await told_of("partitionable", 2)
+    for card in ("card-0", "card-1"):
+        counters = f"{card}: 1 slice-0, 1 slice-1, 1 slice-2, 1 slice-3"
+        assert f"has 1 counter set on node-1 in pool node-1-{card}\n           {counters}\n" in told
+    assert "offers no devices" not in told
+
+
+async def test_the_capacity_that_a_claim_asks_for_is_told() -> None:
+    told = await told_of("shared", 1)
+    assert "a device of class shared-driver.example.com\n             2Gi of its memory\n" in told
+
+
+async def test_a_share_where_the_cluster_knows_none_is_the_whole_device() -> None:
+    told = await told_of("shared", 1, without=["DRAConsumableCapacity"])
+    assert "DEVICE_0_MEMORY=16Gi\n" in told
+
+
+async def test_constraints_of_a_claim_are_told() -> None:
+    told = io.StringIO()
+    view = LiveView(told)
+    constrained = claim("lunch")
+    constrained["spec"]["devices"]["constraints"] = [
+        {"matchAttribute": "dra.pizza/oven"},
+        {"requests": ["pizza"], "distinctAttribute": "dra.pizza/dough"},
+    ]
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        await sandbox.client.create(RESOURCE_CLAIMS, constrained)
+        await until(lambda: "ResourceClaim lunch asks for devices" in told.getvalue())
+    assert "all devices have the same dra.pizza/oven\n" in told.getvalue()
+    assert "devices of pizza differ in dra.pizza/dough\n" in told.getvalue()
+
+
+async def test_all_that_a_container_gets_is_told() -> None:
+    class Everything(dra.Preparer):
+        def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            return dra.Prepared(
+                hooks=[dra.Hook(hook_name="createContainer", path="/opt/link")],
+                net_devices=[dra.NetDevice(host_interface_name="eth1", name="net1")],
+                additional_gids=[44],
+            )
+
+    class Ports(dra.DeviceProvider):
+        def discover(self) -> Iterator[dra.Inventory]:
+            yield dra.Inventory(pools=[dra.Pool(name="node-1/card", devices=[dra.Device(name="port-0")])])
+
+    told = io.StringIO()
+    view = LiveView(told)
+    driver = SandboxDriver((dra.Driver("dra.pizza", provider=Ports(), preparer=Everything()),), lambda _: None)
+    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
+            await sandbox.client.create(resource, item)
+        await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+    assert "offers 1 device on node-1 in pool node-1/card\n" in told.getvalue()
+    entry = told.getvalue().partition("has started and gets from its claims:\n")[2].partition("\n\n")[0]
+    assert [line.strip() for line in entry.splitlines()] == [
+        "hook createContainer /opt/link (told here, not run)",
+        "interface eth1 as net1 (told here, not moved)",
+        "groups 44 (told here, not given)",
+    ]
+
+
+async def test_names_messages_and_output_reach_the_terminal_as_letters_only() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    told = Terminal()
+    view = LiveView(told)
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    # the second of them clears the screen, the third forges an entry
+    output = [
+        "\\033]0;owned\\007",
+        "\\033[2J",
+        "\\r  0.00 s every pod did what it was to do",
+        "\\302\\2331m",
+        "\\342\\200\\256txt",
+    ]
+
+    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+        for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
+            await sandbox.client.create(resource, item)
+        guest = pod("guest", "lunch", "sh", "-c", f"printf '{'  '.join(output)}'")
+        guest["spec"]["containers"][0]["env"] = [{"name": "A", "value": "\x1b[31m"}]
+        await sandbox.client.create(PODS, guest)
+        await until(lambda: phase(sandbox, "guest") == "Succeeded")
+        view.flush()
+
+    view_styles = {"\x1b[1m", "\x1b[0m", *(f"\x1b[{number}m" for number in range(30, 38))}
+    text = told.getvalue()
+    for style in view_styles:
+        text = text.replace(style, "")
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert r"| \x1b]0;owned\x07  \x1b[2J  \r  0.00 s every pod did what it was to do  \x9b1m  \u202etxt" in text
+
+
+def test_a_message_of_several_lines_forges_no_entry() -> None:
+    told = io.StringIO()
+    view = LiveView(told)
+
+    view.entry("a name\n  0.00 s every pod did what it was to do")
+    view.detail("a message\n  0.00 s every pod did what it was to do\r\x1b[A")
+
+    assert told.getvalue().splitlines()[1:] == [
+        "           a message",
+        r"             0.00 s every pod did what it was to do\r\x1b[A",
+    ]
+    assert r"a name\n  0.00 s" in told.getvalue()
+
+
+async def test_a_config_for_another_driver_is_told() -> None:
+    told = io.StringIO()
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    asked = claim("lunch", parameters={"extraCheese": True})
+    asked["spec"]["devices"]["config"][0]["opaque"]["driver"] = "dra.pasta"
+
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False, controller=False), observers=(LiveView(told),)
+    ) as sandbox:
+        await sandbox.client.create(RESOURCE_CLAIMS, asked)
+        await until(
+            lambda: "config for driver dra.pasta, which does not run here: dra.pizza does not get" in told.getvalue()
+        )

@@ -1,0 +1,365 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dra_kit.allocator import Gates
+from dra_kit.kube.informer import Change
+from dra_kit.sandbox.cluster.scheduler.devices import Devices
+from dra_kit.scheduler.claims import NotReady
+from dra_kit.scheduler.cycle import Placement, Unschedulable, place
+from dra_kit.scheduler.nodes import node_loads
+
+Object = dict[str, Any]
+CLASSES: dict[tuple[str, str], Object] = {
+    ("", "pizza"): {"metadata": {"name": "pizza"}, "spec": {"extendedResourceName": "example.com/pizza"}},
+    ("", "gold"): {
+        "metadata": {"name": "gold"},
+        "spec": {"selectors": [{"cel": {"expression": 'device.attributes["dra.pizza"].?gold.orValue(false)'}}]},
+    },
+}
+
+
+class Cluster:
+    """Nodes with devices, and the scheduler's knowledge of them."""
+
+    def __init__(self, devices: dict[str, list[Object]]) -> None:
+        resources = {"pods": "110"}
+        self.nodes: list[Object] = [
+            {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": resources}} for name in devices
+        ]
+        self.devices = Devices(Gates.of("1.37"))
+        self.placed: list[tuple[str, Object]] = []
+        self.claims: dict[tuple[str, str], Object] = {}
+        for item in CLASSES.values():
+            self.devices.class_changed(Change("ADDED", item))
+        for name, published in devices.items():
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": "dra.pizza", "pool": pool, "nodeName": name, "devices": published}
+            self.devices.slice_changed(Change("ADDED", {"metadata": {"name": f"slice-{name}"}, "spec": spec}))
+
+    def ask(self, name: str, *requests: Object) -> Object:
+        claim = {
+            "metadata": {"name": name, "namespace": "default", "uid": name},
+            "spec": {"devices": {"requests": list(requests)}},
+        }
+        self.claims["default", name] = claim
+        return pod(name, name)
+
+    def place(self, asking: Object, **options: Any) -> Placement:
+        return place(asking, node_loads(self.nodes, self.placed), self.claims, CLASSES, self.devices, **options)
+
+    def hold(self, placement: Placement) -> list[str]:
+        """Carry a placement out; names of the devices."""
+        self.placed.append((placement.node, dict(placement.pod)))
+        names = []
+        for claim, allocation in placement.allocations:
+            self.devices.hold(claim["metadata"]["uid"], allocation)
+            self.claims["default", claim["metadata"]["name"]]["status"] = {"allocation": allocation}
+            names += [f"{item['pool']}/{item['device']}" for item in allocation["devices"]["results"]]
+        return names
+
+
+def pod(name: str, claim: str | None) -> Object:
+    entry = {"name": "pizza", "resourceClaimName": claim} if claim else {"name": "x", "resourceClaimTemplateName": "t"}
+    spec = {"containers": [{"name": "eater"}], "resourceClaims": [entry]}
+    return {"metadata": {"name": name, "namespace": "default", "uid": name}, "spec": spec}
+
+
+def devices(number: int, **attributes: Object) -> list[Object]:
+    return [{"name": f"pizza-{i}", "attributes": attributes} for i in range(number)]
+
+
+def exactly(device_class: str = "pizza", count: int = 1) -> Object:
+    return {
+        "name": "r",
+        "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count},
+    }
+
+
+def test_a_pod_goes_where_its_devices_are() -> None:
+    cluster = Cluster({"node-1": [], "node-2": devices(1)})
+
+    placement = cluster.place(cluster.ask("a", exactly()))
+
+    assert placement.node == "node-2"
+    assert placement.rejections["node-1"].reasons == ("cannot allocate all claims",)
+
+
+def test_pods_spread_over_nodes() -> None:
+    cluster = Cluster({"node-1": devices(2), "node-2": devices(2)})
+
+    placements = []
+    for number in range(4):
+        placement = cluster.place(cluster.ask(str(number), exactly()))
+        cluster.hold(placement)
+        placements.append(placement.node)
+
+    assert placements == ["node-1", "node-2", "node-1", "node-2"]
+
+
+def test_an_error_on_any_node_ends_the_attempt() -> None:
+    cluster = Cluster({"node-1": devices(1, gold={"bool": True}), "node-2": devices(1)})
+
+    asked = exactly()
+    asked["exactly"]["selectors"] = [{"cel": {"expression": 'device.attributes["dra.pizza"].gold'}}]
+
+    with pytest.raises(Unschedulable, match="no such key: gold") as refusal:
+        cluster.place(cluster.ask("a", asked))
+
+    assert refusal.value.reason == "SchedulerError"
+
+
+def test_the_first_choice_of_a_claim_is_worth_a_fuller_node() -> None:
+    cluster = Cluster({"node-1": devices(2), "node-2": devices(2, gold={"bool": True})})
+    defaults = {"allocationMode": "ExactCount", "count": 1}
+    choices = [{"name": name, "deviceClassName": name, **defaults} for name in ("gold", "pizza")]
+    cluster.placed.append(("node-2", pod("other", None)))
+
+    placement = cluster.place(cluster.ask("a", {"name": "r", "firstAvailable": choices}))
+
+    assert placement.node == "node-2"
+    assert placement.allocations[0][1]["devices"]["results"][0]["request"] == "r/gold"
+
+
+def test_a_claim_that_has_devices_binds_its_pods_to_their_node() -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    second = pod("b", "a")
+
+    placement = cluster.place(second)
+
+    assert placement.node == "node-1"
+    assert placement.allocations == ()
+    assert [claim["metadata"]["name"] for claim in placement.reserve] == ["a"]
+
+
+def test_a_claim_that_is_not_there_is_waited_for() -> None:
+    cluster = Cluster({"node-1": devices(1)})
+
+    with pytest.raises(NotReady, match='could not find ResourceClaim "default/nowhere"'):
+        cluster.place(pod("a", "nowhere"))
+    with pytest.raises(NotReady):
+        cluster.place(pod("a", None))
+
+
+def test_a_node_with_a_device_plugin_does_not_keep_other_nodes_from_devices() -> None:
+    cluster = Cluster({"a": devices(1), "b": []})
+    cluster.nodes[1]["status"]["allocatable"] = {"pods": "110", "example.com/pizza": "1"}
+    resources = {"requests": {"example.com/pizza": "1"}}
+    guest = {
+        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
+        "spec": {"containers": [{"name": "eater", "resources": resources}]},
+    }
+
+    first = cluster.place(guest)
+    cluster.placed.append(("a", pod("other", None)))
+    second = cluster.place(guest)
+
+    assert first.node == "a"
+    assert first.extended is not None
+    assert second.node == "b"
+    assert second.extended is None
+
+
+def test_a_claim_of_an_earlier_attempt_for_extended_resources_is_to_be_deleted() -> None:
+    cluster = Cluster({"a": devices(1)})
+    guest = {
+        "metadata": {"name": "guest", "namespace": "default", "uid": "1"},
+        "spec": {"containers": [{"name": "eater", "resources": {"requests": {"example.com/pizza": "1"}}}]},
+    }
+    placed = cluster.place(guest)
+    assert placed.extended is not None
+    document = placed.extended.document
+    cluster.claims["default", "stale"] = {**document, "metadata": {**document["metadata"], "name": "stale"}}
+
+    with pytest.raises(Unschedulable, match="1 cannot schedule extended resource claim") as refusal:
+        cluster.place(guest)
+
+    assert refusal.value.remedy is not None
+    assert refusal.value.remedy.text == "deletion of ResourceClaim completed"
+
+
+@pytest.mark.parametrize(
+    ("consumers", "helps"), [([], True), (["b"], True), (["other"], False), (["b", "other"], False)]
+)
+def test_a_claim_that_holds_devices_where_its_pod_cannot_go_is_to_be_freed(consumers: list[str], helps: bool) -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    cluster.claims["default", "a"]["status"]["reservedFor"] = [{"uid": uid} for uid in consumers]
+    del cluster.nodes[0]
+
+    with pytest.raises(Unschedulable, match="1 resourceclaim not available on the node") as refusal:
+        cluster.place(pod("b", "a"))
+
+    assert (refusal.value.remedy is not None) == helps
+
+
+def test_a_claim_is_not_freed_where_another_claim_of_the_pod_finds_no_devices() -> None:
+    cluster = Cluster({"node-1": devices(1), "node-2": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    cluster.ask("b", exactly(count=2))
+    del cluster.nodes[0]
+    both = pod("guest", "a")
+    both["spec"]["resourceClaims"].append({"name": "more", "resourceClaimName": "b"})
+
+    with pytest.raises(Unschedulable, match="1 cannot allocate all claims") as refusal:
+        cluster.place(both)
+
+    assert refusal.value.remedy is None
+
+
+def binding(status: str, *, failed: bool = False) -> list[Object]:
+    kinds = {"Attached": status, "Broken": "True" if failed else "False"}
+    return [{"type": kind, "status": value} for kind, value in kinds.items()]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "overdue", "available"),
+    [
+        pytest.param(binding("True"), True, True, id="ready"),
+        pytest.param(binding("False"), False, True, id="not yet ready"),
+        pytest.param(binding("False"), True, False, id="never ready"),
+        pytest.param(binding("False", failed=True), False, False, id="failed"),
+    ],
+)
+def test_devices_that_do_not_become_ready_are_given_back(
+    conditions: list[Object], overdue: bool, available: bool
+) -> None:
+    cluster = Cluster({"node-1": devices(1)})
+    cluster.hold(cluster.place(cluster.ask("a", exactly())))
+    status = cluster.claims["default", "a"]["status"]
+    (result,) = status["allocation"]["devices"]["results"]
+    result |= {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+    status["devices"] = [{key: result[key] for key in ("driver", "pool", "device")} | {"conditions": conditions}]
+
+    if available:
+        assert cluster.place(pod("b", "a"), is_overdue=lambda _: overdue).node == "node-1"
+        return
+    with pytest.raises(Unschedulable, match="1 resourceclaim not available on the node") as refusal:
+        cluster.place(pod("b", "a"), is_overdue=lambda _: overdue)
+    assert refusal.value.remedy is not None
+
+
+def test_a_missing_class_is_hopeless() -> None:
+    cluster = Cluster({"node-1": devices(1)})
+
+    with pytest.raises(Unschedulable, match="request r: device class salad does not exist"):
+        cluster.place(cluster.ask("a", exactly("salad")))
+
+
+def test_what_changes_while_devices_are_looked_for_is_seen_afterwards() -> None:
+    cluster = Cluster({"node-1": devices(1)})
+    with cluster.devices.still():
+        cluster.devices.slice_changed(Change("DELETED", {"metadata": {"name": "slice-node-1"}}))
+        placement = cluster.place(cluster.ask("a", exactly()))
+        cluster.hold(placement)
+
+    assert placement.node == "node-1"
+    with pytest.raises(Unschedulable):
+        cluster.place(cluster.ask("b", exactly()))
+
+
+def told(cluster: Cluster, placement: Placement) -> list[str]:
+    """What is told of the choices of a placement."""
+    node = node_loads(cluster.nodes, [])[placement.node].node
+    return [str(choice) for _, choice in cluster.devices.explain(node, placement.allocations)]
+
+
+def test_a_choice_is_explained() -> None:
+    cluster = Cluster({"node-1": [*devices(3), {"name": "salad", "attributes": {"gold": {"bool": True}}}]})
+    cluster.hold(cluster.place(cluster.ask("first", exactly())))
+
+    assert told(cluster, cluster.place(cluster.ask("second", exactly()))) == [
+        "pizza-1 of pool node-1: the first of 3 that fit; pizza-0 is taken"
+    ]
+    assert told(cluster, cluster.place(cluster.ask("third", exactly("gold")))) == [
+        "salad of pool node-1: the only one that fits; 3 do not fit"
+    ]
+
+
+def test_a_device_for_several_claims_with_too_little_left_is_told_as_taken() -> None:
+    shared = {"allowMultipleAllocations": True, "capacity": {"slices": {"value": "8"}}}
+    cluster = Cluster({"node-1": [{**item, **shared} for item in devices(2)]})
+    cluster.hold(cluster.place(cluster.ask("first", exactly())))  # asks for no amount: all of pizza-0
+
+    assert told(cluster, cluster.place(cluster.ask("second", exactly()))) == [
+        "pizza-1 of pool node-1: the only one that fits; pizza-0 is taken"
+    ]
+
+
+def test_a_tainted_device_is_not_told_to_fit() -> None:
+    taint = {"key": "dra.pizza/burnt", "effect": "NoSchedule"}
+    cluster = Cluster({"node-1": [{"name": "pizza-9", "taints": [taint]}, *devices(1)]})
+
+    assert told(cluster, cluster.place(cluster.ask("first", exactly()))) == [
+        "pizza-0 of pool node-1: the only one that fits; pizza-9 is tainted"
+    ]
+
+
+def test_a_partition_whose_counters_are_used_is_not_told_to_fit() -> None:
+    cluster = Cluster({"node-1": []})
+    parts = {"whole": ("left", "right"), "left": ("left",), "right": ("right",)}
+    published: list[Object] = [
+        {
+            "name": name,
+            "consumesCounters": [{"counterSet": "card", "counters": {item: {"value": "1"} for item in taken}}],
+        }
+        for name, taken in parts.items()
+    ]
+    sets = [{"name": "card", "counters": {"left": {"value": "1"}, "right": {"value": "1"}}}]
+    contents: list[Object] = [{"sharedCounters": sets}, {"devices": published}]
+    for number, content in enumerate(contents):
+        pool = {"name": "card", "generation": 1, "resourceSliceCount": 2}
+        spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", **content}
+        cluster.devices.slice_changed(Change("ADDED", {"metadata": {"name": f"card-{number}"}, "spec": spec}))
+
+    assert told(cluster, cluster.place(cluster.ask("two", {**exactly(), "name": "a"}, {**exactly(), "name": "b"}))) == [
+        "left of pool card: one of 3 that fit",
+        "right of pool card: the only one that fits; left is taken; 1 is short of counters",
+    ]
+
+
+def test_devices_of_two_pools_with_one_name_are_told_apart() -> None:
+    cluster = Cluster({"node-1": devices(2)})
+    pool = {"name": "oven", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", "devices": devices(2)}
+    cluster.devices.slice_changed(Change("ADDED", {"metadata": {"name": "oven"}, "spec": spec}))
+
+    assert told(cluster, cluster.place(cluster.ask("three", exactly(count=3)))) == [
+        "pizza-0 of pool node-1: the first of 4 that fit",
+        "pizza-1 of pool node-1: the first of 3 that fit; pizza-0 is taken",
+        "pizza-0 of pool oven: the first of 2 that fit; node-1/pizza-0, node-1/pizza-1 are taken",
+    ]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=4),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 3)), max_size=12),
+)
+def test_a_device_is_never_held_twice(sizes: list[int], steps: list[tuple[bool, int]]) -> None:
+    cluster = Cluster({f"node-{number}": devices(size) for number, size in enumerate(sizes)})
+    held: dict[str, list[str]] = {}
+    for number, (release, count) in enumerate(steps):
+        if release and held:
+            name = next(iter(held))
+            del held[name]
+            cluster.devices.hold(name, None)
+            continue
+        try:
+            placement = cluster.place(cluster.ask(f"claim-{number}", exactly(count=count)))
+        except Unschedulable:
+            free = max(
+                size - sum(name.startswith(f"node-{node}/") for names in held.values() for name in names)
+                for node, size in enumerate(sizes)
+            )
+            assert free < count
+            continue
+        held[f"claim-{number}"] = cluster.hold(placement)
+
+    everything = [name for names in held.values() for name in names]
+    assert len(everything) == len(set(everything))

@@ -1,0 +1,95 @@
+"""What Kubernetes 1.37.1 made of the same pods is what is expected here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.scheduler.extended import extended_resources
+
+Object = dict[str, Any]
+OVEN = "example.com/oven"
+CLASSES = [
+    {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": OVEN}},
+    {"metadata": {"name": "salad"}, "spec": {}},
+]
+
+
+def container(name: str, amount: int, resource: str = OVEN, **fields: Any) -> Object:
+    return {"name": name, "resources": {"requests": {"cpu": "1", resource: str(amount)}}, **fields}
+
+
+def pod(*containers: Object, inits: list[Object] | None = None) -> Object:
+    metadata = {"name": "guest", "namespace": "default", "uid": "1"}
+    return {"metadata": metadata, "spec": {"containers": list(containers), "initContainers": inits or []}}
+
+
+def asked_of(pod: Object, allocatable: dict[str, int]) -> dict[str, int]:
+    """Number of devices by request."""
+    extended = extended_resources(pod, CLASSES)
+    assert extended is not None
+    requests = extended.claim_on(allocatable).document["spec"]["devices"]["requests"]
+    return {item["name"]: item["exactly"]["count"] for item in requests}
+
+
+def mappings_of(pod: Object) -> list[tuple[str, str]]:
+    extended = extended_resources(pod, CLASSES)
+    assert extended is not None
+    return [(item["containerName"], item["requestName"]) for item in extended.claim_on({}).mappings]
+
+
+def test_a_pod_that_asks_for_nothing_of_a_class_has_no_extended_resources() -> None:
+    assert extended_resources(pod(container("a", 1, "example.com/other"), container("b", 0)), CLASSES) is None
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "provided"),
+    [({}, {OVEN}), ({OVEN: 0}, {OVEN}), ({OVEN: 1000}, set()), ({"cpu": 1000}, {OVEN})],
+)
+def test_each_node_decides_whether_its_device_plugin_has_the_resource(
+    allocatable: dict[str, int], provided: set[str]
+) -> None:
+    extended = extended_resources(pod(container("a", 1)), CLASSES)
+
+    assert extended is not None
+    assert extended.provided_on(allocatable) == provided
+    assert extended.claim_on(allocatable).resources == provided
+    assert asked_of(pod(container("a", 1)), allocatable) == ({"container-0-request-1": 1} if provided else {})
+
+
+def test_a_class_provides_a_resource_of_its_own_name() -> None:
+    assert asked_of(pod(container("a", 2, "deviceclass.resource.kubernetes.io/salad")), {}) == {
+        "container-0-request-1": 2
+    }
+
+
+def test_init_containers_use_what_the_containers_after_them_have() -> None:
+    guest = pod(container("c0", 1), container("c1", 1), inits=[container("i0", 3), container("i1", 1)])
+
+    assert asked_of(guest, {}) == dict.fromkeys(
+        ("container-0-request-1", "container-2-request-1", "container-3-request-1"), 1
+    )
+    assert mappings_of(guest) == [
+        ("c0", "container-2-request-1"),
+        ("c1", "container-3-request-1"),
+        ("i0", "container-2-request-1"),
+        ("i0", "container-3-request-1"),
+        ("i0", "container-0-request-1"),
+        ("i1", "container-2-request-1"),
+    ]
+
+
+def test_init_containers_share_one_request_for_what_they_need_beyond() -> None:
+    guest = pod(container("c", 1), inits=[container("i0", 2), container("i1", 4)])
+
+    assert asked_of(guest, {}) == {"container-1-request-1": 3, "container-2-request-1": 1}
+    assert ("i0", "container-1-request-1") in mappings_of(guest)
+
+
+def test_a_sidecar_keeps_its_devices() -> None:
+    sidecar = container("sidecar", 1, restartPolicy="Always")
+    guest = pod(container("c", 1), inits=[sidecar, container("late", 1)])
+
+    assert asked_of(guest, {}) == {"container-0-request-1": 1, "container-2-request-1": 1}
+    assert ("late", "container-2-request-1") in mappings_of(guest)

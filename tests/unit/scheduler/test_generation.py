@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.scheduler.generation import claim_from_template, generate_name, generated_claim, missing_claims
+
+NAMES = st.text("ab-", min_size=1, max_size=90)
+POD: dict[str, Any] = {
+    "metadata": {"name": "guest", "namespace": "team", "uid": "1"},
+    "spec": {
+        "resourceClaims": [
+            {"name": "lunch", "resourceClaimTemplateName": "one-pizza"},
+            {"name": "dinner", "resourceClaimName": "shared"},
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("pod", "entry", "expected"),
+    [
+        ("short", "gpu", "short-gpu-"),
+        ("p" * 52, "gpu", "p" * 52 + "-gpu-"),
+        ("p" * 53, "gpu", "p" * 52 + "-gp"),
+        ("p" * 70, "c" * 40, "p" * 35 + "-" + "c" * 20),
+        ("ab-" * 30 + "x", "cd-" * 12 + "y", "ab-" * 13 + "-" + "cd-cd-cd-cd-cd-c"),
+    ],
+)
+def test_names_are_those_of_a_real_controller(pod: str, entry: str, expected: str) -> None:
+    assert generate_name(pod, entry) == expected
+
+
+@given(NAMES, NAMES)
+def test_a_name_leaves_room_for_five_characters(pod: str, entry: str) -> None:
+    name = generate_name(pod, entry)
+
+    assert len(name) <= 57
+    assert name.startswith(pod[:1])
+
+
+def test_a_claim_is_the_template_with_owner_and_entry() -> None:
+    template = {
+        "spec": {
+            "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"devices": {"requests": [{"name": "pizza"}]}},
+        }
+    }
+
+    claim = claim_from_template(POD, "lunch", template)
+
+    assert claim["metadata"] == {
+        "generateName": "guest-lunch-",
+        "namespace": "team",
+        "labels": {"a": "b"},
+        "annotations": {"c": "d", "resource.kubernetes.io/pod-claim-name": "lunch"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "guest", "uid": "1", "controller": True}],
+    }
+    assert claim["spec"] == {"devices": {"requests": [{"name": "pizza"}]}}
+    assert generated_claim(POD, "lunch", [claim]) is claim
+    assert generated_claim(POD, "dinner", [claim]) is None
+
+
+def test_what_the_status_names_is_not_missing_even_if_it_is_gone() -> None:
+    named = {**POD, "status": {"resourceClaimStatuses": [{"name": "lunch", "resourceClaimName": "guest-lunch-x"}]}}
+    deleted = {**POD, "metadata": {**POD["metadata"], "deletionTimestamp": "now"}}
+
+    assert [entry.name for entry in missing_claims(POD)] == ["lunch"]
+    assert missing_claims(named) == []
+    assert missing_claims(deleted) == []

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.scheduler.nodes import Rejection, fit_message, node_loads, node_rejection, prefilter_message
+from dra_kit.scheduler.resources import pod_requests
+
+Object = dict[str, Any]
+
+
+def node(name: str = "node-1", *, cpu: str = "8", pods: str = "110", **spec: Any) -> Object:
+    resources = {"cpu": cpu, "memory": "16Gi", "pods": pods}
+    return {"metadata": {"name": name, "labels": {"zone": "a"}}, "spec": spec, "status": {"allocatable": resources}}
+
+
+def pod(cpu: str = "", *, init: str = "", sidecar: str = "", **spec: Any) -> Object:
+    def container(amount: str, **fields: str) -> Object:
+        return {"name": "c", "resources": {"requests": {"cpu": amount} if amount else {}}, **fields}
+
+    before = [container(sidecar, restartPolicy="Always")] if sidecar else []
+    before += [container(init)] if init else []
+    return {"metadata": {"name": "p"}, "spec": {"containers": [container(cpu)], "initContainers": before, **spec}}
+
+
+def reasons(asking: Object, item: Object, *running: Object) -> Rejection | None:
+    load = node_loads([item], [(item["metadata"]["name"], each) for each in running])[item["metadata"]["name"]]
+    return node_rejection(asking, load, pod_requests(asking), ())
+
+
+def test_each_filter_in_the_words_of_the_scheduler() -> None:
+    tainted = node(taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}])
+    fit = "NodeResourcesFit"
+
+    assert reasons(pod("4"), node()) is None
+    assert reasons(pod("4"), tainted) == Rejection(("node(s) had untolerated taint(s)",), plugin="TaintToleration")
+    assert reasons(pod("4", tolerations=[{"operator": "Exists"}]), tainted) is None
+    assert reasons(pod("4"), node(unschedulable=True)) == Rejection(
+        ("node(s) were unschedulable",), plugin="NodeUnschedulable"
+    )
+    assert reasons(pod(nodeSelector={"zone": "b"}), node()) == Rejection(
+        ("node(s) didn't match Pod's node affinity/selector",), plugin="NodeAffinity"
+    )
+    assert reasons(pod("4"), node(cpu="1")) == Rejection(("Insufficient cpu",), hopeless=True, plugin=fit)
+    assert reasons(pod("4"), node(), pod("6")) == Rejection(("Insufficient cpu",), hopeless=False, plugin=fit)
+    assert reasons(pod("40"), node(pods="0")) == Rejection(("Too many pods", "Insufficient cpu"), plugin=fit)
+
+
+def test_node_affinity() -> None:
+    def wants(operator: str, *values: str) -> Object:
+        term = {"matchExpressions": [{"key": "zone", "operator": operator, "values": list(values)}]}
+        required = {"nodeSelectorTerms": [term]}
+        return pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}})
+
+    assert reasons(wants("In", "a", "b"), node()) is None
+    assert reasons(wants("NotIn", "a"), node()) is not None
+    assert reasons(wants("Nonsense", "a"), node()) is not None
+
+
+def test_messages_as_a_real_scheduler_writes_them() -> None:
+    rejections = {
+        "n1": Rejection(("node(s) had untolerated taint(s)",)),
+        "n2": Rejection(("node(s) were unschedulable",)),
+        "n3": Rejection(("Insufficient cpu",), hopeless=False),
+        "n4": Rejection(("Too many pods",)),
+    }
+
+    assert fit_message(rejections) == (
+        "0/4 nodes are available: 1 Insufficient cpu, 1 Too many pods, 1 node(s) had untolerated taint(s), 1 node(s) "
+        "were unschedulable. preemption: 0/4 nodes are available: 1 No preemption victims found for incoming pod, 3 "
+        "Preemption is not helpful for scheduling."
+    )
+    assert prefilter_message("request a: device class b does not exist", ["n1", "n2"]) == (
+        "0/2 nodes are available: request a: device class b does not exist. preemption: 0/2 nodes are available: 2 "
+        "Preemption is not helpful for scheduling."
+    )
+    assert fit_message({}) == "no nodes available to schedule pods"
+
+
+def test_init_containers_run_one_after_the_other_beside_their_sidecars() -> None:
+    assert pod_requests(pod("1", init="3"))["cpu"] == 3000
+    assert pod_requests(pod("1", init="3", sidecar="500m"))["cpu"] == 3500
+    assert pod_requests(pod("4", init="3", sidecar="500m"))["cpu"] == 4500
+    assert pod_requests(pod("4", resources={"requests": {"cpu": "6"}}))["cpu"] == 6000
+
+
+@given(st.lists(st.integers(1, 4000), max_size=12))
+def test_a_node_is_never_given_more_than_it_has(amounts: list[int]) -> None:
+    item = node(cpu="8", pods="5")
+    running: list[Object] = []
+    for amount in amounts:
+        asking = pod(f"{amount}m")
+        if reasons(asking, item, *running) is None:
+            running.append(asking)
+
+    assert sum(pod_requests(each)["cpu"] for each in running) <= 8000
+    assert len(running) <= 5

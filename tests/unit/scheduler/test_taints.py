@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.scheduler.taints import Eviction, TaintedDevices, evictions, rule_condition
+
+Object = dict[str, Any]
+ADDED = "2026-01-02T03:04:05Z"
+AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+
+
+def rule(effect: str = "NoExecute", name: str = "r", **selector: str) -> Object:
+    taint = {"key": "broken", "effect": effect, "timeAdded": ADDED}
+    return {"metadata": {"name": name, "uid": name}, "spec": {"deviceSelector": selector, "taint": taint}}
+
+
+def claim(*tolerations: Object, device: str = "pizza-0", users: tuple[str, ...] = ("guest",)) -> Object:
+    result = {"driver": "dra.pizza", "pool": "node-1", "device": device, "tolerations": list(tolerations)}
+    return {
+        "metadata": {"name": "lunch", "namespace": "default"},
+        "status": {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": name, "uid": name} for name in users],
+        },
+    }
+
+
+def pods(*names: str, node: str = "node-1", namespace: str = "default") -> dict[tuple[str, str], Object]:
+    return {
+        (namespace, name): {
+            "metadata": {"name": name, "namespace": namespace, "uid": name},
+            "spec": {"nodeName": node, "resourceClaims": [{"name": "lunch", "resourceClaimName": "lunch"}]},
+            "status": {"phase": "Running"},
+        }
+        for name in names
+    }
+
+
+def toleration(seconds: int | None = None, effect: str = "NoExecute") -> Object:
+    found: Object = {"key": "broken", "operator": "Exists", "effect": effect}
+    if seconds is not None:
+        found["tolerationSeconds"] = seconds
+    return found
+
+
+def due(*tolerations: Object, **selector: str) -> dict[tuple[str, str], Eviction]:
+    tainted = TaintedDevices.of([], [rule(**selector)])
+    return evictions(tainted, [claim(*tolerations)], pods("guest"))
+
+
+def test_a_pod_that_has_a_claim_through_extended_resources_only_may_stay() -> None:
+    users = pods("guest")
+    users["default", "guest"]["spec"].pop("resourceClaims")
+    users["default", "guest"]["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": "lunch"}
+    tainted = TaintedDevices.of([], [rule(driver="dra.pizza")])
+
+    assert evictions(tainted, [claim()], users) == {}
+
+
+def test_a_pod_goes_at_once_without_a_toleration() -> None:
+    assert due(driver="dra.pizza") == {("default", "guest"): Eviction(AT, frozenset({"r"}))}
+    assert due(driver="dra.pizza", device="pizza-1") == {}
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "seconds"),
+    [
+        ([toleration()], None),
+        ([toleration(10)], 10),
+        ([toleration(10), toleration(5)], 5),
+        ([toleration(), toleration(7)], None),
+        ([toleration(7), toleration()], None),
+        ([toleration(-3)], 0),
+        # lets the scheduler choose the device, and protects nobody
+        ([toleration(effect="")], 0),
+        ([toleration(effect="NoSchedule")], 0),
+    ],
+)
+def test_a_toleration_delays_it(tolerations: list[Object], seconds: int | None) -> None:
+    expected = {} if seconds is None else {("default", "guest"): AT + dt.timedelta(seconds=seconds)}
+
+    assert {key: eviction.at for key, eviction in due(*tolerations).items()} == expected
+
+
+@given(st.lists(st.integers(0, 100), max_size=4), st.integers(0, 100))
+def test_more_tolerations_never_make_it_later_than_the_shortest(given_: list[int], extra: int) -> None:
+    found = due(*(toleration(seconds) for seconds in [*given_, extra]))
+
+    assert found["default", "guest"].at == AT + dt.timedelta(seconds=min([*given_, extra]))
+
+
+def test_seconds_of_a_toleration_are_divided_by_the_time_scale() -> None:
+    tainted = TaintedDevices.of([], [rule()])
+
+    found = evictions(tainted, [claim(toleration(600))], pods("guest"), time_scale=60)
+
+    assert found["default", "guest"].at == AT + dt.timedelta(seconds=10)
+
+
+def test_taints_count_in_the_newest_generation_of_a_pool() -> None:
+    def slice_(generation: int, taints: list[Object]) -> Object:
+        pool = {"name": "node-1", "generation": generation}
+        return {"spec": {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "pizza-0", "taints": taints}]}}
+
+    taint = {"key": "broken", "effect": "NoExecute", "timeAdded": ADDED}
+
+    assert TaintedDevices.of([slice_(1, [taint]), slice_(2, [])], []).evict is False
+    assert TaintedDevices.of([slice_(1, []), slice_(2, [taint])], []).evict is True
+
+
+@pytest.mark.parametrize(
+    ("users", "evicted", "status", "reason", "message"),
+    [
+        (0, 0, "False", "NotStarted", ""),
+        (1, 0, "True", "PodsPendingEviction", "1 pod needs to be evicted in 1 namespace."),
+        (2, 0, "True", "PodsPendingEviction", "2 pods need to be evicted in 1 namespace."),
+        (0, 1, "False", "Completed", "1 pod evicted since starting the controller."),
+        (0, 2, "False", "Completed", "2 pods evicted since starting the controller."),
+    ],
+)
+def test_the_condition_of_a_rule(users: int, evicted: int, status: str, reason: str, message: str) -> None:
+    waiting = {("default", str(number)): Eviction(AT, frozenset({"r"})) for number in range(users)}
+
+    condition = rule_condition(rule(), waiting, evicted)
+
+    assert condition == {"type": "EvictionInProgress", "status": status, "reason": reason, "message": message}
+
+
+def test_a_rule_without_effect_tells_what_it_would_do() -> None:
+    devices = [{"name": f"pizza-{number}"} for number in range(3)]
+    pool = {"name": "node-1", "generation": 1}
+    slices = [{"spec": {"driver": "dra.pizza", "pool": pool, "devices": devices}}]
+    asked = rule("None", driver="dra.pizza")
+
+    found = rule_condition(asked, {}, 0, slices=slices, claims=[claim(users=("a", "b"))], pods=pods("a", "b"))
+
+    assert found["reason"] == "NoEffect"
+    assert found["message"] == (
+        "3 published devices selected. 1 allocated device selected. 2 pods would be evicted in 1 namespace if the "
+        "effect was NoExecute. This information will not be updated again. Recreate the DeviceTaintRule to trigger an "
+        "update."
+    )
+    nothing = rule_condition(rule("None", driver="dra.salad"), {}, 0, slices=slices)
+    assert nothing["message"].startswith("0 published devices selected. 0 allocated devices selected. 0 pods would be")
+    assert "in 0 different namespaces" in nothing["message"]
