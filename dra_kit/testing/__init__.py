@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from dra_kit.errors import Conflict, Invalid, KubeError, NotFound
     from dra_kit.sandbox.stories.facts import ClaimFacts, Cluster, ContainerFacts, PodFacts, PublishedDevice
     from dra_kit.testing.bed import TestBed, deployed, sandbox
+    from dra_kit.testing.bench import Bench, BlockingBench, unit
     from dra_kit.testing.harness import Harness
-    from dra_kit.testing.unit import Bench, BlockingBench, unit
 
 _HOME_OF = {
-    "Bench": "testing.unit",
-    "BlockingBench": "testing.unit",
-    "ClaimFacts": "sandbox.facts",
-    "Cluster": "sandbox.facts",
+    "Bench": "testing.bench",
+    "BlockingBench": "testing.bench",
+    "ClaimFacts": "sandbox.stories.facts",
+    "Cluster": "sandbox.stories.facts",
     "Conflict": "errors",
-    "ContainerFacts": "sandbox.facts",
+    "ContainerFacts": "sandbox.stories.facts",
     "Harness": "testing.harness",
     "Invalid": "errors",
     "KubeError": "errors",
     "NotFound": "errors",
-    "PodFacts": "sandbox.facts",
-    "PublishedDevice": "sandbox.facts",
+    "PodFacts": "sandbox.stories.facts",
+    "PublishedDevice": "sandbox.stories.facts",
     "TestBed": "testing.bed",
     "deployed": "testing.bed",
     "sandbox": "testing.bed",
-    "unit": "testing.unit",
+    "unit": "testing.bench",
 }
 
 __all__ = [

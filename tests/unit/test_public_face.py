@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -154,3 +155,12 @@ def test_every_type_is_known_without_a_guess(tmp_path: Path) -> None:
     }
     assert incomplete == {}
     assert completeness["completenessScore"] == 1
+
+
+@pytest.mark.parametrize("module", ["dra_kit", "dra_kit.testing"])
+def test_a_name_is_the_same_whichever_is_asked_for_first(module: str) -> None:
+    """Python puts an imported submodule into its package, in the place of a name that is spelt like it."""
+    package = importlib.import_module(module)
+    assert package.__spec__ is not None
+    submodules = {found.name for found in pkgutil.iter_modules(package.__spec__.submodule_search_locations)}
+    assert not submodules & set(package.__all__)
