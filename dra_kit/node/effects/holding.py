@@ -160,7 +160,6 @@ class Holding:
                 async with self._turns:
                     holds = await self._holds(record)
                 if holds:
-                    self._told.pop(record.number, None)
                     return
             await self._engine.apply_again(record)
             self._told.pop(record.number, None)
@@ -198,7 +197,10 @@ class Holding:
         if not self._engine.is_in_force(record) or record.number in self._unanswered:
             return record.phase == "applied"
         answer = await self._answer(record)
-        if answer is not False:
+        if answer is None:
+            return True
+        self._told.pop(record.number, None)
+        if answer:
             return True
         await self._store.effect_lost(record.number)
         reached(Step.EFFECT_LOST)

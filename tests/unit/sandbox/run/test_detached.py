@@ -21,10 +21,10 @@ DRIVER = """
     import threading
 
     import dra_kit as dra
-    from dra_kit.sandbox.sandbox import cluster
+    from dra_kit.sandbox import sandbox
 
     # it does not end by itself before it is interrupted
-    cluster.PUBLISH_SECONDS = 600.0
+    sandbox.PUBLISH_SECONDS = 600.0
 
 
     class Oven(dra.DeviceProvider):
