@@ -166,12 +166,13 @@ class Chaos:
     async def _forgotten(self) -> None:
         """A pod is deleted by force: its claim is gone at once, its devices stay until the kubelet has released it."""
         for claim in self._claims():
-            self._world.delete(claim)
-            other = self._world.allocate(claim.devices, **self._config())
-            self._busy.add(other.uid)
-            await self._world.running()
-            assert not await self._world.prepare_once(other), f"the containers of {claim} may run"
-            await self._world.unprepare(claim)
+            with self._world.remembered(claim):
+                self._world.delete(claim)
+                other = self._world.allocate(claim.devices, **self._config())
+                self._busy.add(other.uid)
+                await self._world.running()
+                assert not await self._world.prepare_once(other), f"the containers of {claim} may run"
+                await self._world.unprepare(claim)
             await self._world.prepare(other)
 
     async def _replugged(self) -> None:

@@ -8,15 +8,17 @@ import json
 import signal
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dra_kit.errors import KubeletError
 from dra_kit.node.state.dump import dump_state
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME
 from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient
 from tests.crash.launch import Crash, NodeProcess
@@ -88,6 +90,8 @@ class World:
             path.mkdir(parents=True)
         self.api = Api()
         self.kubelet = Kubelet(self.root, get_info_timeout=60, call_timeout=60)
+        self._checkpoint = Checkpoint(self.root)
+        self._remembered: dict[str, ClaimInfo] = {}
         self.claims: dict[str, Claim] = {}
         self.menu: dict[str, dict[str, str]] = {}
         self.counts = Counts()
@@ -279,6 +283,19 @@ class World:
             return "; ".join(answer.error for answer in answers.values() if answer.error)
 
         await self._until_answered(ask)
+
+    @contextmanager
+    def remembered(self, claim: Claim) -> Iterator[None]:
+        """Meanwhile the kubelet's checkpoint lists a claim: then no time that passes makes it an orphan."""
+        self._remembered[claim.uid] = ClaimInfo(claim.reference, {"uid-pod"}, {DRIVER: ()})
+        self._checkpoint.store(self._remembered.values())
+        try:
+            yield
+        finally:
+            del self._remembered[claim.uid]
+            self._checkpoint.store(self._remembered.values())
+            if not self._remembered:
+                (self.root / FILE_NAME).unlink()
 
     async def prepare_once(self, claim: Claim) -> bool:
         """One call, with no repetition; whether it was prepared."""
