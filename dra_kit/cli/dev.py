@@ -15,6 +15,7 @@ from dra_kit.cli import sandbox
 from dra_kit.cli.driver_settings import settings_options
 from dra_kit.cli.interruptible import run_interruptibly
 from dra_kit.cli.options import RoleCommand, target_of
+from dra_kit.cli.sandbox_driver import sandbox_driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import GLOB_SUFFIXES, load_driver
 
@@ -164,7 +165,7 @@ def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) ->
     from dra_kit.dev.session import Development
     from dra_kit.sandbox.sandbox import SandboxSettings
 
-    driver = sandbox.sandbox_driver(ctx, target, options["nodes"])
+    driver = sandbox_driver(target, ctx.meta["driver"], ctx.meta.get("driver_settings", {}), options["nodes"])
     folders, files = _watched(_place(target) or Path.cwd())
     return Development(
         driver=driver,

@@ -15,7 +15,7 @@ import click
 import dra_kit.controller.agent
 import dra_kit.webhook.agent  # noqa: F401 - all that takes long to load is loaded before there are orders
 from dra_kit.cli.dev import command
-from dra_kit.cli.sandbox import sandbox_driver
+from dra_kit.cli.sandbox_driver import sandbox_driver
 from dra_kit.dev.roles import TAKE_OVER, Orders, Roles, Word
 from dra_kit.errors import DraKitError
 from dra_kit.process import logging as process_logging
@@ -47,7 +47,8 @@ def _serve(orders: Orders, tell: Callable[[Word], None]) -> None:
         logging.getLogger("dra_kit").setLevel(logging.WARNING)
     try:
         ctx = command.make_context("dev", list(orders.arguments))
-        driver = sandbox_driver(ctx, ctx.params["target"], len(orders.nodes))
+        given = ctx.meta.get("driver_settings", {})
+        driver = sandbox_driver(ctx.params["target"], ctx.meta["driver"], given, len(orders.nodes))
         asyncio.run(_run(Roles(driver, orders, tell)))
     except DraKitError as error:
         tell(Word(state="failed", text=f"{' '.join(str(error).split())} [{error.code}]"))

@@ -37,8 +37,10 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer rele
         return [rv]
 
 
-def settings_options(driver: Driver[Any, Any], own: Iterable[click.Parameter]) -> list[click.Option]:
-    """An option for each field of ``Driver(settings=…)``; what was given is kept in ``ctx.meta["driver_settings"]``.
+def settings_options(
+    driver: Driver[Any, Any], own: Iterable[click.Parameter], *, kept: str = "driver_settings"
+) -> list[click.Option]:
+    """An option for each field of ``Driver(settings=…)``; what was given is kept in ``ctx.meta``.
 
     A bool is ``--x/--no-x``. A list is a flag that may be repeated, or one text with commas. What has parts (a
     model, a dict) is JSON, and a list may be. Everything else is one text.
@@ -46,6 +48,7 @@ def settings_options(driver: Driver[Any, Any], own: Iterable[click.Parameter]) -
     Args:
         driver: whose settings are asked for.
         own: the command's own options.
+        kept: the key in ``ctx.meta``, where values are by name.
 
     Raises:
         ConfigurationError: when a setting would take the place of an option of dra-kit.
@@ -55,7 +58,7 @@ def settings_options(driver: Driver[Any, Any], own: Iterable[click.Parameter]) -
     taken = {flag for param in own for flag in (*param.opts, *param.secondary_opts)} | {"--help", "-h"}
     options = []
     for name, field in driver.settings.model_fields.items():
-        option = _option(name, field)
+        option = _option(name, field, kept)
         collisions = [flag for flag in (*option.opts, *option.secondary_opts) if flag in taken]
         if collisions:
             raise ConfigurationError(
@@ -89,6 +92,16 @@ def author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> B
     raise ConfigurationError(f"settings of driver {driver.name}: {' '.join(text.split())}")
 
 
+def setting_value(driver: Driver[Any, Any], name: str, text: str) -> object:
+    """What a text means as the value of a setting of the driver; pydantic makes the value of it.
+
+    Raises:
+        ConfigurationError: the setting takes JSON, and the text is none.
+    """
+    fields = driver.settings.model_fields if driver.settings else {}
+    return _value(name, _kind(fields[name].annotation), text)
+
+
 def _problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
     text = rule(detail["msg"])
     if not detail["loc"] or detail["loc"][0] not in fields:
@@ -102,7 +115,7 @@ def _problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
     return f"{where}: {text}, not {shown(detail['input'])}"
 
 
-def _option(name: str, field: FieldInfo) -> click.Option:
+def _option(name: str, field: FieldInfo, kept: str) -> click.Option:
     kind = _kind(field.annotation)
     flag = _flag(name)
     is_bool = kind is bool
@@ -116,7 +129,7 @@ def _option(name: str, field: FieldInfo) -> click.Option:
         show_envvar=True,
         help=_help(field),
         expose_value=False,
-        callback=_collect(name, kind),
+        callback=_collect(name, kind, kept),
     )
 
 
@@ -207,13 +220,11 @@ def _default(field: FieldInfo) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
-def _collect(name: str, kind: Any) -> Callable[[click.Context, click.Parameter, Any], None]:
+def _collect(name: str, kind: Any, kept: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is None or value == ():
             return
-        ctx.meta.setdefault("driver_settings", {})[name] = (
-            value if isinstance(value, bool) else _value(name, kind, value)
-        )
+        ctx.meta.setdefault(kept, {})[name] = value if isinstance(value, bool) else _value(name, kind, value)
 
     return callback
 

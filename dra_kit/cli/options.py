@@ -73,14 +73,19 @@ class RoleCommand(click.Command):
 
 def value_of(option: str, args: Sequence[str]) -> str | None:
     """The last value of an option among the arguments, read without knowing the author's options yet."""
-    found = None
+    return next(reversed(values_of(option, args)), None)
+
+
+def values_of(option: str, args: Sequence[str]) -> list[str]:
+    """All values of an option among the arguments, read without knowing the author's options yet."""
+    found: list[str | None] = []
     for word, following in pairwise([*args, None]):
         if word is None or word == "--":
             break
         flag, equals, value = word.partition("=")
         if flag == option:
-            found = value if equals else following
-    return found
+            found.append(value if equals else following)
+    return [value for value in found if value is not None]
 
 
 def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | None:
@@ -88,6 +93,11 @@ def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | N
 
     What follows an unknown option may be its value, so the first argument that follows none is preferred.
     """
+    return next(iter(targets_of(params, args)), None)
+
+
+def targets_of(params: Sequence[click.Parameter], args: Sequence[str]) -> list[str]:
+    """The TARGETs among the arguments: those that follow no unknown option; without any, the first other one."""
     takes_value = {opt: not option.is_flag for option in _options(params) for opt in _flags(option)}
     plain: list[str] = []
     perhaps_values: list[str] = []
@@ -104,7 +114,7 @@ def target_of(params: Sequence[click.Parameter], args: Sequence[str]) -> str | N
             after_unknown = not equals
         elif takes_value[flag] and not equals:
             next(words, None)
-    return next(iter((*plain, *perhaps_values)), None)
+    return plain or perhaps_values[:1]
 
 
 def _options(params: Sequence[click.Parameter]) -> Iterator[click.Option]:

@@ -7,30 +7,28 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dra_kit.cli.driver_settings import author_settings
 from dra_kit.cli.interruptible import run_interruptibly
 from dra_kit.cli.options import RoleCommand, complete_target, path, target_of
 from dra_kit.cli.sandbox_down import down, how_to_end, how_to_use
+from dra_kit.cli.sandbox_driver import sandbox_driver
 from dra_kit.cli.sandbox_env import env
 from dra_kit.cli.sandbox_list import list_command
 from dra_kit.cli.sandbox_schema import schema_command
+from dra_kit.cli.sandbox_targets import Loaded, load_stories, load_targets
+from dra_kit.cli.several_drivers import SET, given_settings
 from dra_kit.errors import ConfigurationError, TargetError
 from dra_kit.process import logging as process_logging
 from dra_kit.values.nearest import did_you_mean
 
 if TYPE_CHECKING:
-    from dra_kit.author.driver import Driver
     from dra_kit.resource.gates import FeatureGates
-    from dra_kit.sandbox.driver.drivers import SandboxDriver
     from dra_kit.sandbox.run.session import Session
-    from dra_kit.sandbox.stories.story import Story
     from dra_kit.sandbox.timeline.live import LiveView
 
 COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
@@ -65,7 +63,9 @@ class SandboxCommand(RoleCommand):
         ctx.meta["arguments"] = list(args)
         if target_of(self.params, args) is None and not {*ctx.help_option_names} & {*args} and _is_project_here():
             args = [_HERE, *args]
-        return super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            ctx.meta["drivers"], ctx.meta["driver_options"] = load_targets(self.params, args, "--story")
+        return click.Command.parse_args(self, ctx, args)
 
 
 def _is_project_here() -> bool:
@@ -94,7 +94,7 @@ class NewFile(click.Path):
 
 
 @click.command(cls=SandboxCommand)
-@click.argument("target", required=False, shell_complete=complete_target)
+@click.argument("targets", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
 @click.option(
     "-f",
     "--filename",
@@ -116,6 +116,13 @@ class NewFile(click.Path):
     show_default=True,
     type=click.IntRange(1, 100),
     help="nodes; {node} in a setting of the driver stands for the node's name",
+)
+@click.option(
+    SET,
+    "values",
+    multiple=True,
+    metavar="[DRIVER.]NAME=VALUE",
+    help="a setting of a driver, where several drivers have one of that name; may be repeated",
 )
 @click.option("--report", type=NewFile(), help="write what became of every pod there, as JSON")
 @click.option(
@@ -158,7 +165,7 @@ class NewFile(click.Path):
     help="least level of the driver's log shown",
 )
 @click.pass_context
-def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:  # fmt: skip
+def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> None:  # fmt: skip
     """Run TARGET in a Kubernetes cluster that lives in this one process, and show what happens.
 
     TARGET is module:attr, ./file.py, a file of globs of device nodes (.yaml), or a folder with a pyproject.toml, whose
@@ -166,12 +173,16 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     has no driver, and "dra-kit sandbox env" prints what one needs that is started by hand. Containers run as local
     processes: no image is pulled, no mount is made.
 
+    Several TARGETs are several drivers on every node. A flag is a setting of the driver that has it; one that several
+    have is given by --set DRIVER.NAME=VALUE.
+
     Exit code 0: every pod of -f ended with 0, or is ready if it is not to end; every story was true. 1: not so. 2: the
     driver or a manifest cannot be used. With neither -f nor --story everything runs until Ctrl-C.
 
     \b
       dra-kit sandbox ./pizza.py -f claim.yaml -f pod.yaml
       dra-kit sandbox . --story stories/order-by-claim
+      dra-kit sandbox ./gpu.py ./nic.py -f pod.yaml
       dra-kit sandbox . --detach --kubeconfig /tmp/kubeconfig
       dra-kit sandbox list
       dra-kit sandbox env
@@ -179,9 +190,10 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     if options["kubeconfig"] is not None:
         require_unused(options["kubeconfig"])
-    if target is None and options["stories"]:
+    loaded: list[Loaded] = ctx.meta["drivers"]
+    if not loaded and options["stories"]:
         raise click.UsageError("--story needs a TARGET: a story tells what a driver does.")
-    if target is not None:
+    for target in targets:
         _hint(target)
     if options["detach"]:
         _detach(ctx, options)
@@ -195,7 +207,7 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None: 
         handler.setLevel(shown)
     view = LiveView(sys.stdout)
     with bounded_log():
-        code = asyncio.run(run_interruptibly(_session(ctx, target, options, view), view.cut_off))
+        code = asyncio.run(run_interruptibly(_session(ctx, options, view), view.cut_off))
     ctx.exit(code)
 
 
@@ -222,7 +234,8 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
         raise click.UsageError("--detach and --story do not go together: nobody would see the story.")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # else it would leave behind what it started
     sandbox = detach([word for word in ctx.meta["arguments"] if word != "--detach"])
-    what = f"{sandbox.driver} runs in a cluster" if sandbox.driver else "a cluster without a driver runs"
+    who = f"{sandbox.title} {'run' if len(sandbox.drivers) > 1 else 'runs'} in a cluster"
+    what = who if sandbox.drivers else "a cluster without a driver runs"
     click.echo(f"{what} in the background, process {sandbox.pid}")
     for line in how_to_use(sandbox):
         click.echo(f"  {line}")
@@ -242,27 +255,33 @@ def _hint(target: str) -> None:
         )
 
 
-def _session(ctx: click.Context, target: str | None, options: Mapping[str, Any], view: LiveView) -> Session:
+def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> Session:
     from dra_kit.sandbox.run.detached import announce, is_detached
     from dra_kit.sandbox.run.environment import leave_word
     from dra_kit.sandbox.run.session import Session, Task
     from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 
-    stories = _stories(options["stories"])
+    stories = load_stories(options["stories"])
+    loaded: list[Loaded] = ctx.meta["drivers"]
+    given = given_settings(ctx, [driver for _, driver in loaded], options["values"])
+    replaced = any(story.replaces for story in stories)
 
     def ready(sandbox: Sandbox) -> None:
         leave_word(sandbox)
-        announce(sandbox.driver, sandbox.kubeconfig)
+        announce(sandbox.drivers, sandbox.kubeconfig)
 
     return Session(
-        sandbox_driver(ctx, target, options["nodes"], replaced=any(story.replaces for story in stories)),
+        [
+            sandbox_driver(target, driver, given[driver.name], options["nodes"], replaced=replaced)
+            for target, driver in loaded
+        ],
         SandboxSettings(
             nodes=options["nodes"],
             gates=feature_gates(options["feature_gates"], alpha=options["alpha"]),
             time_scale=options["time_scale"],
             kubeconfig=options["kubeconfig"],
             webhook=options["webhook"],
-            edited=tuple(sorted({name for story in stories for step in story.steps for name in step.edits})),
+            edited=tuple(sorted({name for story in stories for name in story.edited})),
         ),
         Task(
             files=options["files"],
@@ -273,43 +292,6 @@ def _session(ctx: click.Context, target: str | None, options: Mapping[str, Any],
         ),
         view,
         ready=ready,
-    )
-
-
-def sandbox_driver(ctx: click.Context, target: str | None, nodes: int, *, replaced: bool = False) -> SandboxDriver:
-    """The driver that a :class:`RoleCommand` has loaded, for so many nodes, with what its project and flags say.
-
-    Args:
-        ctx: of the command.
-        target: the driver; None: the cluster is to have none.
-        nodes: that each get one.
-        replaced: another one may take its place while the cluster runs.
-
-    Raises:
-        ConfigurationError: the project is wrong, or the driver has not the settings that it names.
-    """
-    from dra_kit.process.target import load_drivers
-    from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, successors
-
-    if target is None:
-        return SandboxDriver(())
-    # the first one was loaded to know its options
-    drivers: tuple[Driver[Any, Any], ...] = (ctx.meta["driver"],)
-    spare: Driver[Any, Any] | None = None
-    if replaced:
-        *several, spare = load_drivers(target, nodes + 1)
-        drivers = tuple(several)
-    elif nodes > 1:
-        drivers = tuple(load_drivers(target, nodes))
-    values = {**project_settings(target, drivers[0]), **ctx.meta.get("driver_settings", {})}
-    return SandboxDriver(
-        drivers,
-        partial(author_settings, drivers[0]),
-        device_classes(target),
-        values,
-        spare,
-        target=target,
-        successor=successors(author_settings, nodes, values),
     )
 
 
@@ -325,15 +307,3 @@ def feature_gates(flags: str, *, alpha: bool) -> FeatureGates:
         return (FeatureGates.alpha() if alpha else FeatureGates.default()).switched(flags)
     except ValueError as error:
         raise ConfigurationError(f"--feature-gates: {error}") from None
-
-
-def _stories(paths: Sequence[Path]) -> tuple[Story, ...]:
-    from dra_kit.sandbox.stories.story import EXPECT_FILE, find_stories, load_story
-
-    found: list[Path] = []
-    for folder in paths:
-        several = [folder] if (folder / EXPECT_FILE).exists() else list(find_stories(folder))
-        if not several:
-            raise ConfigurationError(f"--story {folder}: neither it nor a folder in it has an {EXPECT_FILE}")
-        found += several
-    return tuple(map(load_story, found))

@@ -56,7 +56,7 @@ def _sandbox(kubeconfig: Path | None) -> RunningSandbox:
     if len(found) > 1:
         for item in found:
             click.echo(
-                f"{item.driver or 'no driver'}\n  dra-kit sandbox env --kubeconfig {shlex.quote(item.kubeconfig)}",
+                f"{item.title}\n  dra-kit sandbox env --kubeconfig {shlex.quote(item.kubeconfig)}",
                 err=True,
             )
         raise SandboxError(f"{len(found)} sandboxes run; say which with --kubeconfig")

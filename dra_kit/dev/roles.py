@@ -29,7 +29,7 @@ from dra_kit.sandbox.driver.journal import DriverLog
 from dra_kit.sandbox.driver.node_settings import node_settings
 from dra_kit.sandbox.driver.operators import Webhook, controller_role, webhook_role
 from dra_kit.sandbox.driver.roles import RoleThread
-from dra_kit.sandbox.sandbox import PUBLISH_SECONDS
+from dra_kit.sandbox.driver.running import PUBLISH_SECONDS
 
 TAKE_OVER: Final = "take over"
 """The process before has ended: what only one may do, such as telling Events, is this one's now."""

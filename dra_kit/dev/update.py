@@ -118,10 +118,9 @@ class RollingUpdates:
         return starting.result()
 
     def _require_name(self, name: str) -> None:
-        if name != self._sandbox.driver:
-            raise SandboxError(
-                f"the driver's name was {self._sandbox.driver} and is {name} now: end dra-kit dev and start it again"
-            )
+        [former] = self._sandbox.drivers
+        if name != former:
+            raise SandboxError(f"the driver's name was {former} and is {name} now: end dra-kit dev and start it again")
 
     async def _take_spare(self) -> DriverProcess:
         spare, self._spare = self._spare, None

@@ -18,14 +18,15 @@ from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, successors
+from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, require_distinct, successors
+from dra_kit.sandbox.driver.named_settings import by_driver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.stories.facts import Cluster
 from dra_kit.sandbox.stories.objects import apply
 from dra_kit.testing.background import Background
-from dra_kit.testing.harness import Harness, staged
+from dra_kit.testing.harness import Harness
 from dra_kit.testing.real import real_cluster
-from dra_kit.values.nearest import did_you_mean
+from dra_kit.testing.staging import staged
 
 __tracebackhide__ = True  # pytest shows the test's own line instead
 
@@ -36,7 +37,7 @@ _ROLES: Final = ("dra_kit.node.agent", "dra_kit.controller.agent", "dra_kit.webh
 
 @dataclass(frozen=True)
 class TestBed:
-    """A cluster in which the driver runs.
+    """A cluster in which drivers run.
 
     Attributes:
         cluster: it.
@@ -59,6 +60,7 @@ class TestBed:
         labels: Mapping[str, str] | None = None,
         process: bool = False,
         killed_after: str = "",
+        killed_driver: str = "",
     ) -> Iterator[Harness]:
         """What one test works with: a namespace of its own, and nothing left over in the end.
 
@@ -66,11 +68,13 @@ class TestBed:
             name: of the test.
             directory: relative paths of manifests start here.
             labels: of the namespace.
-            process: the driver has a process of its own, which can be killed.
-            killed_after: the step after which it is killed; empty for none.
+            process: each driver has a process of its own, which can be killed.
+            killed_after: the step after which a driver is killed; empty for none.
+            killed_driver: its name; empty for the only one.
 
         Raises:
             AssertionError: something is left over after the test.
+            ConfigurationError: it is not clear which driver is to be killed.
             NotReached: the driver has not come to the step.
         """
         with staged(
@@ -82,14 +86,14 @@ class TestBed:
             labels=labels or {},
             process=process or bool(killed_after),
             killed_after=killed_after,
+            killed_driver=killed_driver,
         ) as harness:
             yield harness
 
 
 @contextmanager
 def sandbox(
-    target: str = ".",
-    *,
+    *targets: str,
     nodes: int = 1,
     settings: Mapping[str, object] | None = None,
     editable: Sequence[str] = (),
@@ -97,74 +101,75 @@ def sandbox(
     time_scale: float = 10.0,
     timeout: float = 60.0,
 ) -> Iterator[TestBed]:
-    """A sandbox with a driver, which has published its devices when the block begins.
+    """A sandbox with a driver, or several, which have published their devices when the block begins.
 
     Args:
-        target: the driver: ``module:attr``, ``./file.py`` or a project folder; the DeviceClasses in a folder's
-            ``deviceclasses.yaml`` are applied.
+        *targets: the drivers: ``module:attr``, ``./file.py`` or a project folder, without any the folder ``.``; the
+            DeviceClasses in a folder's ``deviceclasses.yaml`` are applied.
         nodes: how many; ``node-1`` and so on.
         settings: the author's settings, by name; they win over those in the project's
-            ``[tool.dra-kit.sandbox.settings]``, and ``{node}`` and ``{directory}`` stand for the same as there.
-        editable: settings that name files which tests will replace; the driver gets copies.
+            ``[tool.dra-kit.sandbox.settings]``, and ``{node}`` and ``{directory}`` stand for the same as there. One
+            that several drivers have is ``DRIVER.NAME``.
+        editable: settings that name files which tests will replace; the driver gets copies. Named as in ``settings``.
         alpha: switch on the alpha features of resource.k8s.io.
         time_scale: the waits of Kubernetes are divided by this.
         timeout: seconds that each wait of a test may take.
 
     Raises:
-        TargetError: the driver cannot be loaded.
-        ConfigurationError: a setting is wrong.
-        SandboxError: the driver does not come up.
+        TargetError: a driver cannot be loaded.
+        ConfigurationError: a setting is wrong, or two drivers have one name.
+        SandboxError: a driver does not come up.
     """
     try:
-        driver = _driver(target, nodes, settings or {})
+        drivers = _drivers(targets or (".",), nodes, settings or {})
     except ConfigurationError as error:
         raise error.with_traceback(None) from None  # it tells the author's line
     for role in _ROLES:
         import_module(role)
     gates = FeatureGates.alpha() if alpha else FeatureGates.default()
     wished = SandboxSettings(nodes=nodes, gates=gates, time_scale=time_scale, edited=tuple(editable))
-    with Background() as background, background.entered(Sandbox(driver, wished)) as cluster:
-        background.call(apply(cluster.client, driver.classes))
+    with Background() as background, background.entered(Sandbox(drivers, wished)) as cluster:
+        background.call(apply(cluster.client, [path for driver in drivers for path in driver.classes]))
         yield TestBed(cluster, background, timeout)
 
 
 @contextmanager
-def deployed(target: str = ".", *, kubeconfig: Path | None = None, timeout: float = 180.0) -> Iterator[TestBed]:
-    """A real cluster in which the driver, and its DeviceClasses, are deployed.
+def deployed(*targets: str, kubeconfig: Path | None = None, timeout: float = 180.0) -> Iterator[TestBed]:
+    """A real cluster in which a driver, or several, and their DeviceClasses are deployed.
 
     Args:
-        target: the driver, for its name.
+        *targets: the drivers, for their names; without any the folder ``.``.
         kubeconfig: of the cluster; None for the current one.
         timeout: seconds that each wait of a test may take.
 
     Raises:
-        TargetError: the driver cannot be loaded.
+        TargetError: a driver cannot be loaded.
         ConfigurationError: the kubeconfig is of no use.
     """
-    name = load_driver(target).name
-    with Background() as background, background.entered(real_cluster(kubeconfig, name)) as cluster:
+    names = [load_driver(target).name for target in targets or (".",)]
+    with Background() as background, background.entered(real_cluster(kubeconfig, names)) as cluster:
         yield TestBed(cluster, background, timeout)
 
 
-def _driver(target: str, nodes: int, settings: Mapping[str, object]) -> SandboxDriver:
-    *drivers, spare = load_drivers(target, nodes + 1)
-    known = drivers[0].settings.model_fields if drivers[0].settings else {}
-    for name in settings:
-        if name not in known:
-            raise ConfigurationError(
-                f"driver {drivers[0].name} has no setting {name!r}{did_you_mean(name, known) or ';'} its settings: "
-                f"{', '.join(known) or 'none'}"
+def _drivers(targets: Sequence[str], nodes: int, settings: Mapping[str, object]) -> list[SandboxDriver]:
+    loaded = [load_drivers(target, nodes + 1) for target in targets]
+    require_distinct((target, first.name) for target, (first, *_) in zip(targets, loaded, strict=True))
+    given = by_driver([first for first, *_ in loaded], settings)
+    found = []
+    for target, (*drivers, spare) in zip(targets, loaded, strict=True):
+        values = {**project_settings(target, spare), **given[spare.name]}
+        found.append(
+            SandboxDriver(
+                tuple(drivers),
+                partial(_settings, spare),
+                device_classes(target),
+                values,
+                spare,
+                target=target,
+                successor=successors(_settings, nodes, values),
             )
-    values = {**project_settings(target, drivers[0]), **settings}
-    return SandboxDriver(
-        tuple(drivers),
-        partial(_settings, drivers[0]),
-        device_classes(target),
-        values,
-        spare,
-        target=target,
-        successor=successors(_settings, nodes, values),
-    )
+        )
+    return found
 
 
 def _settings(driver: Driver[Any, Any], given: Mapping[str, object]) -> BaseModel | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,7 +12,7 @@ from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.sandbox import Sandbox
 from dra_kit.sandbox.stories.facts import Cluster, DriverControl, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests, parse_manifests
-from dra_kit.sandbox.stories.stage import Stage, namespace_for
+from dra_kit.sandbox.stories.stage import Stage
 from dra_kit.testing.background import Background
 from dra_kit.testing.named import Named, named
 from dra_kit.values.printable import printable
@@ -108,9 +107,12 @@ class Harness:
         return self._background.call(self.cluster.client.get(RESOURCE_CLAIMS, name, self.namespace))
 
     def devices(self) -> Mapping[str, PublishedDevice]:
-        """What the driver publishes now, by ``<name>``; of several nodes or pools by ``<pool>/<name>``."""
+        """What the drivers publish now, by ``<name>``; of several pools by ``<pool>/<name>``.
+
+        Where devices of several drivers would have one name, it is ``<driver>/<pool>/<name>``.
+        """
         found = self._background.call(self._stage.devices())
-        return Named(f"driver {self.cluster.driver} publishes no device", found)
+        return Named(f"{' and '.join(self.cluster.drivers)} publishes no device", found)
 
     def wait_for(self, check: Callable[[], T], *, timeout: float | None = None) -> T:
         """Wait until something is so: until ``check`` returns what counts as true; that is returned.
@@ -155,18 +157,21 @@ class Harness:
                 return
         raise AssertionError(f"{reference} is still there")
 
-    def restart(self) -> None:
+    def restart(self, *, driver: str = "") -> None:
         """End the driver on every node as an update of its DaemonSet does, and start it again; pods run on.
 
         Nothing that it has in memory is left. Returns once the kubelet knows it again and its devices are published.
+
+        Args:
+            driver: its name, which is needed where several run.
 
         Raises:
             ConfigurationError: this is a real cluster.
             SandboxError: it does not come up again.
         """
-        self._do(lambda driver: driver.restart())
+        self._do(driver, lambda control: control.restart())
 
-    def kill(self, *, after: str = "", restart: bool = True) -> None:
+    def kill(self, *, after: str = "", restart: bool = True, driver: str = "") -> None:
         """``kill -9`` the driver on every node: now, or after its next step of a kind.
 
         The test is marked with ``@pytest.mark.dra_process``: only a process can be killed. It is started again, as the
@@ -176,6 +181,7 @@ class Harness:
             after: name of a step of the node role, such as ``EFFECT_APPLIED``; docs/how-to/test-a-driver.md tells what
                 there is. The next time that the driver comes to it, it is killed; the test fails when it never does.
             restart: start it again; without that :meth:`start` does, or the end of the test.
+            driver: its name, which is needed where several run.
 
         Raises:
             ConfigurationError: the driver is no process here, there is no such step, or this is a real cluster.
@@ -187,65 +193,74 @@ class Harness:
                     "kill(after=…, restart=False): a driver that is killed after a step is always started again; "
                     "leave restart out"
                 )
-            self._do(lambda driver: driver.kill_after(after))
+            self._do(driver, lambda control: control.kill_after(after))
             return
-        self._do(lambda driver: driver.kill())
+        self._do(driver, lambda control: control.kill())
         if restart:
-            self.start()
+            self.start(driver=driver)
 
-    def start(self) -> None:
+    def start(self, *, driver: str = "") -> None:
         """Start the driver that was killed; returns when it is up, and calls that failed meanwhile are tried again.
+
+        Args:
+            driver: its name, which is needed where several run.
 
         Raises:
             SandboxError: it does not come up.
         """
-        self._do(lambda driver: driver.start())
+        self._do(driver, lambda control: control.start())
 
-    def upgrade(self, driver: str | Driver[Any, Any]) -> None:
+    def upgrade(self, target: str | Driver[Any, Any], *, driver: str = "") -> None:
         """Replace the driver by another release of it, until the test ends, by a rolling update; pods run on.
 
         The new one comes up beside the old one, which is ended then; controller and webhook follow. Where the new one
         does not come up, the old one runs on.
 
         Args:
-            driver: a TARGET below the project's folder, such as ``./tests/next.py``; or a driver that never ran, which
+            target: a TARGET below the project's folder, such as ``./tests/next.py``; or a driver that never ran, which
                 is not possible in a test that is marked with ``dra_process``.
+            driver: the name of the one to replace, which is needed where several run.
 
         Raises:
             ConfigurationError: it has another name, its settings do not fit, or this is a real cluster.
             SandboxError: it does not come up.
         """
-        self._do(lambda control: control.upgrade(driver))
+        self._do(driver, lambda control: control.upgrade(target))
 
-    def rollback(self) -> None:
+    def rollback(self, *, driver: str = "") -> None:
         """Take the last :meth:`upgrade` back, by a rolling update.
+
+        Args:
+            driver: the name of the one that was replaced, which is needed where several run.
 
         Raises:
             ConfigurationError: there was none.
             SandboxError: the former release does not come up.
         """
-        self._do(lambda driver: driver.rollback())
+        self._do(driver, lambda control: control.rollback())
 
-    def reboot(self, *, lost: Sequence[str] = ()) -> None:
-        """Reboot every node: containers, programs and the driver end, CDI files are gone, the boot id is another one.
+    def reboot(self, *, lost: Sequence[str] = (), driver: str = "") -> None:
+        """Reboot every node: containers, programs and drivers end, CDI files are gone, the boot id is another one.
 
         Pods that restart are started again, and their claims prepared; the others have failed. In a test that is marked
         with ``dra_process`` the driver is killed, as by a power cut; without, it ends in order.
 
         Args:
             lost: settings of the driver that name directories whose files do not outlive a reboot: pretended hardware.
+            driver: whose settings these are, which is needed where several run.
 
         Raises:
             ConfigurationError: there is no such setting, or this is a real cluster.
             SandboxError: the driver does not come up again.
         """
-        self._do(lambda driver: driver.reboot(lost))
+        driver = driver or ("" if lost else self.cluster.drivers[0])  # all are rebooted
+        self._do(driver, lambda control: control.reboot(lost))
 
-    def _do(self, what: Callable[[DriverControl], Coroutine[Any, Any, None]]) -> None:
-        with self._background.entered(self._stage.driver()) as driver:
-            self._background.call(what(driver))
+    def _do(self, driver: str, what: Callable[[DriverControl], Coroutine[Any, Any, None]]) -> None:
+        with self._background.entered(self._stage.driver(driver)) as control:
+            self._background.call(what(control))
 
-    def replace_file(self, setting: str, text: str) -> None:
+    def replace_file(self, setting: str, text: str, *, driver: str = "") -> None:
         """Replace the file that a setting of the driver names, until the test ends.
 
         Returns once the driver publishes other devices than before; where it does not, after three seconds.
@@ -253,32 +268,39 @@ class Harness:
         Args:
             setting: its name, which must be in ``dra_editable``: only then the driver has a copy of the file.
             text: the new content.
+            driver: whose setting it is, which is needed where several run.
 
         Raises:
             ConfigurationError: there is no such setting, it names no file, or the file is the project's own.
         """
-        self._background.call(self._stage.replace_file(setting, text))
+        self._background.call(self._stage.replace_file(setting, text, driver))
 
-    def unhealthy(self, device: str, reason: str, message: str = "") -> None:
+    def unhealthy(self, device: str, reason: str, message: str = "", *, driver: str = "") -> None:
         """Make a device ill, whatever the driver's health source says, until :meth:`healthy` or the end of the test.
 
         Args:
             device: its name, or ``<pool>/<name>``.
             reason: a key of the policy of the driver's health source.
             message: for people.
+            driver: whose device it is, which is needed where several run.
 
         Raises:
             ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
         """
-        self._background.call(self._stage.inject_health(device, reason, message))
+        self._background.call(self._stage.inject_health(device, reason, message, driver))
 
-    def healthy(self, device: str, reason: str) -> None:
+    def healthy(self, device: str, reason: str, *, driver: str = "") -> None:
         """Take back what :meth:`unhealthy` did; the health source speaks for itself again.
+
+        Args:
+            device: as there.
+            reason: as there.
+            driver: as there.
 
         Raises:
             ConfigurationError: likewise.
         """
-        self._background.call(self._stage.inject_health(device, reason, None))
+        self._background.call(self._stage.inject_health(device, reason, None, driver))
 
     def _manifests(self, given: str | Path | Mapping[str, Any]) -> tuple[Manifest, ...]:
         if isinstance(given, Mapping):
@@ -332,42 +354,3 @@ def _told(pod: PodFacts) -> Iterator[str]:
     for name, container in pod.containers.items():
         if container.exit_code is not None:
             yield f"container {name} ended with {container.exit_code}: {container.output.strip()[-500:]}"
-
-
-class NotReached(AssertionError):
-    """The driver was to be killed after a step, and did not come to it in the whole test."""
-
-
-@contextmanager
-def staged(
-    cluster: Cluster,
-    background: Background,
-    test: str,
-    *,
-    directory: Path,
-    timeout: float,
-    labels: Mapping[str, str],
-    process: bool,
-    killed_after: str,
-) -> Iterator[Harness]:
-    """The harness of one test; in the end everything it made is deleted.
-
-    Raises:
-        AssertionError: something is left over although the test passed: claims, CDI files, records, effects, devices.
-        NotReached: the driver was to be killed after a step that it has not reached.
-    """
-    background.call(cluster.control.in_process(process))
-    stage = Stage(cluster, namespace_for("test", test), labels=labels, timeout=timeout)
-    background.call(stage.open())
-    try:
-        if killed_after:
-            background.call(cluster.control.kill_after(killed_after))
-        yield Harness(cluster, background, stage, directory)
-    except BaseException:
-        background.call(stage.close())
-        raise
-    leftovers = background.call(stage.close())
-    if leftovers:
-        raise AssertionError("left over after the test: " + ", ".join(leftovers))
-    if stage.unreached:
-        raise NotReached(f"the driver was to be killed after {stage.unreached}, and has not come to it in this test")

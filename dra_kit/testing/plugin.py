@@ -27,8 +27,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="run the tests that use the fixture dra on this real cluster, where the driver is deployed",
     )
-    parser.addini("dra_target", "the driver: module:attr, ./file.py or a project folder", default=".")
-    parser.addini("dra_settings", "settings of the driver in the sandbox, lines of name=value", type="linelist")
+    parser.addini(
+        "dra_target",
+        "the driver: module:attr, ./file.py or a project folder; of several drivers a line each",
+        type="linelist",
+        default=["."],
+    )
+    parser.addini(
+        "dra_settings",
+        "settings of the driver in the sandbox, lines of name=value; of several drivers DRIVER.name=value",
+        type="linelist",
+    )
     parser.addini("dra_editable", "settings that name files which tests replace", type="args")
 
 
@@ -36,9 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """The plugin's markers."""
     for line in (
         "dra_namespace(labels): labels of the test's namespace",
-        "dra_process: the driver has a process of its own, which dra.kill() ends by kill -9",
-        "dra_killed(*steps): run the test once undisturbed, and once for each of these steps, after which the driver "  # noqa: ISC004 - one line
-        "is killed; without steps for all of a claim's life that it comes to",
+        "dra_process: each driver has a process of its own, which dra.kill() ends by kill -9",
+        "dra_killed(*steps, driver=''): run the test once undisturbed, and once for each of these steps, after which "  # noqa: ISC004 - one line
+        "the driver is killed; without steps for all of a claim's life that it comes to; driver: which of several",
     ):
         config.addinivalue_line("markers", line)
 
@@ -86,13 +95,13 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
     """The cluster with the driver: a sandbox, or the real one of ``--dra-kubeconfig``; override it to have another."""
     from dra_kit.testing.bed import deployed, sandbox
 
-    target = str(pytestconfig.getini("dra_target"))
+    targets = [str(target) for target in pytestconfig.getini("dra_target")]
     if kubeconfig := pytestconfig.getoption("--dra-kubeconfig"):
-        bed = deployed(target, kubeconfig=pytestconfig.invocation_params.dir / kubeconfig)
+        bed = deployed(*targets, kubeconfig=pytestconfig.invocation_params.dir / kubeconfig)
     else:
         lines = pytestconfig.getini("dra_settings")
         bed = sandbox(
-            target,
+            *targets,
             settings={name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)},
             editable=pytestconfig.getini("dra_editable"),
         )
@@ -110,7 +119,7 @@ def dra_bed(pytestconfig: pytest.Config) -> Iterator[TestBed]:
 @pytest.fixture
 def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
     """A cluster with the driver, and a namespace in it that belongs to this test."""
-    from dra_kit.testing.harness import NotReached
+    from dra_kit.testing.staging import NotReached
 
     namespace, killed, process = (
         request.node.get_closest_marker(name) for name in ("dra_namespace", "dra_killed", "dra_process")
@@ -124,6 +133,7 @@ def dra(request: pytest.FixtureRequest, dra_bed: TestBed) -> Iterator[Harness]:
             labels=namespace.kwargs.get("labels", {}) if namespace else {},
             process=bool(killed or process),
             killed_after=getattr(request, "param", ""),
+            killed_driver=killed.kwargs.get("driver", "") if killed else "",
         ) as harness:
             yield harness
     except NotReached as error:

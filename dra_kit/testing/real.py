@@ -1,4 +1,4 @@
-"""A real cluster in which the driver runs already."""
+"""A real cluster in which drivers run already."""
 
 from __future__ import annotations
 
@@ -60,43 +60,6 @@ class DriverElsewhere:
     async def restore(self) -> None:
         """It is as it was."""
 
-    def _refused(self, what: str, remedy: str) -> ConfigurationError:
-        return ConfigurationError(
-            f"driver {self._driver} runs on nodes of a real cluster and cannot be {what} from here ({remedy}); run "
-            "this in the sandbox"
-        )
-
-
-class RealCluster:
-    """A cluster for stories and tests: containers print their environment, so it is read from their logs.
-
-    Of the nodes nothing is seen, so that nothing left over on them is found.
-
-    Args:
-        client: may make namespaces and what is in them.
-        driver: name of the driver, which is deployed.
-    """
-
-    def __init__(self, client: Client, driver: str) -> None:
-        self.client = client
-        self.driver = driver
-
-    async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """What the container printed as ``env`` does; values with line breaks are cut."""
-        lines = (await self.output(namespace, pod, container)).splitlines()
-        return {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
-
-    async def output(self, namespace: str, pod: str, container: str) -> str:
-        """The container's log; empty while the kubelet has none."""
-        try:
-            return await self.client.log(pod, namespace, container)
-        except KubeError:
-            return ""
-
-    async def node_state(self) -> Iterable[str]:
-        """Nothing: a node cannot be looked into from afar."""
-        return ()
-
     async def replace_file(self, setting: str, text: str) -> str:
         """Always refused.
 
@@ -119,10 +82,46 @@ class RealCluster:
             f"device {device} is on a node of a real cluster, and cannot be made ill from here; run this in the sandbox"
         )
 
-    @property
-    def control(self) -> DriverElsewhere:
+    def _refused(self, what: str, remedy: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"driver {self._driver} runs on nodes of a real cluster and cannot be {what} from here ({remedy}); run "
+            "this in the sandbox"
+        )
+
+
+class RealCluster:
+    """A cluster for stories and tests: containers print their environment, so it is read from their logs.
+
+    Of the nodes nothing is seen, so that nothing left over on them is found.
+
+    Args:
+        client: may make namespaces and what is in them.
+        drivers: names of those that are deployed.
+    """
+
+    def __init__(self, client: Client, drivers: Sequence[str]) -> None:
+        self.client = client
+        self.drivers: Sequence[str] = drivers
+
+    async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """What the container printed as ``env`` does; values with line breaks are cut."""
+        lines = (await self.output(namespace, pod, container)).splitlines()
+        return {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
+
+    async def output(self, namespace: str, pod: str, container: str) -> str:
+        """The container's log; empty while the kubelet has none."""
+        try:
+            return await self.client.log(pod, namespace, container)
+        except KubeError:
+            return ""
+
+    async def node_state(self) -> Iterable[str]:
+        """Nothing: a node cannot be looked into from afar."""
+        return ()
+
+    def control(self, driver: str = "") -> DriverElsewhere:
         """Refuses everything."""
-        return DriverElsewhere(self.driver)
+        return DriverElsewhere(driver or self.drivers[0])
 
     def refusal(self, namespace: str, claim: str) -> str:
         """Nothing: of the driver's errors only the texts can be seen from here."""
@@ -134,16 +133,16 @@ class RealCluster:
 
 
 @asynccontextmanager
-async def real_cluster(kubeconfig: Path | None, driver: str) -> AsyncIterator[RealCluster]:
+async def real_cluster(kubeconfig: Path | None, drivers: Sequence[str]) -> AsyncIterator[RealCluster]:
     """The cluster of a kubeconfig, for the running event loop.
 
     Args:
         kubeconfig: its path; None for the current one.
-        driver: name of the driver.
+        drivers: names of those that are deployed.
 
     Raises:
         ConfigurationError: there is no such kubeconfig, or it is of no use.
     """
     credentials = await load_credentials(kubeconfig)
     async with Client(credentials, user_agent="dra-kit/testing") as client:
-        yield RealCluster(client, driver)
+        yield RealCluster(client, drivers)

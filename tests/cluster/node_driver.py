@@ -57,6 +57,17 @@ class NodeDriver:
             yield RealCluster(client, self)
 
 
+class Control(DriverElsewhere):
+    """Files of the driver can be replaced: it runs on this machine."""
+
+    def __init__(self, driver: str, cluster: RealCluster) -> None:
+        super().__init__(driver)
+        self._cluster = cluster
+
+    async def replace_file(self, setting: str, text: str) -> str:
+        return await self._cluster.replace_file(setting, text)
+
+
 class RealCluster:
     """A real cluster for stories: containers print their environment, so it is read from their output."""
 
@@ -67,6 +78,10 @@ class RealCluster:
     @property
     def driver(self) -> str:
         return self._driver.name
+
+    @property
+    def drivers(self) -> Sequence[str]:
+        return [self.driver]
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
         """What the container printed as ``env`` does; values with line breaks are cut."""
@@ -108,17 +123,12 @@ class RealCluster:
         new.replace(path)
         return former
 
-    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """Nobody can do so from outside of the process."""
-        raise ConfigurationError(f"device {device} cannot be made ill for {reason} ({message}) from here")
-
     async def driver_log(self) -> Sequence[str]:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)
 
-    @property
-    def control(self) -> DriverElsewhere:
-        return DriverElsewhere(self.driver)
+    def control(self, driver: str = "") -> Control:
+        return Control(driver or self.driver, self)
 
     def refusal(self, namespace: str, claim: str) -> str:
         """Nothing: of the driver's errors only the texts can be seen from here."""

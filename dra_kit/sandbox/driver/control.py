@@ -1,8 +1,8 @@
-"""What stories and tests do to the driver of a sandbox: end it, kill it, replace it, and have its nodes rebooted."""
+"""One driver on all nodes of a sandbox, and what is done to it: started, ended, killed, replaced."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,12 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.steps import Step
 from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.driver.edited_files import redirected, replace_files
 from dra_kit.sandbox.driver.killable import Crash
 from dra_kit.sandbox.driver.node import SandboxNode
+from dra_kit.sandbox.driver.node_driver import NodeDriver
 from dra_kit.sandbox.driver.operators import Operators
+from dra_kit.sandbox.driver.release import Release
 from dra_kit.values.nearest import did_you_mean
 
 
@@ -23,89 +26,137 @@ class SandboxControl:
 
     Args:
         driver: that runs first.
-        nodes: all of them, each with the driver.
+        places: directories of the nodes, by name.
         edited: settings whose files are copies, which tests edit.
-        published: waits until each node's driver is registered and has published something.
+        published: waits until it is registered on each node and has published something.
+        rebooted: reboots all nodes with all drivers; takes further directories that are lost, by node.
         operators: makes those of a release.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or one in ``edited`` names no file.
     """
 
     def __init__(
         self,
         driver: SandboxDriver,
-        nodes: Sequence[SandboxNode],
+        places: Mapping[str, Path],
         *,
         edited: Collection[str],
-        published: Callable[[], Awaitable[None]],
+        published: Callable[[SandboxControl], Awaitable[None]],
+        rebooted: Callable[[Mapping[str, Sequence[Path]]], Awaitable[None]],
         operators: Callable[[], Operators],
     ) -> None:
         self._past = [driver]
-        self._nodes = nodes
         self._edited = edited
         self._published = published
+        self._rebooted = rebooted
         self._make_operators = operators
-        self.operators: Operators = operators()
+        self._authors = {
+            node: redirected(driver.settings_on(node, directory), edited, directory / "files" / driver.name)
+            for node, directory in places.items()
+        }
+        self.nodes: Sequence[SandboxNode] = ()
+        self.operators: Operators | None = None
 
     @property
     def driver(self) -> SandboxDriver:
         """The release that runs."""
         return self._past[-1]
 
+    @property
+    def name(self) -> str:
+        """The driver's name."""
+        return self.driver.name
+
+    def on(self, node: SandboxNode) -> NodeDriver:
+        """It on a node."""
+        return node.drivers[self.name]
+
+    def start_on(self, nodes: Sequence[SandboxNode], kubeconfig: Path) -> None:
+        """Start the node role on all nodes, for the first time, and do not wait.
+
+        Args:
+            nodes: all of them.
+            kubeconfig: of the API server.
+        """
+        self.nodes = nodes
+        for node, driver in zip(nodes, self.driver.drivers, strict=True):
+            node.start_driver(self.driver.release(self._authors[node.name], driver), kubeconfig)
+
     async def start_operators(self) -> None:
-        """Start the controller and webhook roles."""
-        await self.operators.start(self.driver.drivers[0], self._nodes[0].driver.author)
+        """Start the controller and webhook roles.
+
+        Raises:
+            SandboxError: the webhook does not listen.
+        """
+        self.operators = self._make_operators()
+        await self.operators.start(self.driver.drivers[0], self.on(self.nodes[0]).author)
+
+    async def stop_operators(self) -> None:
+        """End them, if they were started."""
+        if self.operators is not None:
+            await self.operators.stop()
+
+    def fresh(self, node: SandboxNode) -> Release:
+        """The release that runs, as one that never ran.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        return self.driver.release(self.on(node).author)
 
     async def restart(self) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        for node in self._nodes:
-            await node.driver.restart(self.driver.release(node.driver.author))
-        await self._published()
+        for node in self.nodes:
+            await self.on(node).restart(self.fresh(node))
+        await self._published(self)
 
     async def in_process(self, wanted: bool) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        for node in self._nodes:
-            if node.driver.in_process != wanted:
-                release = self.driver.release(node.driver.author)
-                node.driver.in_process = wanted
+        for node in self.nodes:
+            driver = self.on(node)
+            if driver.in_process != wanted:
+                release = self.fresh(node)
+                driver.in_process = wanted
                 try:
-                    await node.driver.replace(release)
+                    await driver.replace(release)
                 except BaseException:
-                    node.driver.in_process = not wanted
+                    driver.in_process = not wanted
                     raise
 
     async def kill(self) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        for node in self._nodes:
-            await node.driver.kill()
+        for node in self.nodes:
+            await self.on(node).kill()
 
     async def start(self) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        for node in self._nodes:
-            await node.driver.start_again()
+        for node in self.nodes:
+            await self.on(node).start_again()
 
     async def kill_after(self, step: str) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         if step not in Step.__members__:
             hint = did_you_mean(step, Step.__members__) or ";"
             raise ConfigurationError(f"there is no step {step!r}{hint} it may be {', '.join(Step.__members__)}")
-        for node in self._nodes:
-            node.driver.crash_at(Crash(Step[step]))
+        for node in self.nodes:
+            self.on(node).crash_at(Crash(Step[step]))
 
     @property
     def awaited(self) -> str:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        waiting = [crash.at for node in self._nodes if (crash := node.driver.crash) is not None]
+        waiting = [crash.at for node in self.nodes if (crash := self.on(node).crash) is not None]
         # where there are several nodes, one that comes to it is enough
-        return Step(waiting[0]).name if len(waiting) == len(self._nodes) else ""
+        return Step(waiting[0]).name if waiting and len(waiting) == len(self.nodes) else ""
 
     async def upgrade(self, target: str | Driver[Any, Any]) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
         if self.driver.successor is None:
             raise ConfigurationError("the driver here cannot be upgraded; use dra_kit.testing.sandbox(…)")
         new = self.driver.successor(target)
-        if new.name != self.driver.name:
+        if new.name != self.name:
             raise ConfigurationError(
-                f"driver {new.name} is no release of driver {self.driver.name}: a release keeps the name; name "
-                "another TARGET"
+                f"driver {new.name} is no release of driver {self.name}: a release keeps the name; name another TARGET"
             )
         await self._replace(new)
         self._past.append(new)
@@ -119,32 +170,48 @@ class SandboxControl:
 
     async def reboot(self, lost: Sequence[str] = ()) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        directories = [[_directory(node.driver.author, name) for name in lost] for node in self._nodes]
-        for node, gone in zip(self._nodes, directories, strict=True):
-            await node.reboot(self.driver.release(node.driver.author), gone)
-        await self._published()
+        await self._rebooted(
+            {node.name: [_directory(self.on(node).author, name) for name in lost] for node in self.nodes}
+        )
 
     async def restore(self) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        for node in self._nodes:
-            if node.driver.crash is not None:
-                node.driver.crash_at(None)
+        for node in self.nodes:
+            if self.on(node).crash is not None:
+                self.on(node).crash_at(None)
         await self.start()
         if len(self._past) > 1:
             await self._replace(self._past[0])
             del self._past[1:]
 
+    async def replace_file(self, setting: str, text: str) -> str:
+        """See :func:`dra_kit.sandbox.driver.edited_files.replace_files`."""
+        return await replace_files([self.on(node).author for node in self.nodes], self._edited, setting, text)
+
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
+        pool, _, name = device.rpartition("/")
+        refusals = []
+        for node in self.nodes:
+            try:
+                await self.on(node).inject_health(name, reason, message, pool or None)
+            except ConfigurationError as error:
+                refusals.append(error)
+        if len(refusals) == len(self.nodes):
+            raise refusals[0]
+
     async def _replace(self, new: SandboxDriver) -> None:
         """A rolling update, node by node; then the roles of the cluster."""
-        for node in self._nodes:
-            await node.driver.replace(new.release(self._author(new, node)))
+        for node in self.nodes:
+            await self.on(node).replace(new.release(self._author(new, node)))
         former, self.operators = self.operators, self._make_operators()
-        await self.operators.start(new.release(None).driver, self._nodes[0].driver.author)
-        await former.stop()
+        await self.operators.start(new.release(None).driver, self.on(self.nodes[0]).author)
+        if former is not None:
+            await former.stop()
 
     def _author(self, new: SandboxDriver, node: SandboxNode) -> BaseModel | None:
         """The author's settings of a release; files that tests edit stay as they are."""
-        given, former = new.settings_on(node.name, node.directory), node.driver.author
+        given, former = new.settings_on(node.name, node.directory), self.on(node).author
         names = [name for name in self._edited if given is not None and name in type(given).model_fields]
         return given.model_copy(update={name: getattr(former, name) for name in names}) if given else None
 

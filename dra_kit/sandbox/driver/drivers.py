@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import chdir
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -109,6 +109,25 @@ def successors(
         )
 
     return successor
+
+
+def require_distinct(drivers: Iterable[tuple[str, str]]) -> None:
+    """Refuse two drivers of one name.
+
+    Args:
+        drivers: TARGET and name of each; a TARGET may be empty.
+
+    Raises:
+        ConfigurationError: two have one name.
+    """
+    known: dict[str, str] = {}
+    for target, name in drivers:
+        if name in known:
+            raise ConfigurationError(
+                f"{known[name] or 'one'} and {target or 'another'} are both driver {name}; leave one out, or give it "
+                "another name"
+            )
+        known[name] = target
 
 
 def device_classes(target: str) -> tuple[Path, ...]:

@@ -1,4 +1,4 @@
-"""One node of a sandbox: a kubelet with its containers, and the driver's node role."""
+"""One node of a sandbox: a kubelet with its containers, and the node roles of drivers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _POLL = 0.02
 
 
 class SandboxNode:
-    """An asynchronous context manager that runs a kubelet; the driver follows with :meth:`start_driver`.
+    """An asynchronous context manager that runs a kubelet; drivers follow with :meth:`start_driver`.
 
     Args:
         name: of the node.
+        drivers: names of those that it is to have.
         directory: everything of the node lies below it; a short path, for sockets.
         client: of the API server, for the kubelet.
         mark: of the sandbox, for the processes of containers.
@@ -42,11 +43,15 @@ class SandboxNode:
         declared_features: alpha features that are on for the kubelet.
         observer: told what the kubelet does.
         intake: reads the output of containers.
+
+    Attributes:
+        drivers: by name.
     """
 
     def __init__(
         self,
         name: str,
+        drivers: Sequence[str],
         directory: Path,
         client: Client,
         *,
@@ -72,12 +77,15 @@ class SandboxNode:
             declared_features=declared_features,
             observer=observer,
         )
-        self.driver: NodeDriver = NodeDriver(self.kubelet, self._settings, directory / "processes")
+        self.drivers: Mapping[str, NodeDriver] = {
+            driver: NodeDriver(driver, self.kubelet, self._settings, directory / "processes" / driver)
+            for driver in drivers
+        }
         self._boot_id = BOOT_ID
         self._boots = 0
         self._stack = AsyncExitStack()
         self._kubeconfig = Path()
-        self._own_directories: dict[str, Path] | None = None
+        self._own_directories: dict[str, dict[str, Path]] = {}  # of drivers that were started
 
     async def __aenter__(self) -> Self:
         self.cdi_dir.mkdir(parents=True, exist_ok=True)
@@ -92,11 +100,11 @@ class SandboxNode:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self.driver.close()
+        await asyncio.gather(*(driver.close() for driver in self.drivers.values()))
         await self._stack.aclose()
 
     def start_driver(self, release: Release, kubeconfig: Path) -> None:
-        """Start the driver's node role for the first time.
+        """Start a driver's node role for the first time.
 
         Args:
             release: what runs.
@@ -107,8 +115,11 @@ class SandboxNode:
         """
         self._kubeconfig = kubeconfig
         # what a driver changes in hardware may be files; directories that others fill are none of its
-        self._own_directories = {name: path for name, path in _directories(release.author) if _is_vacant(path)}
-        self.driver.start(release)
+        name = release.driver.name
+        self._own_directories[name] = {
+            setting: path for setting, path in _directories(release.author) if _is_vacant(path)
+        }
+        self.drivers[name].start(release)
 
     def _settings(self, pod_uid: str | None) -> NodeSettings:
         return node_settings(
@@ -127,19 +138,19 @@ class SandboxNode:
             await self.kubelet.wait()
             await asyncio.sleep(_POLL)
 
-    async def reboot(self, release: Release, lost: Sequence[Path] = ()) -> None:
-        """The node goes down and comes up: containers, programs and the driver end, CDI files are gone.
+    async def reboot(self, releases: Sequence[Release], lost: Sequence[Path] = ()) -> None:
+        """The node goes down and comes up: containers, programs and the drivers end, CDI files are gone.
 
         A driver in a process is killed, as by a power cut; one in a thread is stopped in order.
 
         Args:
-            release: what runs then; one that never ran, for nothing in memory is left.
+            releases: what runs then, one of each driver; they never ran, for nothing in memory is left.
             lost: further directories whose files do not outlive it.
 
         Raises:
-            SandboxError: the driver does not come up again.
+            SandboxError: a driver does not come up again.
         """
-        await self.driver.lose_power()
+        await asyncio.gather(*(driver.lose_power() for driver in self.drivers.values()))
         await self.kubelet.stop()
         await self.runtime.lose_power()
         await asyncio.to_thread(end_orphans, [self._mark])
@@ -150,18 +161,24 @@ class SandboxNode:
         self._boot_id = self.directory / f"boot-id-{self._boots}"
         self._boot_id.write_text(f"{uuid.uuid4()}\n", encoding="utf-8")
         await self.kubelet.start()
-        await self.driver.start_again(release)
+        await asyncio.gather(*(self.drivers[release.driver.name].start_again(release) for release in releases))
 
     # --- what can be seen of it
 
-    def cdi_files(self) -> list[Path]:
-        """The driver's files in the CDI directory, those that it is writing too."""
-        return [path for path in _files(self.cdi_dir) if self.driver.name in path.name]
+    def cdi_files(self, driver: str = "") -> list[Path]:
+        """A driver's files in the CDI directory, those that it is writing too.
 
-    def cdi_specs(self) -> dict[str, Mapping[str, Any]]:
-        """What a container runtime reads there, by path."""
+        Args:
+            driver: its name; of all drivers where it is empty, and all files where that driver was started by others.
+        """
+        names = [driver] if driver in self.drivers else [] if driver else list(self.drivers)
+        files = _files(self.cdi_dir)
+        return [path for path in files if not names or any(name in path.name for name in names)]
+
+    def cdi_specs(self, driver: str) -> dict[str, Mapping[str, Any]]:
+        """What a container runtime reads there of a driver, by path."""
         found = {}
-        for path in self.cdi_files():
+        for path in self.cdi_files(driver):
             if path.suffix != ".json":  # not whole yet
                 continue
             try:
@@ -174,17 +191,21 @@ class SandboxNode:
         """What the node keeps for claims, one text for each thing."""
         for path in self.cdi_files():
             yield f"CDI file {path.name}"
-        if self._own_directories is None:
-            return
+        for driver, directories in self._own_directories.items():
+            of = f" of {driver}" if len(self.drivers) > 1 else ""
+            for text in self._state_of(driver, directories):
+                yield f"{text}{of}"
+
+    def _state_of(self, driver: str, directories: Mapping[str, Path]) -> Iterator[str]:
         try:
-            state = dump_state(self._settings(None).database(self.driver.name))
+            state = dump_state(self._settings(None).database(driver))
         except ConfigurationError:  # it has written nothing yet
             return
         for record in state["claims"]:
             yield f"record of claim {record['namespace']}/{record['name']}"
         for effect in state["effects"]:
             yield f"effect {effect['effect']} with {effect['spec']}"
-        for name, directory in self._own_directories.items():
+        for name, directory in directories.items():
             for path in _files(directory):
                 yield f"{_words(name)} file {path.relative_to(directory)}"
 

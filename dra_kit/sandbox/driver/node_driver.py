@@ -30,6 +30,7 @@ class NodeDriver:
     """One driver at a time; while one release replaces another, two.
 
     Args:
+        name: the driver's name.
         kubelet: calls it.
         settings: makes those of the node role, by the UID of its pod.
         directory: of its processes.
@@ -41,7 +42,10 @@ class NodeDriver:
         release: what runs, or ran last.
     """
 
-    def __init__(self, kubelet: NodeKubelet, settings: Callable[[str | None], NodeSettings], directory: Path) -> None:
+    def __init__(
+        self, name: str, kubelet: NodeKubelet, settings: Callable[[str | None], NodeSettings], directory: Path
+    ) -> None:
+        self.name = name
         self.in_process = False
         self.crashes: list[str] = []
         self.crash: Crash | None = None
@@ -54,11 +58,6 @@ class NodeDriver:
         self._pods = 0
         self._processes = 0
         self._keeping: asyncio.Task[None] | None = None
-
-    @property
-    def name(self) -> str:
-        """The driver's name; empty before it was started."""
-        return self.release.driver.name if self.release else ""
 
     @property
     def author(self) -> BaseModel | None:
@@ -200,7 +199,7 @@ class NodeDriver:
         self._processes += 1
         role = RoleInProcess(release, settings, self._directory / str(self._processes), self.crash)
         if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep(), name=f"driver on {settings.node_name}")
+            self._keeping = asyncio.create_task(self._keep(), name=f"{self.name} on {settings.node_name}")
         return role
 
     async def _keep(self) -> None:

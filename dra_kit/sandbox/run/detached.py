@@ -37,21 +37,21 @@ class DetachedSandbox:
     Attributes:
         pid: of its process.
         began: when the process began, in clock ticks since the machine did; tells it from a later one of that pid.
-        driver: the driver's name; empty where it has none.
+        drivers: names of its drivers.
         kubeconfig: where it is.
         state: the file that tells all this.
     """
 
     pid: int
     began: str
-    driver: str
+    drivers: tuple[str, ...]
     kubeconfig: str
     state: Path
 
     @property
     def title(self) -> str:
         """Which one it is, for people."""
-        return self.driver or "no driver"
+        return " and ".join(self.drivers) or "no driver"
 
     @property
     def log(self) -> Path:
@@ -160,13 +160,13 @@ def _take_down(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def announce(driver: str, kubeconfig: Path) -> None:
+def announce(drivers: Sequence[str], kubeconfig: Path) -> None:
     """Tell whoever started this process in the background that it is up; does nothing in the foreground."""
     path = os.environ.get(STATE_VARIABLE)
     if not path:
         return
     pid = os.getpid()
-    told = {"pid": pid, "began": _began(pid), "driver": driver, "kubeconfig": str(kubeconfig.absolute())}
+    told = {"pid": pid, "began": _began(pid), "drivers": list(drivers), "kubeconfig": str(kubeconfig.absolute())}
     private.replace(Path(path), json.dumps(told).encode())
 
 
@@ -200,13 +200,13 @@ def _read(path: Path) -> DetachedSandbox | None:
     """What a sandbox left; None when no sandbox has left this."""
     try:
         told = json.loads(private.read(path) or b"")
-        pid, began, driver, kubeconfig = (told[name] for name in ("pid", "began", "driver", "kubeconfig"))
+        pid, began, drivers, kubeconfig = (told[name] for name in ("pid", "began", "drivers", "kubeconfig"))
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
-    texts = all(isinstance(item, str) for item in (began, driver, kubeconfig))
+    texts = isinstance(drivers, list) and all(isinstance(item, str) for item in (began, kubeconfig, *drivers))
     if not texts or not began or type(pid) is not int or pid <= 1:
         return None
-    return DetachedSandbox(pid, began, driver, kubeconfig, path)
+    return DetachedSandbox(pid, began, tuple(drivers), kubeconfig, path)
 
 
 def _began(pid: int) -> str:

@@ -24,14 +24,19 @@ class RunningSandbox:
     """A sandbox that runs, in the foreground or in the background.
 
     Attributes:
-        driver: the driver's name; empty where it was started without one.
+        drivers: names of its drivers; none where it was started without one.
         kubeconfig: where it is.
         nodes: for each node the variables of a driver on it, by name.
     """
 
-    driver: str
+    drivers: tuple[str, ...]
     kubeconfig: str
     nodes: Mapping[str, Mapping[str, str]]
+
+    @property
+    def title(self) -> str:
+        """Which one it is, for people."""
+        return " and ".join(self.drivers) or "no driver"
 
     def has_kubeconfig(self, path: Path) -> bool:
         """Whether it wrote this one."""
@@ -42,7 +47,7 @@ def leave_word(sandbox: Sandbox) -> None:
     """Let :func:`running_sandboxes` find this one."""
     kubeconfig = str(sandbox.kubeconfig.absolute())
     nodes = {node.name: _variables(node, kubeconfig) for node in sandbox.nodes}
-    told = RunningSandbox(sandbox.driver, kubeconfig, nodes)
+    told = RunningSandbox(tuple(sandbox.drivers), kubeconfig, nodes)
     private.replace(sandbox.directory / _FILE, json.dumps(asdict(told)).encode())
 
 
@@ -72,10 +77,10 @@ def _read(path: Path) -> RunningSandbox | None:
     """What a sandbox left; None when no sandbox has left this."""
     try:
         told: Any = json.loads(private.read(path) or b"")
-        sandbox = RunningSandbox(**told)
-        texts = [sandbox.driver, sandbox.kubeconfig]
+        sandbox = RunningSandbox(**{**told, "drivers": tuple(told["drivers"])})
+        texts = [*sandbox.drivers, sandbox.kubeconfig]
         for node, variables in sandbox.nodes.items():
             texts += [node, *variables, *variables.values()]
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     return sandbox if all(isinstance(text, str) for text in texts) else None

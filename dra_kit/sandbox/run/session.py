@@ -60,23 +60,23 @@ class Session:
     """One run.
 
     Args:
-        driver: to run.
+        drivers: to run.
         settings: of the cluster.
         task: what to do in it.
         view: tells what happens.
-        ready: called once the driver, if there is one, has published its devices and the files are applied.
+        ready: called once each driver has published its devices and the files are applied.
     """
 
     def __init__(
         self,
-        driver: SandboxDriver,
+        drivers: Sequence[SandboxDriver],
         settings: SandboxSettings,
         task: Task,
         view: LiveView,
         *,
         ready: Callable[[Sandbox], None] = lambda _: None,
     ) -> None:
-        self._driver = driver
+        self._drivers = drivers
         self._settings = settings
         self._task = task
         self._view = view
@@ -103,7 +103,7 @@ class Session:
             ConfigurationError: a file is wrong, or an object of it was refused.
         """
         begin = time.monotonic()
-        sandbox = Sandbox(self._driver, self._settings, observers=(self._view, self._recorder))
+        sandbox = Sandbox(self._drivers, self._settings, observers=(self._view, self._recorder))
         try:
             async with sandbox, self._telling():
                 await sandbox.or_fail(self._work(sandbox))
@@ -114,9 +114,9 @@ class Session:
         return self.exit_code
 
     async def _work(self, sandbox: Sandbox) -> None:
-        await apply(sandbox.client, self._driver.classes)
-        if sandbox.driver:
-            await self._look_at_devices(sandbox)
+        await apply(sandbox.client, [path for driver in self._drivers for path in driver.classes])
+        for driver in sandbox.drivers:
+            await self._look_at_devices(sandbox, driver)
         for story in self._task.stories:
             await self._story(sandbox, story)
         if self._task.files:
@@ -169,7 +169,7 @@ class Session:
         """Wait until the run is interrupted."""
         self._view.entry("everything runs until Ctrl-C", bold=True)
         self._view.detail(f"kubectl --kubeconfig {sandbox.kubeconfig} get pods")
-        if not sandbox.driver:
+        if not sandbox.drivers:
             self._view.detail('eval "$(dra-kit sandbox env)"   in the shell that starts a driver')
         self.lasting = True
         await asyncio.get_running_loop().create_future()
@@ -265,15 +265,15 @@ class Session:
 
     # --- around it
 
-    async def _look_at_devices(self, sandbox: Sandbox) -> None:
+    async def _look_at_devices(self, sandbox: Sandbox, driver: str) -> None:
         """A driver may come to its devices late; one without any is of no use to the pods of files."""
         end = time.monotonic() + _DEVICE_SECONDS
-        while not self._has_devices(sandbox):
+        while not self._has_devices(sandbox, driver):
             if not self._task.files or time.monotonic() > end:
                 problems = sandbox.log.problems[-3:]
                 refused = any("slices not published" in line for line in problems)
                 causes = problems if refused else ["discover() yielded an empty inventory", *problems]
-                text = f"driver {sandbox.driver} offers no device: {'; '.join(causes)}"
+                text = f"driver {driver} offers no device: {'; '.join(causes)}"
                 if self._task.files:
                     raise SandboxError(text)
                 self._view.entry(text, fg="yellow")
@@ -281,9 +281,9 @@ class Session:
             await asyncio.sleep(_POLL)
 
     @staticmethod
-    def _has_devices(sandbox: Sandbox) -> bool:
+    def _has_devices(sandbox: Sandbox, driver: str) -> bool:
         slices = sandbox.informers.objects(RESOURCE_SLICES).values()
-        return any(item["spec"].get("devices") for item in slices if item["spec"]["driver"] == sandbox.driver)
+        return any(item["spec"].get("devices") for item in slices if item["spec"]["driver"] == driver)
 
     @asynccontextmanager
     async def _telling(self) -> AsyncIterator[None]:
@@ -303,7 +303,7 @@ class Session:
 
     def _write_report(self, sandbox: Sandbox, seconds: float) -> None:
         report: Mapping[str, Any] = run_report(
-            driver=sandbox.driver,
+            drivers=sandbox.drivers,
             passed=not self._failures,
             seconds=seconds,
             pods=self._recorder.reports(),

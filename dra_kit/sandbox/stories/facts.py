@@ -14,7 +14,7 @@ from dra_kit.resource.pods import pod_claims
 
 
 class DriverControl(Protocol):
-    """What stories and tests do to the driver, on every node.
+    """What stories and tests do to a driver, on every node.
 
     All of it raises a ConfigurationError where it cannot be done, as on a real cluster, and a SandboxError where the
     driver does not come up.
@@ -54,11 +54,19 @@ class DriverControl(Protocol):
         ...
 
     async def reboot(self, lost: Sequence[str] = ()) -> None:
-        """Reboot the nodes; what settings of the driver in ``lost`` name as directories is empty then, too."""
+        """Reboot the nodes, with all drivers; directories that this one's settings in ``lost`` name are empty then."""
         ...
 
     async def restore(self) -> None:
         """Have the first release run, and kill nothing any more."""
+        ...
+
+    async def replace_file(self, setting: str, text: str) -> str:
+        """Replace the file that a setting of it names, atomically; gives the text it had."""
+        ...
+
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        """Make a device, ``<name>`` or ``<pool>/<name>``, ill for a reason of its policy; None ends it."""
         ...
 
 
@@ -71,8 +79,8 @@ class Cluster(Protocol):
         ...
 
     @property
-    def driver(self) -> str:
-        """Name of the driver that the story is about."""
+    def drivers(self) -> Sequence[str]:
+        """Names of the drivers that the story is about."""
         ...
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
@@ -87,17 +95,12 @@ class Cluster(Protocol):
         """What the node keeps for claims, one text for each thing: CDI files, records of the driver, hardware."""
         ...
 
-    async def replace_file(self, setting: str, text: str) -> str:
-        """Replace the file that the driver's setting names, atomically; gives the text it had."""
-        ...
+    def control(self, driver: str = "") -> DriverControl:
+        """What may be done to the driver of this name; without a name, to the only one.
 
-    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """Make a device, ``<name>`` or ``<pool>/<name>``, ill for a reason of the driver's policy; None ends it."""
-        ...
-
-    @property
-    def control(self) -> DriverControl:
-        """What may be done to the driver."""
+        Raises:
+            ConfigurationError: there is no such driver, or several and none is named.
+        """
         ...
 
     def refusal(self, namespace: str, claim: str) -> str:
@@ -151,10 +154,11 @@ class ClaimFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
-    """A device in a ResourceSlice: its name and pool, and by name its attributes, amounts of capacity, and taints."""
+    """A device in a ResourceSlice: its name, pool, driver, and by name attributes, amounts of capacity, and taints."""
 
     name: str
     pool: str
+    driver: str
     attributes: Mapping[str, bool | int | str | list[Any]] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Mapping[str, Any], ...] = ()

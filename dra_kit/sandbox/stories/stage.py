@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -75,8 +76,8 @@ class Stage:
         self._kinds = ServedKinds(cluster.client)
         self._labels = dict(labels or {})
         self._timeout = timeout
-        self._former_files: dict[str, str] = {}
-        self._ill: set[tuple[str, str]] = set()  # devices with reasons
+        self._former_files: dict[tuple[str, str], str] = {}  # by driver and setting
+        self._ill: set[tuple[str, str, str]] = set()  # drivers, their devices, and reasons
         self._slices: set[str] = set()
         self._node_state: set[str] = set()
 
@@ -134,8 +135,8 @@ class Stage:
         self._cluster.forget_refusals(self.namespace)
         return not await self._remove([made], self._deadline())
 
-    async def replace_file(self, setting: str, text: str) -> None:
-        """Replace the file that the driver's setting names, until :meth:`close`.
+    async def replace_file(self, setting: str, text: str, driver: str = "") -> None:
+        """Replace the file that a driver's setting names, until :meth:`close`.
 
         Returns when every pool of the driver has other devices than before, and all of its slices are there; where
         nothing of it changes, after three seconds.
@@ -143,34 +144,57 @@ class Stage:
         Args:
             setting: its name.
             text: the new content.
+            driver: its name; empty for the only one.
         """
-        before = await self._pools()
-        former = await self._cluster.replace_file(setting, text)
-        self._former_files.setdefault(setting, former)
+        control = self._cluster.control(driver)
+        before = await self._pools(driver)
+        former = await control.replace_file(setting, text)
+        self._former_files.setdefault((driver, setting), former)
         async for _ in self.until_deadline(_PUBLISHES):
-            now = await self._pools()
+            now = await self._pools(driver)
             if all(before.get(pool) != (found := now.get(pool)) and found != _PARTIAL for pool in {*before, *now}):
                 break
         self._cluster.forget_refusals(self.namespace)
 
-    async def _pools(self) -> dict[str, str]:
-        """The devices of each of the driver's pools as a text, or that some of its slices are yet to come."""
-        slices: dict[str, list[Mapping[str, Any]]] = {}
+    async def _pools(self, driver: str = "") -> dict[tuple[str, str], str]:
+        """The devices of each pool as a text, or that some slices are yet to come, by driver and pool.
+
+        Args:
+            driver: whose pools; empty for all.
+        """
+        slices: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
         for item in await self._own_slices():
-            slices.setdefault(item["spec"]["pool"]["name"], []).append(item["spec"])
+            spec = item["spec"]
+            if spec["driver"] == (driver or spec["driver"]):
+                slices.setdefault((spec["driver"], spec["pool"]["name"]), []).append(spec)
         return {pool: _shown_pool(specs) for pool, specs in slices.items()}
 
     @asynccontextmanager
-    async def driver(self) -> AsyncIterator[DriverControl]:
-        """What may be done to the driver; what it has refused before, it may not refuse then."""
-        yield self._cluster.control
+    async def driver(self, name: str = "") -> AsyncIterator[DriverControl]:
+        """What may be done to a driver; what it has refused before, it may not refuse then.
+
+        Args:
+            name: of the driver; empty for the only one.
+
+        Raises:
+            ConfigurationError: there is no such driver, or several and none is named.
+        """
+        yield self._cluster.control(name)
         self._cluster.forget_refusals(self.namespace)
 
     async def devices(self) -> dict[str, PublishedDevice]:
-        """The driver's published devices, by ``<name>``; of several nodes or pools by ``<pool>/<name>``."""
+        """The published devices, by ``<name>``; of several pools by ``<pool>/<name>``.
+
+        Where devices of several drivers would have one name, it is ``<driver>/<pool>/<name>``.
+        """
         found = await self._devices()
         several = len({item.pool for item in found}) > 1
-        return {f"{item.pool}/{item.name}" if several else item.name: item for item in found}
+        names = [f"{item.pool}/{item.name}" if several else item.name for item in found]
+        twice = {name for name, count in Counter(names).items() if count > 1}
+        return {
+            f"{item.driver}/{item.pool}/{item.name}" if name in twice else name: item
+            for name, item in zip(names, found, strict=True)
+        }
 
     async def _devices(self) -> list[PublishedDevice]:
         """In the order of their slices."""
@@ -178,6 +202,7 @@ class Stage:
             PublishedDevice(
                 name=device["name"],
                 pool=item["spec"]["pool"]["name"],
+                driver=item["spec"]["driver"],
                 attributes={key: next(iter(value.values())) for key, value in device.get("attributes", {}).items()},
                 capacity={key: value["value"] for key, value in device.get("capacity", {}).items()},
                 taints=tuple(device.get("taints", ())),
@@ -190,15 +215,15 @@ class Stage:
         """Whether an object that was made is there no more."""
         return not await self._objects([made])
 
-    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        """Make a device ill, until :meth:`close` or until ``message`` is None.
+    async def inject_health(self, device: str, reason: str, message: str | None, driver: str = "") -> None:
+        """Make a device of a driver ill, until :meth:`close` or until ``message`` is None.
 
         Raises:
             ConfigurationError: the driver has no health source, or no such device or reason; or this is a real cluster.
         """
-        await self._cluster.inject_health(device, reason, message)
+        await self._cluster.control(driver).inject_health(device, reason, message)
         self._cluster.forget_refusals(self.namespace)
-        (self._ill.discard if message is None else self._ill.add)((device, reason))
+        (self._ill.discard if message is None else self._ill.add)((driver, device, reason))
 
     async def facts(self, pods: Iterable[str], claims: Iterable[str]) -> Facts:
         """Look at pods and claims."""
@@ -214,14 +239,16 @@ class Stage:
 
     async def close(self) -> tuple[str, ...]:
         """Delete everything, pods first, and tell what remains, and what holds it."""
-        await self._cluster.control.start()
+        controls = [self._cluster.control(name) for name in self._cluster.drivers]
+        for control in controls:
+            await control.start()
         end = self._deadline()
         pods = [item for item in self.created if item.resource == PODS]
         remaining = await self._remove(pods, end)
-        for setting, text in self._former_files.items():
-            await self._cluster.replace_file(setting, text)
-        for device, reason in self._ill:
-            await self._cluster.inject_health(device, reason, None)
+        for (driver, setting), text in self._former_files.items():
+            await self._cluster.control(driver).replace_file(setting, text)
+        for driver, device, reason in self._ill:
+            await self._cluster.control(driver).inject_health(device, reason, None)
         own = {item.manifest.name for item in self.created if item.manifest.kind == RESOURCE_CLAIMS.kind}
         # claims made from templates go by themselves once their pods are gone
         remaining += await self._settle(lambda: self._claims(own), end)
@@ -233,8 +260,9 @@ class Stage:
             pass
         remaining += await self._settle(self._namespaces, end)
         remaining += await self._settle(self._node_difference, end)
-        self.unreached = self._cluster.control.awaited
-        await self._cluster.control.restore()
+        self.unreached = " and ".join(filter(None, (control.awaited for control in controls)))
+        for control in controls:
+            await control.restore()
         remaining += await self._settle(self._slice_difference, end)
         return tuple(dict.fromkeys(remaining))
 
@@ -288,14 +316,21 @@ class Stage:
     async def _published(self) -> set[str]:
         """Each published device with its pool, as a text; generations do not matter."""
         return {
-            f"device {item['spec']['pool']['name']}/{device['name']} as {json.dumps(device, sort_keys=True)}"
+            f"device {self._of_driver(item)}{item['spec']['pool']['name']}/{device['name']} as "
+            f"{json.dumps(device, sort_keys=True)}"
             for item in await self._own_slices()
             for device in item["spec"].get("devices", [])
         }
 
     async def _own_slices(self) -> Sequence[Mapping[str, Any]]:
-        selector = f"spec.driver={self._cluster.driver}"
-        return (await self._client.list(RESOURCE_SLICES, field_selector=selector)).items
+        found: list[Mapping[str, Any]] = []
+        for driver in self._cluster.drivers:
+            found += (await self._client.list(RESOURCE_SLICES, field_selector=f"spec.driver={driver}")).items
+        return found
+
+    def _of_driver(self, item: Mapping[str, Any]) -> str:
+        """Which driver's slice it is, where there are several."""
+        return f"{item['spec']['driver']}/" if len(self._cluster.drivers) > 1 else ""
 
     async def _slice_difference(self) -> list[str]:
         before, now = self._slices, await self._published()

@@ -18,6 +18,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.manifests.files import read_file
 from dra_kit.manifests.limits import MANIFESTS
 from dra_kit.manifests.objects import file_values
+from dra_kit.process.target import GLOB_SUFFIXES
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
 from dra_kit.sandbox.stories.story_model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
 from dra_kit.values.nearest import did_you_mean
@@ -37,7 +38,8 @@ class Step:
         health: reasons with messages that make devices ill; None for one that ends.
         deletes: objects to delete, as ``<kind>/<name>``.
         expectation: what must be true then.
-        driver: what is done to the driver first.
+        actions: what is done to a driver first.
+        driver: the name of the driver whose actions, edits and health these are; empty for the only one.
     """
 
     manifests: tuple[Manifest, ...]
@@ -45,7 +47,14 @@ class Step:
     health: Mapping[str, Mapping[str, str | None]]
     deletes: tuple[str, ...]
     expectation: Expectation
-    driver: DriverActions = field(default_factory=DriverActions)
+    actions: DriverActions = field(default_factory=DriverActions)
+    driver: str = ""
+
+    @property
+    def acts(self) -> bool:
+        """Whether it does anything that is done to one driver."""
+        reboots = self.actions.reboot is not None and not self.actions.reboot.lost
+        return bool((self.actions != DriverActions() and not reboots) or self.edits or self.health)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,22 +66,29 @@ class Story:
         namespace_labels: of the namespace it runs in.
         steps: at least one.
         leftovers: regular expressions of what may remain after it.
+        targets: of further drivers that it needs.
     """
 
     name: str
     namespace_labels: Mapping[str, str]
     steps: tuple[Step, ...]
     leftovers: tuple[str, ...]
+    targets: tuple[str, ...] = ()
 
     @property
-    def kills(self) -> bool:
-        """Whether it kills the driver, which needs a process of its own then."""
-        return any(step.driver.kill is not None for step in self.steps)
+    def killed(self) -> frozenset[str]:
+        """Names of the drivers that it kills, which need processes of their own then; "" for the only one."""
+        return frozenset(step.driver for step in self.steps if step.actions.kill is not None)
 
     @property
     def replaces(self) -> bool:
-        """Whether another copy of the driver, or another release, takes its place."""
-        return any(step.driver != DriverActions() for step in self.steps)
+        """Whether another copy of a driver, or another release, takes its place."""
+        return any(step.actions != DriverActions() for step in self.steps)
+
+    @property
+    def edited(self) -> frozenset[str]:
+        """Settings that name files which it edits, as ``NAME``, or as ``DRIVER.NAME`` where a step names a driver."""
+        return frozenset(f"{step.driver}.{name}" if step.driver else name for step in self.steps for name in step.edits)
 
 
 def load_story(directory: Path) -> Story:
@@ -97,11 +113,13 @@ def load_story(directory: Path) -> Story:
                 health=step.health,
                 deletes=step.delete,
                 expectation=_part(Expectation, step),
-                driver=_actions(directory, step),
+                actions=_actions(directory, step),
+                driver=step.driver or "",
             )
-            for step, names in zip(steps, _applied(directory, steps), strict=True)
+            for step, names in zip(steps, _applied(directory, steps, file.targets), strict=True)
         ),
         leftovers=file.leftovers,
+        targets=tuple(_target(directory, target, "targets") for target in file.targets),
     )
 
 
@@ -113,16 +131,24 @@ def _part(kind: type[P], whole: P) -> P:
 def _actions(directory: Path, step: StepFile) -> DriverActions:
     """What is done to the driver; paths are in the story's folder."""
     actions = _part(DriverActions, step)
-    if actions.upgrade is None or "/" not in actions.upgrade.target:
+    if actions.upgrade is None:
         return actions
-    named, colon, attribute = actions.upgrade.target.partition(":")
+    target = _target(directory, actions.upgrade.target, "upgrade to")
+    return actions.model_copy(update={"upgrade": Upgrade(target=target)})
+
+
+def _target(directory: Path, target: str, key: str) -> str:
+    """A TARGET whose path, if it is one, is in the story's folder."""
+    named, colon, attribute = target.partition(":")
+    if "/" not in named and not named.endswith((".py", *GLOB_SUFFIXES)):
+        return target
     path = (directory / named).resolve()
     if not path.exists():
         raise ConfigurationError(
-            f"{directory / EXPECT_FILE}: upgrade to {actions.upgrade.target}: there is no {path}; name a file or a "
-            "folder below the story's own"
+            f"{directory / EXPECT_FILE}: {key} {target}: there is no {path}; name a file or a folder below the story's "
+            "own"
         )
-    return actions.model_copy(update={"upgrade": Upgrade(target=f"{path}{colon}{attribute}")})
+    return f"{path}{colon}{attribute}"
 
 
 def find_stories(directory: Path) -> tuple[Path, ...]:
@@ -130,9 +156,10 @@ def find_stories(directory: Path) -> tuple[Path, ...]:
     return tuple(sorted(path.parent for path in directory.glob(f"*/{EXPECT_FILE}")))
 
 
-def _applied(directory: Path, steps: Sequence[StepFile]) -> list[tuple[str, ...]]:
-    """File names that each step applies; the first one takes what no step names."""
+def _applied(directory: Path, steps: Sequence[StepFile], targets: Sequence[str]) -> list[tuple[str, ...]]:
+    """File names that each step applies; the first one takes what no step names and is no driver."""
     named = {name for step in steps for name in (*(step.apply or ()), *step.edit.values())}
+    named |= {target.removeprefix("./") for target in targets}
     rest = tuple(sorted(path.name for path in directory.glob("*.yaml") if path.name not in {*named, EXPECT_FILE}))
     first, *others = [step.apply for step in steps]
     if first is not None and rest:

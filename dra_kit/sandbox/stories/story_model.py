@@ -239,6 +239,11 @@ class DriverActions(Part):
 class StepFile(Expectation, DriverActions):
     """One step: what is done, and what must become true then."""
 
+    driver: str | None = Field(
+        default=None,
+        description="Name of the driver that this step acts on; needed where several run, for all that is done to a "
+        "driver, for `edit`, `health`, and the settings in `lost`.",
+    )
     apply: tuple[str, ...] | None = Field(
         default=None,
         description="Manifests to create, files of the story's folder. By default the first step takes all that no "
@@ -268,6 +273,11 @@ class Namespace(Part):
 class StoryFile(Expectation):
     """The whole file: either `steps`, or what must be true once everything is applied."""
 
+    targets: tuple[str, ...] = Field(
+        default=(),
+        description="Further drivers that the story needs, beside that of the command: TARGETs, `./nic.py` or a "
+        "folder, below the story's own; or `module:attr`.",
+    )
     namespace: Namespace = Field(default=Namespace(), description="Of the namespace that the story runs in.")
     steps: tuple[StepFile, ...] = Field(default=(), description="One after the other.")
     leftovers: tuple[RegularExpression, ...] = Field(

@@ -111,11 +111,8 @@ class _Run:
     async def run(self) -> StoryResult:
         begin = time.monotonic()
         namespace = self.stage.namespace
-        try:
-            await self.cluster.control.in_process(self.story.kills)
-        except (ConfigurationError, SandboxError) as error:
-            mismatch = Mismatch("the driver", "can be killed", str(error), final=True)
-            return StoryResult(self.story.name, namespace, 0.0, {}, (Failure("the beginning", (mismatch,)),))
+        if failure := await self._begin():
+            return StoryResult(self.story.name, namespace, 0.0, {}, (failure,))
         await self.stage.open()
         try:
             if self.observer:
@@ -137,19 +134,34 @@ class _Run:
             await self.observer.cleaned(leftovers)
         return StoryResult(self.story.name, namespace, time.monotonic() - begin, dict(self.pods), tuple(self.failures))
 
+    async def _begin(self) -> Failure | None:
+        """Look whether the drivers of the steps are there, and have those in processes that will be killed."""
+        where, expected = "the beginning", "is there"
+        try:
+            for number, step in enumerate(self.story.steps, start=1):
+                if step.acts or step.driver:
+                    where = f"step {number} of {len(self.story.steps)}"
+                    self.cluster.control(step.driver)
+            where, expected = "the beginning", "can be killed"
+            for name in self.cluster.drivers:
+                await self.cluster.control(name).in_process(bool({name, ""} & self.story.killed))
+        except (ConfigurationError, SandboxError) as error:
+            return Failure(where, (Mismatch("the driver", expected, str(error), final=True),))
+        return None
+
     def _may_remain(self, text: str) -> bool:
         return any(re.search(pattern, text) for pattern in self.story.leftovers)
 
     async def _step(self, where: str, step: Step) -> bool:
         try:
-            await self._control(step.driver)
+            await self._control(step.actions, step.driver)
             for manifest in step.manifests:
                 await self._create(manifest)
             for setting, text in step.edits.items():
-                await self.stage.replace_file(setting, text)
+                await self.stage.replace_file(setting, text, step.driver)
             for device, reasons in step.health.items():
                 for reason, message in reasons.items():
-                    await self._inject_health(device, reason, message)
+                    await self._inject_health(device, reason, message, step.driver)
             for reference in step.deletes:
                 await self._delete(reference)
             for reference in step.expectation.gone:
@@ -186,10 +198,15 @@ class _Run:
         made = [item for reference in references if (item := self.stage.find(reference)) is not None]
         return frozenset([str(item) for item in made if not await self.stage.is_gone(item)])
 
-    async def _control(self, actions: DriverActions) -> None:
-        """Do to the driver what a step says."""
+    async def _control(self, actions: DriverActions, name: str) -> None:
+        """Do to a driver what a step says."""
+        if actions == DriverActions():
+            self.cluster.forget_refusals(self.stage.namespace)
+            return
+        if actions.reboot is not None:
+            name = name or next(iter(self.cluster.drivers), "")  # all are rebooted
         try:
-            async with self.stage.driver() as driver:
+            async with self.stage.driver(name) as driver:
                 match actions:
                     case DriverActions(restart=Nothing()):
                         await driver.restart()
@@ -217,9 +234,9 @@ class _Run:
         except (ConfigurationError, KubeError) as error:
             raise _Refused(f"{manifest} of {manifest.file}", "the API server takes it", str(error)) from None
 
-    async def _inject_health(self, device: str, reason: str, message: str | None) -> None:
+    async def _inject_health(self, device: str, reason: str, message: str | None, driver: str) -> None:
         try:
-            await self.stage.inject_health(device, reason, message)
+            await self.stage.inject_health(device, reason, message, driver)
         except ConfigurationError as error:
             raise _Refused(f"health of device {device}", f"{reason} can be told of it", str(error)) from None
 

@@ -116,7 +116,8 @@ class LiveView(SandboxObserver):
 
     def waiting(self, calls: Sequence[str]) -> None:
         """The driver has published nothing for a while."""
-        self.entry("the driver publishes nothing yet", fg="yellow")
+        several = self._sandbox is not None and len(self._sandbox.drivers) > 1
+        self.entry(f"{'a' if several else 'the'} driver publishes nothing yet", fg="yellow")
         self.details(calls)
 
     def ending(self, calls: Sequence[str]) -> None:
@@ -141,7 +142,7 @@ class LiveView(SandboxObserver):
     def _slice_changed(self, change: Change) -> None:
         item = change.object
         name, spec = item["metadata"]["name"], item["spec"]
-        if self._sandbox is None or spec["driver"] != (self._sandbox.driver or spec["driver"]):
+        if self._sandbox is None or (self._sandbox.drivers and spec["driver"] not in self._sandbox.drivers):
             return
         where = f" on {spec['nodeName']}" if "nodeName" in spec else ""
         if spec["pool"]["name"] != spec.get("nodeName"):
@@ -196,13 +197,14 @@ class LiveView(SandboxObserver):
         self._configs_of_others(claim["spec"].get("devices", {}))
 
     def _configs_of_others(self, spec: Mapping[str, Any]) -> None:
-        """Opaque configs that the driver here never sees, as they name another one."""
-        own = self._sandbox.driver if self._sandbox else ""
+        """Opaque configs that no driver here sees, as they name another one."""
+        own = self._sandbox.drivers if self._sandbox else ()
         if not own:
             return  # whichever driver there is was started by others
         named = (item["opaque"]["driver"] for item in spec.get("config", []) if "opaque" in item)
-        for other in dict.fromkeys(name for name in named if name != own):
-            self.detail(f"config for driver {other}, which does not run here: {own} does not get it", fg="yellow")
+        for other in dict.fromkeys(name for name in named if name not in own):
+            text = f"config for driver {other}, which does not run here: {' and '.join(own)} does not get it"
+            self.detail(text, fg="yellow")
 
     def _pod_changed(self, change: Change) -> None:
         pod, previous = change.object, change.previous
@@ -230,7 +232,7 @@ class LiveView(SandboxObserver):
         for device in call.devices:
             self.detail(f"{device.device_name}: CDI device {', '.join(device.cdi_device_ids) or 'none'}")
         uids = [claim.uid for claim in call.claims]
-        for path, spec in self._cdi_specs(node).items():
+        for path, spec in self._cdi_specs(node, call.driver).items():
             if any(uid in path for uid in uids):
                 self._spec(path, spec)
 
@@ -250,8 +252,8 @@ class LiveView(SandboxObserver):
             fg="yellow",
         )
         for item in self._sandbox.nodes if self._sandbox else ():
-            if item.name == node:
-                self.details(item.driver.calls())
+            if item.name == node and call.driver in item.drivers:
+                self.details(item.drivers[call.driver].calls())
 
     def _spec(self, path: str, spec: Mapping[str, Any]) -> None:
         self.entry(f"CDI spec {Path(path).name}, for the container runtime", fg="cyan")
@@ -295,9 +297,9 @@ class LiveView(SandboxObserver):
         else:
             self.entry(f"{who} ended with exit code {code}", fg="red" if code else "")
 
-    def _cdi_specs(self, name: str) -> Mapping[str, Mapping[str, Any]]:
+    def _cdi_specs(self, name: str, driver: str) -> Mapping[str, Mapping[str, Any]]:
         node = next((item for item in self._sandbox.nodes if item.name == name), None) if self._sandbox else None
-        return node.cdi_specs() if node else {}
+        return node.cdi_specs(driver) if node else {}
 
     def name(self, name: str) -> str:
         """``namespace/name`` as it is told."""

@@ -73,7 +73,7 @@ def api_writes(requests: Mapping[tuple[str, str, str], int], seconds: float) -> 
 
 def run_report(
     *,
-    driver: str,
+    drivers: Sequence[str],
     passed: bool,
     seconds: float,
     pods: Sequence[Mapping[str, Any]],
@@ -84,7 +84,7 @@ def run_report(
 ) -> dict[str, Any]:
     """The whole report."""
     return {
-        "driver": driver,
+        "drivers": list(drivers),
         "passed": passed,
         "seconds": round(seconds, 3),
         "pods": list(pods),

@@ -31,6 +31,7 @@ CASES = {
     "05-mps": Case("a100-40gb"),
     "06-vfio-swap": Case("l4", ("--passthrough",)),
     "07-management-pods": Case("a100-40gb"),
+    "08-gpu-and-nic": Case("h100"),
     "09-mig-on-one-gpu": Case("a100-mig"),
     "10-dynamic-mig": Case("h100", ("--dynamic-mig",)),
     "11-mig-shared-memory": Case("h100", ("--dynamic-mig", "--shared-mig")),

@@ -370,7 +370,7 @@ def test_without_credentials_the_sandbox_in_the_background_is_named(
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setenv(STATE_VARIABLE, str(state_directory() / "this.json"))
-    announce("dra.pizza", tmp_path / "kitchen")
+    announce(["dra.pizza"], tmp_path / "kitchen")
 
     output = run("snapshot", tmp_path / "saved").output
 

@@ -276,7 +276,7 @@ def test_no_process_of_a_driver_outlives_the_sandbox(tmp_path: Path) -> None:
         patch.chdir(project)
         with sandbox(".") as bed, bed.harness("one", directory=project, process=True):
             [node] = bed.cluster.nodes  # type: ignore[attr-defined]  # of the sandbox
-            pid = node.driver._role._process._process.pid
+            pid = node.drivers["bread.example"]._role._process._process.pid
             os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

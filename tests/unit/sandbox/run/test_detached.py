@@ -21,10 +21,10 @@ DRIVER = """
     import threading
 
     import dra_kit as dra
-    from dra_kit.sandbox import sandbox
+    from dra_kit.sandbox.driver import running
 
     # it does not end by itself before it is interrupted
-    sandbox.PUBLISH_SECONDS = 600.0
+    running.PUBLISH_SECONDS = 600.0
 
 
     class Oven(dra.DeviceProvider):
@@ -74,7 +74,7 @@ def announced(place: Path, monkeypatch: pytest.MonkeyPatch, name: str = "1") -> 
     state = place / f"{name}.json"
     with monkeypatch.context() as patch:
         patch.setenv(STATE_VARIABLE, str(state))
-        announce("dra.pizza", Path("kubeconfig"))
+        announce(["dra.pizza"], Path("kubeconfig"))
     return state
 
 
@@ -84,7 +84,7 @@ def test_what_a_sandbox_leaves_is_for_its_owner_alone(place: Path, monkeypatch: 
     assert place.stat().st_mode & 0o777 == 0o700
     assert state.stat().st_mode & 0o777 == 0o600
     [sandbox] = running()
-    assert (sandbox.pid, sandbox.driver, sandbox.log) == (os.getpid(), "dra.pizza", state.with_suffix(".log"))
+    assert (sandbox.pid, sandbox.drivers, sandbox.log) == (os.getpid(), ("dra.pizza",), state.with_suffix(".log"))
 
 
 def test_word_of_one_that_has_ended_is_removed_with_its_log(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +104,12 @@ def test_word_of_one_that_has_ended_is_removed_with_its_log(place: Path, monkeyp
         "[1]",
         "notes",
         "[" * 50_000,
-        '{"pid": 1, "began": "2", "driver": "a", "kubeconfig": "b"}',
-        '{"pid": true, "began": "2", "driver": "a", "kubeconfig": "b"}',
-        '{"pid": "7", "began": "2", "driver": "a", "kubeconfig": "b"}',
-        '{"pid": 7, "began": 2, "driver": "a", "kubeconfig": "b"}',
-        '{"pid": 7, "began": "", "driver": "a", "kubeconfig": "b"}',
+        '{"pid": 1, "began": "2", "drivers": ["a"], "kubeconfig": "b"}',
+        '{"pid": 7, "began": "2", "drivers": "a", "kubeconfig": "b"}',
+        '{"pid": true, "began": "2", "drivers": ["a"], "kubeconfig": "b"}',
+        '{"pid": "7", "began": "2", "drivers": ["a"], "kubeconfig": "b"}',
+        '{"pid": 7, "began": 2, "drivers": ["a"], "kubeconfig": "b"}',
+        '{"pid": 7, "began": "", "drivers": ["a"], "kubeconfig": "b"}',
     ],
 )
 def test_what_no_sandbox_wrote_stays(place: Path, text: str) -> None:

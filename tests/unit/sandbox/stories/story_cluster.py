@@ -40,6 +40,9 @@ class Control:
         self.done: list[str] = []
         self.awaited = ""
         self.refused = ""
+        self.files: dict[str, str] = {}
+        self.replaced: list[tuple[str, str]] = []
+        self.injected: list[tuple[str, str, str | None]] = []
 
     async def restart(self) -> None:
         self._note("restart")
@@ -68,6 +71,17 @@ class Control:
     async def restore(self) -> None:
         self._note("restore")
 
+    async def replace_file(self, setting: str, text: str) -> str:
+        former = self.files[setting]
+        self.files[setting] = text
+        self.replaced.append((setting, text))
+        return former
+
+    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
+        if not reason.startswith("burnt"):
+            raise ConfigurationError(f"{reason} is not in the policy")
+        self.injected.append((device, reason, message))
+
     def _note(self, what: str) -> None:
         if self.refused:
             raise ConfigurationError(self.refused)
@@ -87,7 +101,7 @@ class Cluster:
         containers: (environment, output) of each container, by pod and container.
         refused: permanent errors of the driver, by claim.
         controlled: what was done to the driver.
-        files: the files that the driver's settings name.
+        controls: the same of each driver, by name.
     """
 
     def __init__(self) -> None:
@@ -99,11 +113,9 @@ class Cluster:
         self.refusals: list[tuple[int, str]] = []
         self.node: set[str] = set()
         self.containers: dict[tuple[str, str], tuple[dict[str, str], str]] = {}
-        self.files: dict[str, str] = {}
-        self.replaced: list[tuple[str, str]] = []
-        self.injected: list[tuple[str, str, str | None]] = []
         self.refused: dict[str, str] = {}
         self.controlled = Control()
+        self.controls = {DRIVER: self.controlled}
         self._client: Client | None = None
 
     # --- what dra_kit.sandbox.stories.facts.Cluster asks for
@@ -114,8 +126,8 @@ class Cluster:
         return self._client
 
     @property
-    def driver(self) -> str:
-        return DRIVER
+    def drivers(self) -> Sequence[str]:
+        return list(self.controls)
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
         return self.containers.get((pod, container), ({}, ""))[0]
@@ -126,20 +138,10 @@ class Cluster:
     async def node_state(self) -> Iterable[str]:
         return set(self.node)
 
-    async def replace_file(self, setting: str, text: str) -> str:
-        former = self.files[setting]
-        self.files[setting] = text
-        self.replaced.append((setting, text))
-        return former
-
-    async def inject_health(self, device: str, reason: str, message: str | None) -> None:
-        if not reason.startswith("burnt"):
-            raise ConfigurationError(f"{reason} is not in the policy")
-        self.injected.append((device, reason, message))
-
-    @property
-    def control(self) -> Control:
-        return self.controlled
+    def control(self, driver: str = "") -> Control:
+        if not driver and len(self.controls) > 1:
+            raise ConfigurationError("several drivers run here; say which")
+        return self.controls[driver or DRIVER]
 
     def refusal(self, namespace: str, claim: str) -> str:
         return self.refused.get(claim, "")

@@ -202,12 +202,40 @@ steps:
     story = load_story(write(tmp_path / "lunch", expect))
 
     first, second, third = story.steps
-    assert story.kills
-    assert first.driver.kill is not None
-    assert first.driver.kill.after == "EFFECT_APPLIED"
+    assert story.killed == {""}
+    assert first.actions.kill is not None
+    assert first.actions.kill.after == "EFFECT_APPLIED"
     assert first.expectation.gone == ("Pod/guest",)
     assert first.expectation.devices["pizza-1"] is None
-    assert second.driver.upgrade is not None
-    assert second.driver.upgrade.target == f"{tmp_path}/next.py:driver"
-    assert third.driver.upgrade is not None
-    assert third.driver.upgrade.target == "next.module"
+    assert second.actions.upgrade is not None
+    assert second.actions.upgrade.target == f"{tmp_path}/next.py:driver"
+    assert third.actions.upgrade is not None
+    assert third.actions.upgrade.target == "next.module"
+
+
+def test_further_drivers_that_a_story_needs_are_found_beside_it(tmp_path: Path) -> None:
+    expect = """
+targets: [./nic.py, "shop.py:wine", leds.yaml, wine.module]
+steps:
+  - kill: {}
+    driver: dra.wine
+  - edit: {shelf: new.yaml}
+    driver: dra.wine
+  - edit: {menu: new.yaml}
+"""
+    directory = write(tmp_path / "lunch", expect)
+    for name in ("nic.py", "shop.py", "leds.yaml", "new.yaml"):
+        (directory / name).touch()
+
+    story = load_story(directory)
+
+    places = [f"{directory}/nic.py", f"{directory}/shop.py:wine", f"{directory}/leds.yaml", "wine.module"]
+    assert list(story.targets) == places
+    assert story.killed == {"dra.wine"}
+    assert story.edited == {"dra.wine.shelf", "menu"}
+    assert story.steps[0].manifests == ()
+
+
+def test_a_further_driver_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"targets nic\.py: there is no .*/lunch/nic\.py; name a file"):
+        load_story(write(tmp_path / "lunch", "targets: [nic.py]\npods: {guest: {phase: Running}}"))

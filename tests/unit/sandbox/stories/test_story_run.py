@@ -13,7 +13,7 @@ from dra_kit.sandbox.stories.facts import Facts
 from dra_kit.sandbox.stories.stage import namespace_for
 from dra_kit.sandbox.stories.story import Step, Story, load_story
 from dra_kit.sandbox.stories.story_run import StoryResult, run_story
-from tests.unit.sandbox.stories.story_cluster import Cluster, Object, allocated, runs
+from tests.unit.sandbox.stories.story_cluster import DRIVER, Cluster, Control, Object, allocated, runs
 
 CLAIM = """\
 apiVersion: resource.k8s.io/v1
@@ -135,7 +135,7 @@ async def test_a_hopeless_story_does_not_wait(cluster: Cluster, tmp_path: Path) 
 
 
 async def test_a_step_forgets_what_the_driver_refused_before(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.files["menu"] = "old"
+    cluster.controlled.files["menu"] = "old"
     cluster.refused["lunch"] = "there is no such pizza"
     (tmp_path / "menu.txt").write_text("new")
     result = await run_story(story(tmp_path, "steps: [{edit: {menu: menu.txt}}]"), cluster, timeout=1)
@@ -260,7 +260,7 @@ async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster:
 
 
 async def test_steps_come_one_after_the_other_and_edits_are_undone(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.files["menu"] = "old"
+    cluster.controlled.files["menu"] = "old"
     (tmp_path / "new-menu.yaml").write_text("new")
     expect = """
 steps:
@@ -278,7 +278,7 @@ steps:
 
     assert result.passed, result.report()
     assert observer.seen == ["begun", ["guest"], ["guest"], [], "cleaned []"]
-    assert cluster.replaced == [("menu", "new"), ("menu", "old")]
+    assert cluster.controlled.replaced == [("menu", "new"), ("menu", "old")]
 
 
 async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_slices(
@@ -288,7 +288,7 @@ async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_
 
     def publish(pool: str, number: int, device: str, generation: int, count: int = 1) -> None:
         identity = {"name": pool, "generation": generation, "resourceSliceCount": count}
-        spec = {"driver": cluster.driver, "pool": identity, "devices": [{"name": device}]}
+        spec = {"driver": DRIVER, "pool": identity, "devices": [{"name": device}]}
         cluster.add("resourceslices", {"metadata": {"name": f"{pool}-{number}"}, "spec": spec})
 
     later = [
@@ -298,17 +298,17 @@ async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_
     ]
     publish("node-a", 0, "old", generation=1)
     publish("node-b", 0, "old", generation=1)
-    cluster.files["menu"] = "old"
+    cluster.controlled.files["menu"] = "old"
     (tmp_path / "menu.txt").write_text("new")
 
     def on_list(plural: str) -> None:
-        if plural == "resourceslices" and len(cluster.replaced) == 1 and later:
+        if plural == "resourceslices" and len(cluster.controlled.replaced) == 1 and later:
             later.pop(0)()
-        if len(cluster.replaced) == 2:  # in the end the file is put back
+        if len(cluster.controlled.replaced) == 2:  # in the end the file is put back
             del cluster.objects["resourceslices", "", "node-a-1"]
             publish("node-a", 0, "old", generation=3)
             publish("node-b", 0, "old", generation=3)
-            cluster.replaced.clear()
+            cluster.controlled.replaced.clear()
 
     cluster.on_list = on_list
     left: list[int] = []
@@ -327,7 +327,7 @@ async def test_a_story_begins_when_all_slices_are_there(
 
     def publish(number: int) -> None:
         identity = {"name": "node-a", "generation": 1, "resourceSliceCount": 2}
-        spec = {"driver": cluster.driver, "pool": identity, "devices": [{"name": f"device-{number}"}]}
+        spec = {"driver": DRIVER, "pool": identity, "devices": [{"name": f"device-{number}"}]}
         cluster.add("resourceslices", {"metadata": {"name": f"node-a-{number}"}, "spec": spec})
 
     def on_list(plural: str) -> None:
@@ -370,6 +370,43 @@ async def test_what_cannot_be_done_to_the_driver_is_told_with_the_step(cluster: 
     assert "the driver\n    expected: can be killed\n    got:      it is on a node of a real cluster" in result.report()
 
 
+async def test_a_step_acts_on_the_driver_that_it_names(cluster: Cluster, tmp_path: Path) -> None:
+    other = cluster.controls["dra.wine"] = Control()
+    other.files["shelf"] = "old"
+    expect = """
+steps:
+  - kill: {}
+    driver: dra.wine
+  - edit: {shelf: new.txt}
+    health: {wine-0: {burnt: black}}
+    driver: dra.wine
+  - reboot: {}
+"""
+    (tmp_path / "new.txt").write_text("new")
+    result = await run_story(story(tmp_path, expect), cluster)
+
+    assert result.passed, result.report()
+    assert other.done == ["in a process", "kill", "start", "start", "restore"]
+    assert other.replaced == [("shelf", "new"), ("shelf", "old")]
+    assert other.injected == [("wine-0", "burnt", "black"), ("wine-0", "burnt", None)]
+    assert cluster.controlled.done == ["in a thread", "reboot, losing []", "start", "restore"]
+
+
+@pytest.mark.parametrize(
+    "what", ["kill: {}", "edit: {shelf: new.txt}", "health: {a: {b: c}}", "reboot: {lost: [oven]}"]
+)
+async def test_a_step_that_names_no_driver_where_there_are_several(cluster: Cluster, tmp_path: Path, what: str) -> None:
+    cluster.controls["dra.wine"] = Control()
+    (tmp_path / "new.txt").touch()
+
+    result = await run_story(story(tmp_path, f"steps: [{{pods: {{}}}}, {{{what}}}]"), cluster)
+
+    assert (
+        "step 2 of 2:\n  the driver\n    expected: is there\n    got:      several drivers run here" in result.report()
+    )
+    assert cluster.objects == {}
+
+
 async def test_devices_that_a_story_makes_ill_are_well_when_it_ends(cluster: Cluster, tmp_path: Path) -> None:
     expect = """
 steps:
@@ -379,7 +416,7 @@ steps:
     result = await run_story(story(tmp_path, expect), cluster)
 
     assert result.passed, result.report()
-    assert cluster.injected == [
+    assert cluster.controlled.injected == [
         ("pizza-0", "burnt", "black"),
         ("pizza-0", "burnt-edge", "brown"),
         ("pizza-0", "burnt", None),

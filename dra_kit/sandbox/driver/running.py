@@ -1,0 +1,240 @@
+"""The drivers of a sandbox while it runs: whether they have published, which role has ended, what does not return."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from dra_kit.errors import ConfigurationError, DraKitError, SandboxError
+from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.sandbox.cluster.control_plane import first_of
+from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.sandbox.cluster.slow_calls import PATIENCE
+from dra_kit.sandbox.driver.control import SandboxControl
+from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
+from dra_kit.sandbox.driver.journal import DriverLog
+from dra_kit.sandbox.driver.named_settings import by_driver
+from dra_kit.sandbox.driver.node import SandboxNode
+from dra_kit.sandbox.driver.operators import Operators
+from dra_kit.values.nearest import did_you_mean
+
+PUBLISH_SECONDS: Final = 15.0
+"""A driver that has published nothing by then has a problem."""
+_FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
+_POLL: Final = 0.02
+
+
+class Surroundings(Protocol):
+    """What drivers find in a cluster."""
+
+    @property
+    def informers(self) -> Informers:
+        """What is known of the cluster's objects."""
+        ...
+
+    @property
+    def nodes(self) -> Sequence[SandboxNode]:
+        """All of them, each with every driver."""
+        ...
+
+    @property
+    def log(self) -> DriverLog:
+        """What the drivers log."""
+        ...
+
+    def new_operators(self) -> Operators:
+        """Controller and webhook roles, for one release of a driver."""
+        ...
+
+    def silent(self, calls: Sequence[str]) -> None:
+        """A driver has published nothing for a while.
+
+        Args:
+            calls: of its code that have not returned.
+        """
+        ...
+
+
+class RunningDrivers:
+    """All drivers of a sandbox.
+
+    Args:
+        drivers: one release of each.
+        cluster: where they run.
+
+    Raises:
+        ConfigurationError: two have one name.
+    """
+
+    def __init__(self, drivers: Sequence[SandboxDriver], cluster: Surroundings) -> None:
+        self._drivers = [driver for driver in drivers if driver.drivers]
+        self._cluster = cluster
+        self._controls: list[SandboxControl] = []
+        require_distinct((driver.target, driver.name) for driver in self._drivers)
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order in which they were given."""
+        return [driver.name for driver in self._drivers]
+
+    def control(self, name: str = "") -> SandboxControl:
+        """What may be done to one of them.
+
+        Args:
+            name: of the driver; empty where there is one alone.
+
+        Raises:
+            ConfigurationError: there is no such driver, or several and none is named.
+        """
+        for control in self._controls:
+            if control.name == name or (not name and len(self._controls) == 1):
+                return control
+        if not self._controls:
+            raise ConfigurationError("no driver runs here; give a TARGET")
+        if name:
+            raise ConfigurationError(
+                f"there is no driver {name}{did_you_mean(name, self.names) or ';'} here are {', '.join(self.names)}"
+            )
+        raise ConfigurationError(
+            f"{len(self.names)} drivers run here, {' and '.join(self.names)}; say which: driver: NAME in a step of a "
+            "story, driver= in a test"
+        )
+
+    # --- they begin and end
+
+    def prepare(self, places: Mapping[str, Path], edited: Sequence[str]) -> None:
+        """Make their settings on each node.
+
+        Args:
+            places: directories of the nodes, by name.
+            edited: settings whose files are copies, as ``NAME`` or ``DRIVER.NAME``.
+
+        Raises:
+            ConfigurationError: a setting is wrong.
+        """
+        first = [driver.drivers[0] for driver in self._drivers]
+        copied = by_driver(first, dict.fromkeys(edited)) if len(first) > 1 else dict.fromkeys(self.names, edited)
+        self._controls = [
+            SandboxControl(
+                driver,
+                places,
+                edited=tuple(copied[driver.name]),
+                published=lambda control: self._published([control]),
+                rebooted=self._reboot,
+                operators=self._cluster.new_operators,
+            )
+            for driver in self._drivers
+        ]
+
+    async def start(self, kubeconfig: Path) -> None:
+        """Start all roles; returns when each driver has published something on each node, and its webhook listens.
+
+        Args:
+            kubeconfig: of the API server.
+
+        Raises:
+            SandboxError: one does not come up; the text says why.
+        """
+        for control in self._controls:
+            control.start_on(self._cluster.nodes, kubeconfig)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._published(self._controls))
+                for control in self._controls:
+                    group.create_task(self._start_operators(control))
+        except* DraKitError as errors:
+            raise first_of(errors) from None
+
+    async def stop(self) -> None:
+        """End all roles, all at once: each of them drains."""
+        operators = [control.stop_operators() for control in self._controls]
+        roles = [driver.close() for node in self._cluster.nodes for driver in node.drivers.values()]
+        await asyncio.gather(*operators, *roles)
+
+    async def _start_operators(self, control: SandboxControl) -> None:
+        try:
+            await control.start_operators()
+        except SandboxError as error:
+            raise SandboxError(self._why(str(error))) from None
+
+    async def _reboot(self, lost: Mapping[str, Sequence[Path]]) -> None:
+        for node in self._cluster.nodes:
+            await node.reboot([control.fresh(node) for control in self._controls], lost[node.name])
+        await self._published(self._controls)
+
+    async def _published(self, controls: Sequence[SandboxControl]) -> None:
+        """Wait until drivers are registered on each node and have published something."""
+        begin = time.monotonic()
+        told = False
+        while waiting := [
+            (control.name, node.name)
+            for node in self._cluster.nodes
+            for control in controls
+            if not (self._has_slices(control.name, node.name) and control.on(node).serves())
+        ]:
+            self.check()
+            seconds = time.monotonic() - begin
+            if seconds > PATIENCE and not told and (calls := self._hanging()):
+                told = True
+                self._cluster.silent(calls)
+            failed = any("discover failed" in line for line in self._cluster.log.problems)
+            if seconds > PUBLISH_SECONDS or (failed and seconds > _FAILED_SECONDS):
+                names = " and driver ".join(dict.fromkeys(name for name, _ in waiting))
+                raise SandboxError(
+                    self._why(f"driver {names} publishes nothing on {waiting[0][1]} within {seconds:.0f} s")
+                )
+            await asyncio.sleep(_POLL)
+
+    def _has_slices(self, driver: str, node: str) -> bool:
+        specs = (item["spec"] for item in self._cluster.informers.objects(RESOURCE_SLICES).values())
+        return any(spec["driver"] == driver and spec.get("nodeName", node) == node for spec in specs)
+
+    # --- how they are
+
+    async def fail(self) -> None:
+        """Wait until a role ends by itself, and raise why."""
+        while True:
+            self.check()
+            await asyncio.sleep(_POLL)
+
+    def check(self) -> None:
+        """Look whether a role has ended by itself.
+
+        Raises:
+            SandboxError: one has; the text says why.
+        """
+        for name, failure in self._failures():
+            if failure:
+                raise SandboxError(self._why(f"{name} ended: {failure}"))
+
+    def calls(self) -> list[str]:
+        """The calls of the drivers' code that have not returned."""
+        return self._of_each(lambda control, node: control.on(node).calls())
+
+    def _failures(self) -> Iterator[tuple[str, str]]:
+        """Each role, and why it ended; empty while it runs."""
+        for control in self._controls:
+            whose = f"{control.name}'s" if len(self._controls) > 1 else "the driver's"
+            for node in control.nodes:
+                yield f"{whose} node role on {node.name}", control.on(node).failure
+            for role in control.operators.roles if control.operators else ():
+                yield f"{whose} {role.name}", role.failure
+
+    def _why(self, text: str) -> str:
+        problems = [*self._cluster.log.problems, *self._hanging()][-3:]
+        return f"{text}: {'; '.join(problems) or 'it logged no problem, and discover() has not yielded an inventory'}"
+
+    def _hanging(self) -> list[str]:
+        return self._of_each(lambda control, node: control.on(node).hanging(0.0))
+
+    def _of_each(self, lines: Callable[[SandboxControl, SandboxNode], Sequence[str]]) -> list[str]:
+        """Lines of each driver on each node, which say whose they are."""
+        return [
+            f"{control.name if len(self._controls) > 1 else ''} on {node.name}: {line}".lstrip()
+            for node in self._cluster.nodes
+            for control in self._controls
+            for line in lines(control, node)
+        ]
