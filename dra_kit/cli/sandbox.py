@@ -118,6 +118,7 @@ class NewFile(click.Path):
     help="nodes; {node} in a setting of the driver stands for the node's name",
 )
 @click.option("--report", type=NewFile(), help="write what became of every pod there, as JSON")
+@click.option("--timeline", type=NewFile(), help="keep what happens there, a JSON record on each line")
 @click.option(
     "--timeout",
     default=60.0,
@@ -270,6 +271,7 @@ def _session(ctx: click.Context, target: str | None, options: Mapping[str, Any],
             timeout=options["timeout"],
             keep=options["keep"] or is_detached(),
             report=options["report"],
+            timeline=options["timeline"],
         ),
         view,
         ready=ready,

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -40,7 +40,7 @@ class SandboxNode:
         mark: of the sandbox, for the processes of containers.
         time_scale: waits of kubelet and driver are divided by this.
         declared_features: alpha features that are on for the kubelet.
-        observer: told what the kubelet does.
+        observer: told what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
     """
 
@@ -72,7 +72,7 @@ class SandboxNode:
             declared_features=declared_features,
             observer=observer,
         )
-        self.driver: NodeDriver = NodeDriver(self.kubelet, self._settings, directory / "processes")
+        self.driver: NodeDriver = NodeDriver(self.kubelet, self._settings, directory / "processes", observer)
         self._boot_id = BOOT_ID
         self._boots = 0
         self._stack = AsyncExitStack()
@@ -158,11 +158,11 @@ class SandboxNode:
         """The driver's files in the CDI directory, those that it is writing too."""
         return [path for path in _files(self.cdi_dir) if self.driver.name in path.name]
 
-    def cdi_specs(self) -> dict[str, Mapping[str, Any]]:
-        """What a container runtime reads there, by path."""
+    def cdi_specs(self, claims: Collection[str]) -> dict[str, Mapping[str, Any]]:
+        """What a container runtime reads there of claims, which are given by UID; by path."""
         found = {}
         for path in self.cdi_files():
-            if path.suffix != ".json":  # not whole yet
+            if path.suffix != ".json" or not any(uid in path.name for uid in claims):  # another suffix: not whole yet
                 continue
             try:
                 found[str(path)] = json.loads(path.read_text(encoding="utf-8"))

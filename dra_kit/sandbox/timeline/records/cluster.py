@@ -14,7 +14,7 @@ class ClusterStarted(TimelineRecord):
     """API server, controllers and scheduler run; the nodes come next.
 
     Attributes:
-        version: of Kubernetes that the cluster takes as its model.
+        version: of Kubernetes that the API server names, such as ``v1.37.1``.
         kubeconfig: path of it.
         drivers: names of the drivers that run in it.
     """
@@ -82,7 +82,7 @@ class RunEnded(TimelineRecord):
     """The end of a run of files or stories.
 
     Attributes:
-        driver: names of the drivers.
+        drivers: names of the drivers that ran.
         passed: everything was as it should be.
         duration: seconds of the whole run.
         failures: what was not as it should be.
@@ -91,7 +91,7 @@ class RunEnded(TimelineRecord):
     """
 
     kind: Literal["RunEnded"] = "RunEnded"
-    driver: str
+    drivers: tuple[str, ...] = ()
     passed: bool
     duration: float
     failures: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class DriverNotServing(TimelineRecord):
     """A driver does not come up, for now.
 
     Attributes:
-        driver: its name; empty for all.
+        driver: its name; empty for one of several.
         message: why, one line; empty where nothing is known.
         calls: of its code that have not returned, a sentence each.
     """
@@ -82,7 +82,7 @@ class DriverEnded(TimelineRecord):
         driver: its name.
         node: that it ran on; empty for all.
         how: ``stopped`` in order, ``killed`` as by SIGKILL, or ``failed``: by itself.
-        message: why it failed.
+        message: why it failed; or after which step it was killed.
     """
 
     kind: Literal["DriverEnded"] = "DriverEnded"
