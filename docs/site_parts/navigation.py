@@ -21,7 +21,8 @@ SECTIONS = {
     ),
     "reference": (
         "Reference",
-        ["troubleshooting", "commands", "roles", "chart", "lint", "cel", "story-format", "packaging", "measured"],
+        ["troubleshooting", "commands", "roles", "chart", "lint", "cel", "story-format", "timeline", "packaging",
+         "measured"],
     ),
 }  # fmt: skip
 

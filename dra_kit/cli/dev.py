@@ -138,8 +138,8 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     On the screen: r starts the driver anew, a makes the pods of -f anew, 1 to 5 show one part alone, q ends. Exit code
     0, also after Ctrl-C; 2: the cluster does not come up, or a flag is wrong.
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
+    from dra_kit.dev.display import Lines
     from dra_kit.dev.session import DevSession
-    from dra_kit.dev.teller import Lines
     from dra_kit.sandbox.timeline.live import LiveView
 
     if target is None:

@@ -125,6 +125,7 @@ class NewFile(click.Path):
     help="a setting of a driver, where several drivers have one of that name; may be repeated",
 )
 @click.option("--report", type=NewFile(), help="write what became of every pod there, as JSON")
+@click.option("--timeline", type=NewFile(), help="keep what happens there, a JSON record on each line")
 @click.option(
     "--timeout",
     default=60.0,
@@ -289,6 +290,7 @@ def _session(ctx: click.Context, options: Mapping[str, Any], view: LiveView) -> 
             timeout=options["timeout"],
             keep=options["keep"] or is_detached(),
             report=options["report"],
+            timeline=options["timeline"],
         ),
         view,
         ready=ready,

@@ -8,7 +8,8 @@ import click
 
 
 @click.command("schema")
-def schema_command() -> None:
+@click.option("--timeline", is_flag=True, help="that of a line of the file that --timeline keeps")
+def schema_command(*, timeline: bool) -> None:
     """Print the JSON schema of a story's expect.yaml, for editors that complete and check it.
 
     \b
@@ -19,6 +20,9 @@ def schema_command() -> None:
     \b
       # yaml-language-server: $schema=../story.schema.json
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.sandbox.stories.story_model import story_schema
+    if timeline:
+        from dra_kit.sandbox.timeline.file import timeline_schema as schema
+    else:
+        from dra_kit.sandbox.stories.story_model import story_schema as schema
 
-    click.echo(json.dumps(story_schema(), indent=2, ensure_ascii=False))
+    click.echo(json.dumps(schema(), indent=2, ensure_ascii=False))

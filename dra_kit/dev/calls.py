@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dra_kit.sandbox.cluster.kubelet.activity import Activity, ClaimsPrepared, ClaimsReleased, PluginCalled
-from dra_kit.sandbox.sandbox import SandboxObserver
+from dra_kit.sandbox.timeline.records import PREPARE, CallEnded, CallStarted, Record
 
-PREPARE: Final = "NodePrepareResources"
-UNPREPARE: Final = "NodeUnprepareResources"
 _KEPT: Final = 200
 
 
@@ -41,15 +37,10 @@ class Call:
     error: str = ""
 
 
-class Calls(SandboxObserver):
-    """Keeps the newest calls, and what came of the last one for each claim.
+class Calls:
+    """Keeps the newest calls, and what came of the last one for each claim; :meth:`read` is a reader of a timeline."""
 
-    Args:
-        clock: gives seconds since the epoch.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._calls: deque[Call] = deque(maxlen=_KEPT)
         self.prepared: dict[str, Call] = {}
         """The last answered NodePrepareResources of each claim that was not released since, by UID."""
@@ -59,41 +50,32 @@ class Calls(SandboxObserver):
         """What is kept."""
         return tuple(reversed(self._calls))
 
-    def acted(self, node: str, activity: Activity) -> None:
-        """A kubelet did something."""
-        match activity:
-            case PluginCalled(method=method, claims=claims):
-                uids = tuple(claim.uid for claim in claims)
-                self._calls.append(Call(self._clock(), node, method, tuple(map(str, claims)), uids))
-            case ClaimsPrepared(seconds=seconds, devices=devices, error=error):
-                names = tuple(device.device_name for device in devices)
-                call = self._answered(node, PREPARE, activity, seconds=seconds, devices=names, error=error)
-                self.prepared.update(dict.fromkeys(call.uids, call))
-            case ClaimsReleased(seconds=seconds, error=error):
-                call = self._answered(node, UNPREPARE, activity, seconds=seconds, devices=(), error=error)
-                if not error:
-                    for uid in call.uids:
-                        self.prepared.pop(uid, None)
+    def read(self, record: Record) -> None:
+        """Take a record."""
+        match record:
+            case CallStarted():
+                self._calls.append(_call(record))
+            case CallEnded():
+                self._ended(record)
             case _:
                 pass
 
-    def _answered(
-        self,
-        node: str,
-        method: str,
-        activity: ClaimsPrepared | ClaimsReleased,
-        *,
-        seconds: float,
-        devices: tuple[str, ...],
-        error: str,
-    ) -> Call:
-        uids = tuple(claim.uid for claim in activity.claims)
+    def _ended(self, record: CallEnded) -> None:
+        begun = _call(record)
         for call in self._calls:
-            if call.seconds is None and (call.node, call.method, call.uids) == (node, method, uids):
+            if call.seconds is None and (call.node, call.method, call.uids) == (begun.node, begun.method, begun.uids):
                 self._calls.remove(call)
                 break
-        else:
-            call = Call(0.0, node, method, tuple(map(str, activity.claims)), uids)
-        answered = replace(call, at=self._clock(), seconds=seconds, devices=devices, error=error)
-        self._calls.append(answered)
-        return answered
+        devices = tuple(device.device for device in record.devices)
+        ended = replace(begun, seconds=record.duration, devices=devices, error=record.error)
+        self._calls.append(ended)
+        if record.method == PREPARE:
+            self.prepared.update(dict.fromkeys(ended.uids, ended))
+        elif not ended.error:
+            for uid in ended.uids:
+                self.prepared.pop(uid, None)
+
+
+def _call(record: CallStarted | CallEnded) -> Call:
+    claims = tuple(map(str, record.claims))
+    return Call(record.at.timestamp(), record.node, record.method, claims, tuple(claim.uid for claim in record.claims))

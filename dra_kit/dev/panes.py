@@ -149,7 +149,7 @@ def _claim(claim: Object, reasons: Mapping[Key, str], prepared: Mapping[str, Cal
     return Row((name, "prepared" if call else "allocated", f"{devices}{user}"), _GOOD if call else "")
 
 
-def pods_pane(pods: Iterable[Object], got: Mapping[str, Sequence[ContainerEdits]], reasons: Mapping[str, str]) -> Pane:
+def pods_pane(pods: Iterable[Object], got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]) -> Pane:
     """The pods: where they stand, and what they got from their claims, or what stands in their way.
 
     Args:
@@ -162,7 +162,7 @@ def pods_pane(pods: Iterable[Object], got: Mapping[str, Sequence[ContainerEdits]
     return Pane("Pods", tuple(rows) or (Row((hint,), _FAINT),), _count(rows))
 
 
-def _pod(pod: Object, got: Mapping[str, Sequence[ContainerEdits]], reasons: Mapping[str, str]) -> Row:
+def _pod(pod: Object, got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]) -> Row:
     uid, phase = pod["metadata"]["uid"], str(pod.get("status", {}).get("phase", "Pending"))
     texts = [text for edits in got.get(uid, ()) for text in edits_in_brief(edits)]
     what = ", ".join(dict.fromkeys(texts))

@@ -1,4 +1,4 @@
-"""The screen of ``dra-kit dev``: a :class:`dra_kit.dev.teller.Teller` for a terminal."""
+"""The screen of ``dra-kit dev``: a :class:`dra_kit.dev.display.Display` for a terminal."""
 
 from __future__ import annotations
 
@@ -16,16 +16,28 @@ from rich.live import Live
 from rich.text import Text
 
 from dra_kit.dev.calls import Calls
+from dra_kit.dev.containers import FromClaims
 from dra_kit.dev.keys import DOWN, ESCAPE, UP, keys
 from dra_kit.dev.layout import Focus, Headline, layout
 from dra_kit.dev.panes import Pane, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
 from dra_kit.dev.session import Apply, Development, DevSession, Event, Quit, Reload
-from dra_kit.dev.teller import consequence, shortened
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.process.logging import configure
 from dra_kit.resource.pods import pod_claims
-from dra_kit.sandbox.sandbox import Sandbox, SandboxObserver
-from dra_kit.sandbox.timeline.recorder import PodRecorder
+from dra_kit.sandbox.sandbox import Sandbox
+from dra_kit.sandbox.timeline.driver_entries import consequence, shortened
+from dra_kit.sandbox.timeline.problems import PodProblems
+from dra_kit.sandbox.timeline.records import (
+    DriverEnded,
+    DriverLogged,
+    DriverNotServing,
+    DriverRefused,
+    DriverServing,
+    DriverStarting,
+    ManifestsApplied,
+    ManifestsRefused,
+    Record,
+)
 from dra_kit.scheduler.pods import Key, Object, key_of
 
 _REFRESH_SECONDS: Final = 0.1
@@ -52,7 +64,8 @@ class Screen:
         self._console = console
         self._driver = driver
         self._calls = Calls()
-        self._recorder = PodRecorder()
+        self._problems = PodProblems()
+        self._got = FromClaims()
         self._lines: deque[str] = deque(maxlen=_LOG_LINES)
         self._news = ("the driver starts", "yellow")
         self._refusal = ""
@@ -62,49 +75,40 @@ class Screen:
         self._causes: Mapping[str, Sequence[str]] = {}
         self._sandbox: Sandbox | None = None
 
-    # --- dra_kit.dev.teller.Teller
+    # --- dra_kit.dev.display.Display
 
-    @property
-    def observers(self) -> Sequence[SandboxObserver]:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        return (self._calls, self._recorder)
+    def read(self, record: Record) -> None:
+        """See :class:`dra_kit.dev.display.Display`."""
+        for reader in (self._calls.read, self._problems.read, self._got.read):
+            reader(record)
+        match record:
+            case DriverLogged(text=text):
+                self.log(text)
+            case DriverStarting(why=why):
+                self._busy = f"{why}: the driver starts"
+            case DriverServing(why=why, duration=duration):
+                self._say(f"{why}: the driver serves after {duration * 1000:.0f} ms", "green")
+            case DriverRefused(why=why, message=message, serving=serving):
+                self._say(f"{why}: {shortened(message)}; {consequence(serving=serving)}", "bold red")
+            case DriverEnded(message=message):
+                self._say(f"the driver ended: {shortened(message)}", "bold red")
+            case DriverNotServing(message=message):
+                self._say(f"the driver does not serve yet: {shortened(message)}", "yellow")
+            case ManifestsApplied(message=message):
+                self._refusal = ""
+                if message:
+                    self.log(f"{time.strftime('%H:%M:%S')} manifests: {message}")
+            case ManifestsRefused(message=message):
+                self._refusal = f"{time.strftime('%H:%M:%S')} {shortened(message)}; not applied"
+            case _:
+                pass
 
     def log(self, line: str) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
+        """Show a line in the log."""
         self._lines.append(line)
 
-    def replacing(self, why: str) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        self._busy = f"{why}: the driver starts"
-
-    def serving(self, why: str, seconds: float) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        self._say(f"{why}: the driver serves after {seconds * 1000:.0f} ms", "green")
-
-    def refused(self, why: str, text: str, *, serving: bool) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        self._say(f"{why}: {shortened(text)}; {consequence(serving=serving)}", "bold red")
-
-    def ended(self, text: str) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        self._say(f"the driver ended: {shortened(text)}", "bold red")
-
-    def waiting(self, text: str) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        self._say(f"the driver does not serve yet: {shortened(text)}", "yellow")
-
-    def applied(self, text: str) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        self._refusal = ""
-        if text:
-            self.log(f"{time.strftime('%H:%M:%S')} manifests: {text}")
-
-    def not_applied(self, text: str) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
-        self._refusal = f"{time.strftime('%H:%M:%S')} {shortened(text)}; not applied"
-
     async def show(self, sandbox: Sandbox) -> None:
-        """See :class:`dra_kit.dev.teller.Teller`."""
+        """See :class:`dra_kit.dev.display.Display`."""
         self._sandbox = sandbox
         explaining = asyncio.create_task(self._explain(sandbox))
         try:
@@ -151,18 +155,10 @@ class Screen:
         objects = sandbox.informers.objects
         claims, pods = list(objects(RESOURCE_CLAIMS).values()), list(objects(PODS).values())
         reasons = {uid: "; ".join(lines) for uid, lines in self._causes.items() if lines}
-        got = {
-            pod["metadata"]["uid"]: [
-                report.config.edits
-                for report in sandbox.reports(*key_of(pod))
-                if report.config.pod.uid == pod["metadata"]["uid"]
-            ]
-            for pod in pods
-        }
         return [
             devices_pane(self._driver, objects(RESOURCE_SLICES).values(), claims),
             claims_pane(claims, self._reasons(pods), self._calls.prepared),
-            pods_pane(pods, got, {**self._recorder.problems, **reasons}),
+            pods_pane(pods, self._got.by_uid, {**self._problems.by_uid, **reasons}),
             calls_pane(self._calls.newest_first),
             log_pane(self._lines),
         ]

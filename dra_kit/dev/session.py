@@ -1,4 +1,4 @@
-"""A whole run of ``dra-kit dev``: the cluster, the driver that follows its files, and who tells of it."""
+"""A whole run of ``dra-kit dev``: the cluster, the driver that follows its files, and the timeline of both."""
 
 from __future__ import annotations
 
@@ -10,13 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from dra_kit.dev.display import Display, named
 from dra_kit.dev.manifests import GivenManifests
-from dra_kit.dev.teller import Teller, named
 from dra_kit.dev.update import RollingUpdates
 from dra_kit.dev.watch import Watch
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.timeline.feed import TimelineFeed
+from dra_kit.sandbox.timeline.records import (
+    DriverEnded,
+    DriverLogged,
+    DriverNotServing,
+    DriverRefused,
+    DriverServing,
+    DriverStarting,
+    ManifestsApplied,
+    ManifestsRefused,
+)
+from dra_kit.sandbox.timeline.timeline import Timeline
 
 _BACK_OFF: Final = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds before the first, second ... start of a driver that ends by itself, until a file changes."""
@@ -90,16 +102,19 @@ class DevSession:
 
     Args:
         development: what to work on.
-        teller: tells what happens.
+        display: shows what happens.
     """
 
     lasting = True
     """It runs until it is interrupted."""
     exit_code = 0
 
-    def __init__(self, development: Development, teller: Teller) -> None:
+    def __init__(self, development: Development, display: Display) -> None:
         self._development = development
-        self._teller = teller
+        self._display = display
+        self._timeline = Timeline()
+        self._timeline.subscribe(display.read)
+        self._driver = development.driver.name
         self._manifests = GivenManifests([*development.driver.classes, *development.manifests])
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._crashes = 0
@@ -123,7 +138,7 @@ class DevSession:
 
     def _wait(self, text: str) -> None:
         """New code does not come up, for now."""
-        self._teller.waiting(text)
+        self._timeline.append(DriverNotServing(driver=self._driver, message=text))
         self._is_slow = True
         self._abandon()
 
@@ -138,17 +153,18 @@ class DevSession:
             SandboxError: the cluster does not come up.
             ConfigurationError: a setting is wrong.
         """
-        development, teller = self._development, self._teller
+        development = self._development
         # taken first: what is changed while the cluster starts is seen
         watch = Watch(development.folders, [*development.files, *self._manifests.paths])
-        sandbox = Sandbox(development.driver, development.settings, observers=teller.observers)
+        feed = TimelineFeed(self._timeline, driver_log=False)
+        sandbox = Sandbox(development.driver, development.settings, observers=(feed,))
         updates = self._updates = RollingUpdates(
             sandbox,
             development.arguments,
             time_scale=development.settings.time_scale,
             webhook=development.settings.webhook,
             log_level=development.log_level,
-            log=teller.log,
+            log=self._log,
             waiting=self._wait,
         )
         try:
@@ -160,13 +176,17 @@ class DevSession:
                     await updates.stop()
         finally:
             await updates.stop()
+            feed.close()
         return self.exit_code
+
+    def _log(self, line: str) -> None:
+        self._timeline.append(DriverLogged(driver=self._driver, text=line))
 
     async def _work(self, sandbox: Sandbox, updates: RollingUpdates, watch: Watch) -> None:
         tasks = [
             asyncio.create_task(work)
             for work in (
-                self._obey(sandbox, updates), self._teller.show(sandbox), self._follow(watch), self._quit(),
+                self._obey(sandbox, updates), self._display.show(sandbox), self._follow(watch), self._quit(),
             )
         ]  # fmt: skip
         try:
@@ -199,7 +219,7 @@ class DevSession:
                     case Apply():
                         await self._apply(sandbox, pods_anew=True)
                     case Ended(why=why):
-                        self._teller.ended(why)
+                        self._timeline.append(DriverEnded(driver=self._driver, how="failed", message=why))
                         self._start_later()
                     case Again() if updates.serving is None:
                         await self._replace(sandbox, updates, "start again")
@@ -245,21 +265,22 @@ class DevSession:
         if self._at_once[path] < _OF_ITSELF:
             self._at_once[path] = self._at_once[path] + 1 if time.monotonic() - self._started < _AT_ONCE else 0
             if self._at_once[path] == _OF_ITSELF:
-                self._teller.log(
+                self._log(
                     f"{path} changes whenever the driver starts; it is not watched any more: "
                     "have the driver write below {directory}"
                 )
         return self._at_once[path] >= _OF_ITSELF
 
     async def _replace(self, sandbox: Sandbox, updates: RollingUpdates, why: str) -> None:
-        self._teller.replacing(why)
+        self._timeline.append(DriverStarting(driver=self._driver, why=why))
         self._is_slow = self._has_changed = False
         try:
             seconds = await updates.replace()
         except SandboxError as error:
-            self._teller.refused(why, str(error), serving=updates.serving is not None)
+            serving = updates.serving is not None
+            self._timeline.append(DriverRefused(driver=self._driver, why=why, message=str(error), serving=serving))
             return
-        self._teller.serving(why, seconds)
+        self._timeline.append(DriverServing(driver=self._driver, why=why, duration=seconds))
         self._started = time.monotonic()
         if not self._is_applied:  # the first time, or the webhook of the code before has refused them
             await self._apply(sandbox)
@@ -275,7 +296,7 @@ class DevSession:
         try:
             done = await self._manifests.apply(sandbox.client, pods_anew=pods_anew)
         except (ConfigurationError, KubeError) as error:
-            self._teller.not_applied(str(error))
+            self._timeline.append(ManifestsRefused(message=str(error)))
             return
         self._is_applied = True
-        self._teller.applied(done)
+        self._timeline.append(ManifestsApplied(message=done))

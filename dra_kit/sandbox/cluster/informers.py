@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -23,6 +23,11 @@ class Informers:
     def __init__(self, client: Client, resources: Iterable[Resource]) -> None:
         self._informers = {resource: Informer(client, resource) for resource in resources}
         self._listeners: dict[Resource, list[Callable[[Change], None]]] = {item: [] for item in self._informers}
+
+    @property
+    def resources(self) -> Collection[Resource]:
+        """The resources that are followed."""
+        return self._informers.keys()
 
     def objects(self, resource: Resource) -> Mapping[tuple[str, str], dict[str, Any]]:
         """All objects of a followed resource by (namespace, name): a live view whose objects must not be changed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -35,6 +35,11 @@ class DriverLog(logging.Handler):
         self._size = 0
         self._gone = 0
         self._problems: dict[str, None] = {}
+        self._listeners: list[Callable[[logging.LogRecord, str], None]] = []
+
+    def listen(self, listener: Callable[[logging.LogRecord, str], None]) -> None:
+        """Call a listener with each record and its line from now on, in the thread that logs."""
+        self._listeners.append(listener)
 
     @property
     def lines(self) -> Sequence[str]:
@@ -63,6 +68,8 @@ class DriverLog(logging.Handler):
             self._problems.setdefault(_cut(_told(record)))
             if len(self._problems) > _PROBLEMS:
                 del self._problems[next(iter(self._problems))]
+        for listener in self._listeners:
+            listener(record, line)
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -41,7 +41,7 @@ class SandboxNode:
         mark: of the sandbox, for the processes of containers.
         time_scale: waits of kubelet and driver are divided by this.
         declared_features: alpha features that are on for the kubelet.
-        observer: told what the kubelet does.
+        observer: told what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
 
     Attributes:
@@ -78,7 +78,7 @@ class SandboxNode:
             observer=observer,
         )
         self.drivers: Mapping[str, NodeDriver] = {
-            driver: NodeDriver(driver, self.kubelet, self._settings, directory / "processes" / driver)
+            driver: NodeDriver(driver, self.kubelet, self._settings, directory / "processes" / driver, observer)
             for driver in drivers
         }
         self._boot_id = BOOT_ID
@@ -175,11 +175,11 @@ class SandboxNode:
         files = _files(self.cdi_dir)
         return [path for path in files if not names or any(name in path.name for name in names)]
 
-    def cdi_specs(self, driver: str) -> dict[str, Mapping[str, Any]]:
-        """What a container runtime reads there of a driver, by path."""
+    def cdi_specs(self, driver: str, claims: Collection[str]) -> dict[str, Mapping[str, Any]]:
+        """What a container runtime reads there of a driver's claims, which are given by UID; by path."""
         found = {}
         for path in self.cdi_files(driver):
-            if path.suffix != ".json":  # not whole yet
+            if path.suffix != ".json" or not any(uid in path.name for uid in claims):  # another suffix: not whole yet
                 continue
             try:
                 found[str(path)] = json.loads(path.read_text(encoding="utf-8"))

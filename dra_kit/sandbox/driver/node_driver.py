@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from dra_kit.errors import ConfigurationError, SandboxError
 from dra_kit.node.settings import NodeSettings
+from dra_kit.sandbox.cluster.kubelet.activity import DriverEnded, DriverStarting, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.driver.killable import Crash
@@ -34,6 +35,7 @@ class NodeDriver:
         kubelet: calls it.
         settings: makes those of the node role, by the UID of its pod.
         directory: of its processes.
+        observer: told when it starts and ends.
 
     Attributes:
         in_process: whether it gets a process of its own when it is started, which can be killed.
@@ -43,7 +45,12 @@ class NodeDriver:
     """
 
     def __init__(
-        self, name: str, kubelet: NodeKubelet, settings: Callable[[str | None], NodeSettings], directory: Path
+        self,
+        name: str,
+        kubelet: NodeKubelet,
+        settings: Callable[[str | None], NodeSettings],
+        directory: Path,
+        observer: Observer,
     ) -> None:
         self.name = name
         self.in_process = False
@@ -53,6 +60,7 @@ class NodeDriver:
         self._kubelet = kubelet
         self._settings = settings
         self._directory = directory
+        self._observe = observer
         self._role: NodeRole | None = None
         self._pod_uid: str | None = None
         self._pods = 0
@@ -106,7 +114,7 @@ class NodeDriver:
         """End it as a SIGTERM would; its state stays."""
         role, self._role = self._role, None
         if role is not None:
-            await role.stop()
+            await self._stopped(role)
 
     async def close(self) -> None:
         """End it for ever."""
@@ -137,11 +145,11 @@ class NodeDriver:
         try:
             await self._up(new, before)
         except BaseException:
-            await new.stop()
+            await self._stopped(new)
             raise
         self._role, self.release, self._pod_uid = new, release, pod_uid
         if old is not None:
-            await old.stop()
+            await self._stopped(old)
         while before & set(self._plugins()):  # the kubelet must not call it any more  # noqa: ASYNC110
             await asyncio.sleep(_POLL)
 
@@ -153,15 +161,15 @@ class NodeDriver:
         """
         role = self._own_process()
         self._role = None
-        await role.kill()
+        await self._killed(role)
 
     async def lose_power(self) -> None:
         """It ends as the node does: killed where it is a process."""
         role, self._role = self._role, None
         if isinstance(role, RoleInProcess):
-            await role.kill()
+            await self._killed(role)
         elif role is not None:
-            await role.stop()
+            await self._stopped(role)
 
     async def start_again(self, release: Release | None = None) -> None:
         """Start the one that was killed, or another, in the same pod; returns when the kubelet knows it.
@@ -192,7 +200,16 @@ class NodeDriver:
     def _plugins(self) -> tuple[PluginClient, ...]:
         return self._kubelet.plugins.plugins(self.name)
 
+    async def _stopped(self, role: NodeRole) -> None:
+        await role.stop()
+        self._observe(DriverEnded(self.name, killed=False))
+
+    async def _killed(self, role: RoleInProcess, step: str = "") -> None:
+        await role.kill()
+        self._observe(DriverEnded(self.name, killed=True, step=step))
+
     def _started(self, release: Release, pod_uid: str | None) -> NodeRole:
+        self._observe(DriverStarting(release.driver.name))
         settings = self._settings(pod_uid)
         if not self.in_process:
             return RoleInThread(release, settings)
@@ -208,7 +225,7 @@ class NodeDriver:
             role = self._role
             if isinstance(role, RoleInProcess) and (step := role.crashed_at):
                 self._role = self.crash = None
-                await role.kill()
+                await self._killed(role, step)
                 await self.start_again()
                 self.crashes.append(step)
             await asyncio.sleep(_POLL)

@@ -6,16 +6,15 @@ import asyncio
 import json
 import shlex
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
 from dra_kit.kube.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.pods import pod_claims
+from dra_kit.resource.pods import pod_claims, reference
 from dra_kit.sandbox.cluster import private
 from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as WORKLOADS
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
@@ -27,9 +26,12 @@ from dra_kit.sandbox.stories.outcome import Outcome, judge
 from dra_kit.sandbox.stories.rollout import pods_of, shortfall
 from dra_kit.sandbox.stories.story import Step, Story
 from dra_kit.sandbox.stories.story_run import run_story
+from dra_kit.sandbox.timeline.feed import TimelineFeed
 from dra_kit.sandbox.timeline.live import LiveView
-from dra_kit.sandbox.timeline.recorder import PodRecorder
-from dra_kit.sandbox.timeline.report import api_writes, run_report
+from dra_kit.sandbox.timeline.problems import PodProblems
+from dra_kit.sandbox.timeline.records import PodExplained, RunEnded
+from dra_kit.sandbox.timeline.report import RunReport, writes_by_agent
+from dra_kit.sandbox.timeline.timeline import Timeline
 from dra_kit.scheduler.pods import Object, held, key_of, shown
 
 _POLL: Final = 0.05
@@ -47,6 +49,7 @@ class Task:
         timeout: seconds for the pods of the files, and for each step of a story.
         keep: leave everything as it is in the end, until the run is interrupted.
         report: where to write the report.
+        timeline: where to keep the timeline; None for the sandbox's own directory, which goes with it.
     """
 
     files: tuple[Path, ...] = ()
@@ -54,6 +57,7 @@ class Task:
     timeout: float = 60.0
     keep: bool = False
     report: Path | None = None
+    timeline: Path | None = None
 
 
 class Session:
@@ -81,7 +85,14 @@ class Session:
         self._task = task
         self._view = view
         self._ready = ready
-        self._recorder = PodRecorder()
+        self._problems = PodProblems()
+        self._report = RunReport()
+        self._timeline = Timeline()
+        self._feed = TimelineFeed(self._timeline, task.timeline)
+        self._timeline.subscribe(view.read)
+        self._timeline.subscribe(self._problems.read)
+        if task.report is not None:
+            self._timeline.subscribe(self._report.read)
         self._failures: list[str] = []
         self._leftovers: list[str] = []
         self.lasting: bool = False
@@ -103,14 +114,24 @@ class Session:
             ConfigurationError: a file is wrong, or an object of it was refused.
         """
         begin = time.monotonic()
-        sandbox = Sandbox(self._drivers, self._settings, observers=(self._view, self._recorder))
+        sandbox = Sandbox(self._drivers, self._settings, observers=(self._feed,))
         try:
-            async with sandbox, self._telling():
+            async with sandbox:
                 await sandbox.or_fail(self._work(sandbox))
         finally:
             seconds = time.monotonic() - begin
-            if self._task.report is not None:
-                self._write_report(sandbox, seconds)
+            self._timeline.append(
+                RunEnded(
+                    drivers=tuple(sandbox.drivers),
+                    passed=not self._failures,
+                    duration=seconds,
+                    failures=tuple(self._failures),
+                    leftovers=tuple(self._leftovers),
+                    api_writes=writes_by_agent(sandbox.control_plane.server.requests),
+                )
+            )
+            self._feed.close()
+            self._write_report()
         return self.exit_code
 
     async def _work(self, sandbox: Sandbox) -> None:
@@ -130,9 +151,9 @@ class Session:
     async def _story(self, sandbox: Sandbox, story: Story) -> None:
         self._ready(sandbox)
         keep = self._task.keep and story is self._task.stories[-1] and not self._task.files
-        teller = _Teller(self._view, story.steps[-1], (lambda: self._last(sandbox)) if keep else None)
+        teller = _Teller(self._view, self._feed, story.steps[-1], (lambda: self._last(sandbox)) if keep else None)
         result = await run_story(story, sandbox, observer=teller, timeout=self._task.timeout)
-        self._view.flush()
+        self._feed.poll()
         text = result.report()
         self._view.entry(text.splitlines()[0], bold=True, fg="green" if result.passed else "red")
         self._view.details(text.splitlines()[1:])
@@ -149,12 +170,12 @@ class Session:
             raise ConfigurationError(f"-f {names}: there is no Kubernetes object; write one, or leave out -f")
         self._ready(sandbox)
         pods = await self._follow(sandbox, applied)
-        self._view.flush()
+        self._feed.poll()
         stuck = [pod for pod in pods if not pod["spec"].get("nodeName")]
         causes = await self._causes(sandbox, stuck)
         lacking = _shortfalls(sandbox, applied)
         if pods or lacking:
-            outcome = judge(pods, self._recorder.problems, causes, self._refused(sandbox, pods))
+            outcome = judge(pods, self._problems.by_uid, causes, self._refused(sandbox, pods))
             self._tell(Outcome(outcome.settled and not lacking, (*outcome.failures, *lacking)))
         else:
             made = ", ".join(f"{item.resource.kind} {item.name}" for item in applied)
@@ -181,7 +202,7 @@ class Session:
         uids = {item.object["metadata"]["uid"] for item in applied if item.resource.kind == PODS.kind}
         while True:
             pods = _pods(sandbox, applied)
-            outcome = judge(pods, self._recorder.problems, refused=self._refused(sandbox, pods))
+            outcome = judge(pods, self._problems.by_uid, refused=self._refused(sandbox, pods))
             complete = uids <= {pod["metadata"]["uid"] for pod in pods} and not _shortfalls(sandbox, applied)
             if (outcome.settled and complete) or time.monotonic() > end:
                 return pods
@@ -195,7 +216,7 @@ class Session:
         silent = [
             pod
             for pod in pods
-            if not pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self._recorder.problems
+            if not pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in self._problems.by_uid
         ]
         for uid, lines in (await self._causes(sandbox, silent)).items():
             pod = next(pod for pod in silent if pod["metadata"]["uid"] == uid)
@@ -204,8 +225,9 @@ class Session:
 
     async def _causes(self, sandbox: Sandbox, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
         causes = {uid: lines for uid, lines in (await sandbox.causes(pods)).items() if lines}
-        for uid, lines in causes.items():
-            self._recorder.explained(uid, lines[0])
+        for pod in pods:
+            if lines := causes.get(pod["metadata"]["uid"]):
+                self._timeline.append(PodExplained(pod=reference(pod), causes=tuple(lines)))
         return causes
 
     def _refused(self, sandbox: Sandbox, pods: Sequence[Object]) -> set[str]:
@@ -213,7 +235,7 @@ class Session:
         return {
             pod["metadata"]["uid"]
             for pod in pods
-            if pod["metadata"]["uid"] in self._recorder.unprepared
+            if pod["metadata"]["uid"] in self._problems.unprepared
             and pod.get("status", {}).get("phase") == "Pending"
             and any(item.claim and sandbox.refusal(key_of(pod)[0], item.claim) for item in pod_claims(pod))
         }
@@ -285,38 +307,12 @@ class Session:
         slices = sandbox.informers.objects(RESOURCE_SLICES).values()
         return any(item["spec"].get("devices") for item in slices if item["spec"]["driver"] == driver)
 
-    @asynccontextmanager
-    async def _telling(self) -> AsyncIterator[None]:
-        """Tell the output of containers meanwhile."""
-
-        async def tell() -> None:
-            while True:
-                self._view.flush()
-                await asyncio.sleep(_POLL)
-
-        teller = asyncio.create_task(tell(), name="output of containers")
-        try:
-            yield
-        finally:
-            teller.cancel()
-            await asyncio.wait([teller])
-
-    def _write_report(self, sandbox: Sandbox, seconds: float) -> None:
-        report: Mapping[str, Any] = run_report(
-            drivers=sandbox.drivers,
-            passed=not self._failures,
-            seconds=seconds,
-            pods=self._recorder.reports(),
-            pods_left_out=self._recorder.left_out,
-            failures=self._failures,
-            leftovers=self._leftovers,
-            writes=api_writes(sandbox.control_plane.server.requests, seconds),
-        )
+    def _write_report(self) -> None:
         path = self._task.report
         if path is None:
             return
         try:
-            private.replace(path, (json.dumps(report, indent=2) + "\n").encode())
+            private.replace(path, (json.dumps(self._report.report(), indent=2) + "\n").encode())
         except OSError as error:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
 
@@ -338,8 +334,11 @@ def _shortfalls(sandbox: Sandbox, applied: Sequence[AppliedObject]) -> list[str]
 class _Teller:
     """Tells the view where a story stands; with ``keep``, which waits, before anything is deleted."""
 
-    def __init__(self, view: LiveView, last: Step, keep: Callable[[], Awaitable[None]] | None) -> None:
+    def __init__(
+        self, view: LiveView, feed: TimelineFeed, last: Step, keep: Callable[[], Awaitable[None]] | None
+    ) -> None:
         self._view = view
+        self._feed = feed
         self._last = last
         self._keep = keep
 
@@ -349,7 +348,7 @@ class _Teller:
 
     async def done(self, step: Step, facts: Facts) -> None:
         del facts
-        self._view.flush()
+        self._feed.poll()
         self._view.entry("everything is as the story tells it", fg="green")
         if step is self._last and self._keep is not None:
             await self._keep()

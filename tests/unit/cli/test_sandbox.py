@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dra_kit.sandbox.timeline.file import read
+from dra_kit.sandbox.timeline.report import RunReport
 from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 
 pytestmark = pytest.mark.processes
@@ -120,6 +122,29 @@ def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kit
     waits, _, reasons = text.partition("not every pod did what it was to do")
     assert told in waits
     assert "ResourceClaim nothere does not exist" in reasons
+
+
+def test_the_timeline_is_kept_in_order_and_gives_the_same_report(kitchen: Kitchen) -> None:
+    kitchen.order(pod("guest", "sh", "-c", "echo enjoying it"))
+
+    kitchen.run("./pizzeria.py", "-f", "order.yaml", "--timeline", "t.jsonl", "--report", "r.json")
+
+    file = kitchen.directory / "t.jsonl"
+    assert file.stat().st_mode & 0o777 == 0o600
+    records = list(read(file))
+    assert [record.number for record in records] == list(range(1, len(records) + 1))
+    assert sorted(record.seconds for record in records) == [record.seconds for record in records]
+    way = iter(type(record).__name__ for record in records)
+    for kind in (
+        "ClusterStarted", "PluginConnected", "ObjectChanged", "PodScheduled", "CallStarted", "CallEnded",
+        "CdiSpecWritten", "ContainerStarted", "ContainerOutput", "ContainerEnded", "PodTerminating", "ClusterEnding",
+    ):  # fmt: skip
+        assert kind in way
+    assert type(records[-1]).__name__ == "RunEnded"
+    report = RunReport()
+    for record in records:
+        report.read(record)
+    assert report.report() == json.loads((kitchen.directory / "r.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -275,7 +300,7 @@ def test_what_is_no_object_in_a_folder_of_manifests_is_left_out(kitchen: Kitchen
     assert "manifests/report.json, document 1" in kitchen.run("./pizzeria.py", "-f", "manifests/report.json", code=2)
 
 
-@pytest.mark.parametrize("option", ["--report", "--kubeconfig"])
+@pytest.mark.parametrize("option", ["--report", "--timeline", "--kubeconfig"])
 def test_a_file_that_cannot_be_written_is_told_at_once(kitchen: Kitchen, option: str) -> None:
     text = kitchen.run("./pizzeria.py", option, "nowhere/file", code=2)
 

@@ -13,8 +13,7 @@ from dra_kit.dev.layout import Focus, Headline, layout
 from dra_kit.dev.panes import Pane, Row, calls_pane, claims_pane, devices_pane, log_pane, pods_pane
 from dra_kit.resource.pods import PodReference
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased, PluginCalled
-from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device
+from dra_kit.sandbox.timeline.records import PREPARE, UNPREPARE, CallEnded, CallStarted, PreparedDevice
 
 LUNCH = ClaimReference(namespace="default", name="lunch", uid="u-1")
 GUEST = PodReference("default", "guest", "p-1")
@@ -36,6 +35,25 @@ def claim(name: str = "lunch", *devices: str, users: tuple[str, ...] = (), **met
 def pod(phase: str = "Running", **metadata: str) -> dict[str, Any]:
     about = {"namespace": "default", "name": "guest", "uid": "p-1", **metadata}
     return {"metadata": about, "spec": {"nodeName": "node-1"}, "status": {"phase": phase}}
+
+
+def prepared(duration: float, *devices: PreparedDevice, error: str = "") -> CallEnded:
+    return CallEnded(
+        node="node-1",
+        driver="dra.pizza",
+        method=PREPARE,
+        claims=(LUNCH,),
+        duration=duration,
+        pod=GUEST,
+        devices=devices,
+        error=error,
+    )
+
+
+def released(duration: float, error: str = "") -> CallEnded:
+    return CallEnded(
+        node="node-1", driver="dra.pizza", method=UNPREPARE, claims=(LUNCH,), duration=duration, error=error
+    )
 
 
 def cells(pane: Pane) -> list[tuple[str, ...]]:
@@ -82,7 +100,7 @@ def test_pools_counters_and_no_slice_at_all() -> None:
 
 
 def test_claims_tell_where_they_stand() -> None:
-    calls = Calls(lambda: 0.0)
+    calls = Calls()
     reasons = {("default", "lunch"): "request pizza: 2 devices do not fit"}
 
     def shown(item: dict[str, Any]) -> tuple[str, ...]:
@@ -91,12 +109,12 @@ def test_claims_tell_where_they_stand() -> None:
     assert shown(claim()) == ("lunch", "pending", "request pizza: 2 devices do not fit")
     assert shown(claim("other")) == ("other", "pending", "no pod that asks for it is waiting")
     assert shown(claim("lunch", "pizza-0")) == ("lunch", "allocated", "pizza-0")
-    calls.acted("node-1", ClaimsPrepared(GUEST, "dra.pizza", (LUNCH,), 0.1, (), "no\noven"))
+    calls.read(prepared(0.1, error="no\noven"))
     assert shown(claim("lunch", "pizza-0")) == ("lunch", "not prepared", "pizza-0: no oven")
-    calls.acted("node-1", ClaimsPrepared(GUEST, "dra.pizza", (LUNCH,), 0.1))
+    calls.read(prepared(0.1))
     assert shown(claim("lunch", "pizza-0", users=("guest",))) == ("lunch", "prepared", "pizza-0 for guest")
     assert shown(claim("lunch", "pizza-0", deletionTimestamp="now")) == ("lunch", "deleting", "pizza-0")
-    calls.acted("node-1", ClaimsReleased("dra.pizza", (LUNCH,), 0.1))
+    calls.read(released(0.1))
     assert shown(claim("lunch", "pizza-0"))[1] == "allocated"
 
 
@@ -117,14 +135,13 @@ def test_pods_tell_what_they_got_or_what_they_wait_for() -> None:
 
 
 def test_calls_newest_first_with_what_came_of_them() -> None:
-    calls = Calls(lambda: 0.0)
-    device = Device((), "node-1", "pizza-0", (), None)
-    calls.acted("node-1", PluginCalled("NodePrepareResources", "p-1", "dra.pizza", (LUNCH,)))
+    calls = Calls()
+    calls.read(CallStarted(node="node-1", driver="dra.pizza", method=PREPARE, pod_uid="p-1", claims=(LUNCH,)))
     [row] = cells(calls_pane(calls.newest_first))
     assert row[1:] == ("NodePrepareResources", "…", "lunch: not answered yet")
 
-    calls.acted("node-1", ClaimsPrepared(GUEST, "dra.pizza", (LUNCH,), 0.0123, (device,)))
-    calls.acted("node-1", ClaimsReleased("dra.pizza", (LUNCH,), 0.5, "no\nway"))
+    calls.read(prepared(0.0123, PreparedDevice("node-1", "pizza-0")))
+    calls.read(released(0.5, error="no\nway"))
 
     assert [row[1:] for row in cells(calls_pane(calls.newest_first))] == [
         ("NodeUnprepareResources", "500.0 ms", "lunch: no way"),

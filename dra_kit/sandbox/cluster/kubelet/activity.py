@@ -1,4 +1,4 @@
-"""What a kubelet did, told while it happens: for a view of it, not for its work."""
+"""What a kubelet did, and what became of drivers on its node, told while it happens: for a view, not for its work."""
 
 from __future__ import annotations
 
@@ -98,6 +98,28 @@ class SlicesWiped:
     driver: str
 
 
+@dataclass(frozen=True, slots=True)
+class DriverStarting:
+    """The node role of a driver is started."""
+
+    driver: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEnded:
+    """The node role of a driver was ended: stopped in order, or killed.
+
+    Attributes:
+        driver: its name.
+        killed: as by SIGKILL.
+        step: after which it has killed itself, as it was asked to; empty where others did.
+    """
+
+    driver: str
+    killed: bool
+    step: str = ""
+
+
 Activity: TypeAlias = (
     PluginConnection
     | PluginCalled
@@ -107,6 +129,8 @@ Activity: TypeAlias = (
     | ContainerEnded
     | PodTerminating
     | SlicesWiped
+    | DriverStarting
+    | DriverEnded
 )
 
 Observer: TypeAlias = Callable[[Activity], None]

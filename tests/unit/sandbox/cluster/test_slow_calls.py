@@ -13,9 +13,10 @@ from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.timeline.live import LiveView
-from dra_kit.sandbox.timeline.recorder import PodRecorder
+from dra_kit.sandbox.timeline.problems import PodProblems
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, claim, phase, pod
+from tests.unit.sandbox.timeline.feeding import feeding
 
 
 class Oven(dra.DeviceProvider):
@@ -36,15 +37,16 @@ class Waiter(dra.Preparer):
 
 
 async def test_a_call_that_is_not_answered_is_told_with_the_code_that_runs() -> None:
-    waiter, told, recorder = Waiter(), io.StringIO(), PodRecorder()
+    waiter, told, problems = Waiter(), io.StringIO(), PodProblems()
     view = LiveView(told)
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Oven(), preparer=waiter),))
 
     def tells(text: str) -> bool:
-        view.flush()
         return text in told.getvalue()
 
-    async with Sandbox(driver, SandboxSettings(webhook=False), observers=(view, recorder)) as sandbox:
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False), observers=(feeding(view.read, problems.read),)
+    ) as sandbox:
         for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
             await sandbox.client.create(resource, item)
         guest = await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
@@ -53,12 +55,12 @@ async def test_a_call_that_is_not_answered_is_told_with_the_code_that_runs() -> 
             await until(waiter.entered.is_set)
             await until(lambda: tells("NodePrepareResources for lunch is not answered after 3 s"))
             assert "claim default/lunch: Waiter.prepare has not returned for " in told.getvalue()
-            assert recorder.problems[guest["metadata"]["uid"]] == (
+            assert problems.by_uid[guest["metadata"]["uid"]] == (
                 "driver dra.pizza has not answered NodePrepareResources for ResourceClaim lunch"
             )
         finally:
             waiter.hot.set()
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
 
-    assert guest["metadata"]["uid"] not in recorder.problems
+    assert guest["metadata"]["uid"] not in problems.by_uid
     assert told.getvalue().count("NodePrepareResources for lunch is not answered") == 1

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from dra_kit.sandbox.stories.outcome import judge, status_problem
-from dra_kit.sandbox.timeline.report import api_writes
 
 Object = dict[str, Any]
 
@@ -135,9 +134,3 @@ def test_what_is_well_again_is_no_problem(status: Object, text: str) -> None:
     item["status"]["containerStatuses"][0] |= status
 
     assert status_problem(item) == text
-
-
-def test_only_writes_are_counted() -> None:
-    requests = {("a", "get", "pods"): 7, ("a", "create", "pods"): 2, ("b", "patch", "pods/status"): 4}
-
-    assert api_writes(requests, 30.0) == {"total": 6, "perMinute": 12.0, "by": {"b": 4, "a": 2}}

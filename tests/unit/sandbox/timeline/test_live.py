@@ -18,6 +18,7 @@ from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.timeline.live import LiveView
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Settings, claim, new_driver, phase, pod
+from tests.unit.sandbox.timeline.feeding import feeding
 from tests.unit.scaffold.projects import PROJECTS
 
 # more than is kept of the output, then a pause until the file is there, then a last word
@@ -30,10 +31,11 @@ async def test_the_end_of_a_long_output_is_told() -> None:
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
     def tells(text: str) -> bool:
-        view.flush()
         return text in told.getvalue()
 
-    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
+    ) as sandbox:
         for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
             await sandbox.client.create(resource, item)
         await sandbox.client.create(PODS, pod("guest", "lunch", "sh", "-c", LOUD))
@@ -52,7 +54,9 @@ async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
     view = LiveView(told)
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
 
-    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
+    ) as sandbox:
         for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
             await sandbox.client.create(resource, item)
         half = sandbox.nodes[0].cdi_dir / temporary_file_name("dra.pizza", "of-another-claim", "1")
@@ -61,7 +65,6 @@ async def test_a_cdi_file_that_is_being_written_is_not_told() -> None:
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
         half.unlink()
 
-    view.flush()
     assert "CHEESE=false" in told.getvalue()
     assert half.name not in told.getvalue()
 
@@ -81,7 +84,7 @@ async def told_of(kind: str, devices: int, *, without: Sequence[str] = ()) -> st
         item["metadata"]["namespace"] = "default"
     gates = FeatureGates.default().without(*without)
     how = SandboxSettings(gates=gates, webhook=False, controller=False)
-    async with Sandbox(made, how, observers=(view,)) as sandbox:
+    async with Sandbox(made, how, observers=(feeding(view.read),)) as sandbox:
         for resource, item in ((DEVICE_CLASSES, one), (RESOURCE_CLAIM_TEMPLATES, template), (PODS, guest)):
             await sandbox.client.create(resource, item)
         await until(lambda: " has started and gets from its claims" in told.getvalue())
@@ -115,7 +118,9 @@ async def test_constraints_of_a_claim_are_told() -> None:
         {"requests": ["pizza"], "distinctAttribute": "dra.pizza/dough"},
     ]
     driver = SandboxDriver((new_driver(),), lambda _: Settings())
-    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
+    ) as sandbox:
         await sandbox.client.create(RESOURCE_CLAIMS, constrained)
         await until(lambda: "ResourceClaim lunch asks for devices" in told.getvalue())
     assert "all devices have the same dra.pizza/oven\n" in told.getvalue()
@@ -138,7 +143,9 @@ async def test_all_that_a_container_gets_is_told() -> None:
     told = io.StringIO()
     view = LiveView(told)
     driver = SandboxDriver((dra.Driver("dra.pizza", provider=Ports(), preparer=Everything()),), lambda _: None)
-    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
+    ) as sandbox:
         for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
             await sandbox.client.create(resource, item)
         await sandbox.client.create(PODS, pod("guest", "lunch", "true"))
@@ -169,14 +176,15 @@ async def test_names_messages_and_output_reach_the_terminal_as_letters_only() ->
         "\\342\\200\\256txt",
     ]
 
-    async with Sandbox(driver, SandboxSettings(webhook=False, controller=False), observers=(view,)) as sandbox:
+    async with Sandbox(
+        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(view.read),)
+    ) as sandbox:
         for resource, item in ((DEVICE_CLASSES, CLASS), (RESOURCE_CLAIMS, claim("lunch"))):
             await sandbox.client.create(resource, item)
         guest = pod("guest", "lunch", "sh", "-c", f"printf '{'  '.join(output)}'")
         guest["spec"]["containers"][0]["env"] = [{"name": "A", "value": "\x1b[31m"}]
         await sandbox.client.create(PODS, guest)
         await until(lambda: phase(sandbox, "guest") == "Succeeded")
-        view.flush()
 
     view_styles = {"\x1b[1m", "\x1b[0m", *(f"\x1b[{number}m" for number in range(30, 38))}
     text = told.getvalue()
@@ -207,7 +215,7 @@ async def test_a_config_for_another_driver_is_told() -> None:
     asked["spec"]["devices"]["config"][0]["opaque"]["driver"] = "dra.pasta"
 
     async with Sandbox(
-        driver, SandboxSettings(webhook=False, controller=False), observers=(LiveView(told),)
+        driver, SandboxSettings(webhook=False, controller=False), observers=(feeding(LiveView(told).read),)
     ) as sandbox:
         await sandbox.client.create(RESOURCE_CLAIMS, asked)
         await until(

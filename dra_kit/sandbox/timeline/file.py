@@ -1,0 +1,202 @@
+"""The timeline on disk: JSON, a record on each line, for this user alone."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.cluster import private
+from dra_kit.sandbox.timeline.records import DiscriminatedRecord, Record, RecordsLost
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+LIMIT: Final = 32 << 20
+"""Bytes of a file: when there are more, the older half goes."""
+
+QUEUE: Final = 8_192
+"""Records that wait for the disk; what comes when there are so many is lost."""
+
+_PAUSE_SECONDS: Final = 0.05  # what comes meanwhile is written at once
+_CLOSE_SECONDS: Final = 5.0
+
+
+class TimelineFile:
+    """Writes records in a thread of its own; :meth:`write` is a reader of a timeline, and never waits.
+
+    A disk that is full or slow loses records, which is logged once. Once it can be written again a
+    :class:`~dra_kit.sandbox.timeline.records.RecordsLost` stands where they are missing.
+
+    Args:
+        path: of the file; one that exists is replaced, a link is not followed.
+        limit: bytes that it may have.
+
+    Attributes:
+        lost: records that the disk did not take.
+    """
+
+    def __init__(self, path: Path, limit: int = LIMIT) -> None:
+        self.lost: int = 0
+        self._path = path
+        self._limit = limit
+        self._queue: deque[Record] = deque()
+        self._changed = threading.Condition()
+        self._closed = threading.Event()
+        self._not_queued = 0  # records lost since the last one that was queued
+        self._not_written = 0
+        self._warned = False
+        self._descriptor: int | None = None
+        self._size = 0
+        self._thread = threading.Thread(target=self._work, name=f"timeline {path.name}", daemon=True)
+        self._thread.start()
+
+    def write(self, record: Record) -> None:
+        """Write a record soon."""
+        with self._changed:
+            if len(self._queue) >= QUEUE:
+                self._not_queued += 1
+                self.lost += 1
+                late = True
+            else:
+                late = False
+                if self._not_queued:
+                    self._queue.append(_lost_before(record, self._not_queued))
+                    self._not_queued = 0
+                self._queue.append(record)
+                self._changed.notify()
+        if late:
+            self._warn("the disk is too slow for it", "name a file on a faster one")
+
+    def close(self) -> None:
+        """Write what is left, unless the disk takes too long; nothing more comes."""
+        self._closed.set()
+        with self._changed:
+            self._changed.notify()
+        self._thread.join(_CLOSE_SECONDS)
+
+    # --- in the thread
+
+    def _work(self) -> None:
+        over = False
+        while not over:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closed.is_set())
+                over = self._closed.is_set()
+                records = list(self._queue)
+                self._queue.clear()
+            if records:
+                self._store(records)
+            if not over:
+                self._closed.wait(_PAUSE_SECONDS)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def _store(self, records: Sequence[Record]) -> None:
+        lines = []
+        for record in [_lost_before(records[0], self._not_written), *records] if self._not_written else records:
+            try:
+                lines.append(_line(record))
+            except ValueError as error:  # a text that is no Unicode
+                self._warn(str(error), "the other records are written")
+        data = b"".join(lines)
+        try:
+            if self._descriptor is None:
+                private.replace(self._path, b"")
+                self._open()
+            if self._size + len(data) > self._limit:
+                self._drop_older_half()
+            self._append(data)
+        except OSError as error:
+            self._not_written += len(records)
+            self.lost += len(records)
+            self._warn(error.strerror or str(error), "free some space, or name another file")
+        else:
+            self._not_written = 0
+
+    def _open(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def _append(self, data: bytes) -> None:
+        descriptor, rest = self._file, memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError:
+            os.ftruncate(descriptor, self._size)  # no line stays torn
+            raise
+        self._size += len(data)
+
+    def _drop_older_half(self) -> None:
+        begin = max(self._size - self._limit // 2, 0)
+        kept = os.pread(self._file, self._size - begin, begin).partition(b"\n")[2]
+        first, end, rest = kept.partition(b"\n")
+        if not end:
+            private.replace(self._path, b"")
+        else:
+            record = _adapter().validate_json(first)
+            lost = _line(_lost_before(record, record.number - 1))
+            private.replace(self._path, lost + first + end + rest)
+        self._open()
+
+    @property
+    def _file(self) -> int:
+        if self._descriptor is None:
+            raise FileNotFoundError(f"{self._path} is not open")
+        return self._descriptor
+
+    def _warn(self, problem: str, remedy: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("timeline %s loses records: %s; %s", self._path, problem, remedy)
+
+
+def read(path: Path) -> Iterator[Record]:
+    """The records of a file, oldest first; a last line that is not whole, as after a crash, is left out.
+
+    Raises:
+        ConfigurationError: a line is no record.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield _adapter().validate_json(line)
+            except ValidationError as error:
+                what = error.errors(include_url=False)[0]["msg"]
+                raise ConfigurationError(
+                    f"{path}: line {number} is no record of a timeline: {what}; give a file that 'dra-kit sandbox "
+                    "--timeline' of this version has written"
+                ) from None
+
+
+def timeline_schema() -> dict[str, Any]:
+    """The JSON schema of one line."""
+    title = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Record of a timeline of dra-kit"}
+    return {**title, **_adapter().json_schema()}
+
+
+@cache
+def _adapter() -> TypeAdapter[Record]:
+    return TypeAdapter(DiscriminatedRecord)
+
+
+def _line(record: Record) -> bytes:
+    return _adapter().dump_json(record, by_alias=True) + b"\n"
+
+
+def _lost_before(record: Record, lost: int) -> RecordsLost:
+    return RecordsLost(number=record.number - 1, at=record.at, seconds=record.seconds, lost=lost)

@@ -1,0 +1,157 @@
+"""Records of what kubelets and drivers do with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from dra_kit.resource.pods import PodReference
+from dra_kit.resource.reference import ClaimReference
+from dra_kit.sandbox.timeline.records.base import TimelineRecord
+
+PREPARE: Final = "NodePrepareResources"
+UNPREPARE: Final = "NodeUnprepareResources"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginConnected(TimelineRecord):
+    """A kubelet has registered a driver.
+
+    Attributes:
+        node: of the kubelet.
+        driver: its name.
+    """
+
+    kind: Literal["PluginConnected"] = "PluginConnected"
+    node: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginDisconnected(TimelineRecord):
+    """The last connection of a kubelet to a driver is lost.
+
+    Attributes:
+        node: of the kubelet.
+        driver: its name.
+    """
+
+    kind: Literal["PluginDisconnected"] = "PluginDisconnected"
+    node: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicesWiped(TimelineRecord):
+    """A kubelet deleted the ResourceSlices of a driver on its node.
+
+    Attributes:
+        node: of the kubelet.
+        driver: its name; empty for all drivers.
+    """
+
+    kind: Literal["SlicesWiped"] = "SlicesWiped"
+    node: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStarted(TimelineRecord):
+    """A kubelet calls a driver over gRPC.
+
+    Attributes:
+        node: of the kubelet.
+        driver: that is called.
+        method: ``NodePrepareResources`` or ``NodeUnprepareResources``.
+        pod_uid: UID of the pod that the call is for.
+        claims: of the call.
+    """
+
+    kind: Literal["CallStarted"] = "CallStarted"
+    node: str
+    driver: str
+    method: str
+    pod_uid: str
+    claims: tuple[ClaimReference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOverdue(TimelineRecord):
+    """A call is not answered for long; reported once.
+
+    Attributes:
+        node: of the kubelet.
+        driver: that was called.
+        method: as in :class:`CallStarted`.
+        claims: of the call.
+        waited: seconds since the call.
+        running: calls of the driver's code that have not returned, a sentence each.
+    """
+
+    kind: Literal["CallOverdue"] = "CallOverdue"
+    node: str
+    driver: str
+    method: str
+    claims: tuple[ClaimReference, ...]
+    waited: float
+    running: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """A device in the answer to NodePrepareResources.
+
+    Attributes:
+        pool: of the device.
+        device: its name.
+        cdi_devices: qualified names of its CDI devices.
+    """
+
+    pool: str
+    device: str
+    cdi_devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnded(TimelineRecord):
+    """A call was answered, or given up.
+
+    Attributes:
+        node: of the kubelet.
+        driver: that was called.
+        method: as in :class:`CallStarted`.
+        claims: of the call.
+        duration: seconds that it took.
+        pod: that needs the claims; None for NodeUnprepareResources.
+        devices: the answer to NodePrepareResources; empty after an error.
+        error: in the kubelet's words; empty without one.
+    """
+
+    kind: Literal["CallEnded"] = "CallEnded"
+    node: str
+    driver: str
+    method: str
+    claims: tuple[ClaimReference, ...]
+    duration: float
+    pod: PodReference | None = None
+    devices: tuple[PreparedDevice, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdiSpecWritten(TimelineRecord):
+    """A driver has written a CDI spec for claims that it was asked to prepare.
+
+    Attributes:
+        node: where the file lies.
+        driver: that wrote it.
+        file: its name.
+        spec: what it holds.
+    """
+
+    kind: Literal["CdiSpecWritten"] = "CdiSpecWritten"
+    node: str
+    driver: str
+    file: str
+    spec: Mapping[str, Any]

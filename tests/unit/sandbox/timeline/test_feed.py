@@ -1,0 +1,137 @@
+"""What of a sandbox becomes records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import pytest
+from typing_extensions import override
+
+import dra_kit as dra
+from dra_kit.errors import SandboxError
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.timeline.feed import FILE
+from dra_kit.sandbox.timeline.file import read
+from dra_kit.sandbox.timeline.records import (
+    PREPARE,
+    CallEnded,
+    CallStarted,
+    CdiSpecWritten,
+    ClusterEnding,
+    ContainerEnded,
+    ContainerOutput,
+    ContainerStarted,
+    DriverEnded,
+    DriverLogged,
+    DriverStarting,
+    Exit,
+    ObjectChanged,
+    PodScheduled,
+    PodUnschedulable,
+    PreparedDevice,
+    Record,
+)
+from tests.unit.sandbox.cluster.kubelet.polling import until
+from tests.unit.sandbox.test_sandbox import CLASS, Oven, PizzaConfig, Settings, Waiter, claim, new_driver, phase, pod
+from tests.unit.sandbox.timeline.feeding import feeding
+
+Kind = TypeVar("Kind", bound=Record)
+
+
+def of(kind: type[Kind], records: Sequence[Record]) -> list[Kind]:
+    return [record for record in records if isinstance(record, kind)]
+
+
+async def test_the_way_of_a_pod() -> None:
+    records: list[Record] = []
+    driver = SandboxDriver((new_driver(),), lambda _: Settings())
+    settings = SandboxSettings(webhook=False, controller=False)
+    async with Sandbox(driver, settings, observers=(feeding(records.append),)) as sandbox:
+        await sandbox.client.create(DEVICE_CLASSES, CLASS)
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("lunch", "device.attributes['dra.pizza'].oven == 'hot'"))
+        await sandbox.client.create(PODS, pod("picky", "lunch", "true"))
+        await until(lambda: bool(of(PodUnschedulable, records)))
+        await sandbox.client.create(RESOURCE_CLAIMS, claim("dinner"))
+        await sandbox.client.create(PODS, pod("guest", "dinner", "sh", "-c", "printf 'one\\ntwo'; exit 3"))
+        await until(lambda: phase(sandbox, "guest") == "Failed")
+        file = sandbox.directory / FILE
+        await until(lambda: b'"ContainerEnded"' in file.read_bytes())
+        assert file.stat().st_mode & 0o777 == 0o600
+        written = list(read(file))
+
+    assert records[: len(written)] == written
+    [refusal] = {(item.pod.name, item.reason) for item in of(PodUnschedulable, records)}
+    assert refusal == ("picky", "Unschedulable")
+    [scheduled] = of(PodScheduled, records)
+    assert (scheduled.pod.name, scheduled.node) == ("guest", "node-1")
+    [device] = scheduled.devices
+    assert (device.claim, device.request, device.pool, device.device) == ("dinner", "pizza", "node-1", "pizza")
+    [begun] = [item for item in of(CallStarted, records) if item.method == PREPARE]
+    [ended] = [item for item in of(CallEnded, records) if item.method == PREPARE]
+    assert begun.claims == ended.claims
+    assert (ended.node, ended.driver, ended.error) == ("node-1", "dra.pizza", "")
+    [prepared] = ended.devices
+    assert prepared == PreparedDevice("node-1", "pizza", prepared.cdi_devices)
+    [spec] = of(CdiSpecWritten, records)
+    assert ended.claims[0].uid in spec.file
+    [started], [end] = of(ContainerStarted, records), of(ContainerEnded, records)
+    assert started.environment["CHEESE"] == "false"
+    assert started.from_claims.env == ("CHEESE=false",)
+    assert end.exit == Exit(3, "Error")
+    outputs = of(ContainerOutput, records)
+    assert "".join(item.text for item in outputs) == "one\ntwo"
+    assert outputs[-1].last
+    changes = [item.object["metadata"]["name"] for item in of(ObjectChanged, records) if item.resource == "pods"]
+    assert set(changes) == {"picky", "guest"}
+    order = [scheduled, begun, ended, spec, started, *outputs, end, *of(ClusterEnding, records)]
+    assert order == sorted(order, key=lambda item: item.number)
+
+
+async def test_a_driver_that_is_started_anew_and_what_it_logs() -> None:
+    class Talking(Oven):
+        @override
+        def discover(self) -> Iterator[Sequence[dra.Device]]:
+            logging.getLogger("pizzeria").warning("the oven is %s", "cold")
+            yield from super().discover()
+
+    def talking() -> dra.Driver[PizzaConfig, dra.Device]:
+        return dra.Driver("dra.pizza", provider=Talking(), preparer=Waiter(), settings=Settings)
+
+    records: list[Record] = []
+    driver = SandboxDriver((talking(),), lambda _: Settings(), spare=talking())
+    settings = SandboxSettings(webhook=False, controller=False)
+    async with Sandbox(driver, settings, observers=(feeding(records.append),)) as sandbox:
+        await sandbox.nodes[0].drivers["dra.pizza"].restart(driver.release(Settings()))
+        await until(lambda: len([item for item in of(DriverLogged, records) if "cold" in item.text]) >= 2)
+
+    logged = next(item for item in of(DriverLogged, records) if "cold" in item.text)
+    assert (logged.driver, logged.level) == ("dra.pizza", "WARNING")
+    life = [record for record in records if isinstance(record, DriverStarting | DriverEnded)]
+    assert [(type(item).__name__, item.node, getattr(item, "how", "")) for item in life] == [
+        ("DriverStarting", "node-1", ""),
+        ("DriverEnded", "node-1", "stopped"),
+        ("DriverStarting", "node-1", ""),
+        ("DriverEnded", "node-1", "stopped"),
+    ]
+
+
+async def test_a_driver_that_fails() -> None:
+    class Broken(Oven):
+        @override
+        def startup(self, context: dra.Context[Settings]) -> None:
+            raise RuntimeError("no gas")
+
+    records: list[Record] = []
+    driver = dra.Driver("dra.pizza", provider=Broken(), preparer=Waiter(), settings=Settings)
+    made, settings = SandboxDriver((driver,), lambda _: Settings()), SandboxSettings(webhook=False, controller=False)
+    with pytest.raises(SandboxError):
+        async with Sandbox(made, settings, observers=(feeding(records.append),)):
+            pass
+
+    [failed] = [item for item in of(DriverEnded, records) if item.how == "failed"]
+    assert (failed.driver, failed.node) == ("dra.pizza", "node-1")
+    assert failed.message == "exit code 1"

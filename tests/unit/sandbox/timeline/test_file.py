@@ -1,0 +1,216 @@
+"""The timeline on disk."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import stat
+import tempfile
+import threading
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.cdi.spec import ContainerEdits
+from dra_kit.errors import ConfigurationError
+from dra_kit.sandbox.timeline.file import QUEUE, TimelineFile, read, timeline_schema
+from dra_kit.sandbox.timeline.records import DriverLogged, ObjectChanged, Record, RecordsLost
+from dra_kit.sandbox.timeline.timeline import Timeline
+from tests.unit.sandbox.cluster.kubelet.polling import until
+
+KIB = 1 << 10
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+JSON = st.dictionaries(TEXTS, TEXTS | st.integers(-(2**53), 2**53) | st.lists(TEXTS | st.none()))
+st.register_type_strategy(ContainerEdits, st.builds(ContainerEdits, env=st.lists(TEXTS).map(tuple)))
+
+
+def logged(number: int) -> DriverLogged:
+    return DriverLogged(number=number, text=f"line {number}".ljust(900))
+
+
+def has(path: Path, text: str) -> bool:
+    return path.exists() and text.encode() in path.read_bytes()
+
+
+def loses(file: TimelineFile, number: int) -> bool:
+    return file.lost == number
+
+
+def records() -> st.SearchStrategy[Record]:
+    """Records of every kind."""
+    stamps: dict[str, st.SearchStrategy[object]] = {
+        "number": st.integers(1, 10**9),
+        "at": st.datetimes(timezones=st.just(dt.UTC)),
+        "seconds": st.floats(0, 10**6),
+    }
+
+    def fields(kind: type) -> dict[str, st.SearchStrategy[object]]:
+        texts = {name: TEXTS for name, annotation in kind.__annotations__.items() if annotation == "str"}
+        objects: dict[str, st.SearchStrategy[object]] = {
+            name: JSON for name in ("object", "spec") if name in kind.__annotations__
+        }
+        seconds = {
+            name: stamps["seconds"] for name, annotation in kind.__annotations__.items() if annotation == "float"
+        }
+        return {**stamps, **texts, **objects, **seconds}
+
+    return st.one_of([st.builds(kind, **fields(kind)) for kind in get_args(Record)])
+
+
+@given(st.lists(records(), max_size=5))
+def test_what_is_read_is_what_was_written(written: list[Record]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "timeline"
+        file = TimelineFile(path)
+        for record in written:
+            file.write(record)
+        file.close()
+
+        assert (list(read(path)) if written else []) == written
+
+
+def test_the_file_is_for_its_user_alone_and_replaces_what_was_there(tmp_path: Path) -> None:
+    other, path = tmp_path / "other", tmp_path / "timeline"
+    other.write_text("of somebody")
+    path.symlink_to(other)
+
+    file = TimelineFile(path)
+    file.write(logged(1))
+    file.close()
+
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    assert other.read_text() == "of somebody"
+    assert list(read(path)) == [logged(1)]
+
+
+def test_a_torn_last_line_is_left_out_and_another_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "timeline"
+    file = TimelineFile(path)
+    for number in (1, 2):
+        file.write(logged(number))
+    file.close()
+    whole = path.read_bytes()
+
+    path.write_bytes(whole[:-10])
+    assert list(read(path)) == [logged(1)]
+
+    path.write_bytes(b'{"kind": "Lunch"}\n' + whole)
+    with pytest.raises(ConfigurationError, match=r"timeline: line 1 is no record of a timeline: .*; give a file"):
+        list(read(path))
+
+
+async def test_of_a_long_timeline_the_newer_half_stays_and_how_many_went(tmp_path: Path) -> None:
+    path = tmp_path / "timeline"
+    file = TimelineFile(path, limit=64 * KIB)
+    for number in range(1, 201):
+        file.write(logged(number))
+        if number % 20 == 0:
+            await until(partial(has, path, f"line {number} "))
+    file.close()
+
+    first, *kept = read(path)
+
+    assert path.stat().st_size <= 64 * KIB
+    assert len(kept) > 30
+    assert first == RecordsLost(number=kept[0].number - 1, lost=kept[0].number - 1)
+    assert [item.number for item in kept] == list(range(kept[0].number, 201))
+
+
+async def test_a_disk_that_cannot_be_written_loses_records_and_it_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    path = tmp_path / "missing" / "timeline"
+    file = TimelineFile(path)
+    for number in (1, 2):
+        file.write(logged(number))
+        await until(partial(loses, file, number))
+    path.parent.mkdir()
+    file.write(logged(3))
+    file.close()
+
+    assert list(read(path)) == [RecordsLost(number=2, lost=2), logged(3)]
+    [message] = caplog.messages
+    assert message == f"timeline {path} loses records: No such file or directory; free some space, or name another file"
+
+
+async def test_a_disk_that_is_full_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "timeline"
+    file = TimelineFile(path)
+    file.write(logged(1))
+    await until(lambda: path.exists() and path.stat().st_size > 0)
+    really, room = os.write, [100, 0]
+
+    def write(descriptor: int, data: memoryview) -> int:
+        if not room:
+            return really(descriptor, data)
+        if left := room.pop(0):
+            return really(descriptor, data[:left])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", write)
+    file.write(logged(2))
+    await until(lambda: not room)
+    file.write(logged(3))
+    file.close()
+
+    assert list(read(path)) == [logged(1), RecordsLost(number=2, lost=1), logged(3)]
+
+
+async def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, goes_on, waits = tmp_path / "timeline", threading.Event(), threading.Event()
+    really = os.write
+
+    def write(descriptor: int, data: memoryview) -> int:
+        waits.set()
+        goes_on.wait()
+        return really(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+    file = TimelineFile(path)
+    file.write(logged(1))
+    waits.wait()
+    for number in range(2, QUEUE + 12):
+        file.write(logged(number))
+    goes_on.set()
+    await until(lambda: path.read_bytes().count(b"\n") == QUEUE + 1)
+    file.write(logged(QUEUE + 12))
+    file.close()
+
+    found = list(read(path))
+    assert found[-3:] == [logged(QUEUE + 1), RecordsLost(number=QUEUE + 11, lost=10), logged(QUEUE + 12)]
+    assert len(found) == QUEUE + 3
+
+
+def test_what_is_no_unicode_is_lost_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "timeline"
+    file = TimelineFile(path)
+    for text in ("one", "\ud800", "two"):
+        file.write(DriverLogged(text=text))
+    file.close()
+
+    assert [getattr(record, "text", "") for record in read(path)] == ["one", "two"]
+    assert len(caplog.messages) == 1
+
+
+def test_records_are_numbered_and_stamped_in_order() -> None:
+    day, clock = dt.datetime(2026, 1, 2, 3, 4, 5, 678_901, dt.UTC), iter([10.0, 10.5, 12.0])
+    timeline, found = Timeline(wall=lambda: day, clock=lambda: next(clock)), list[Record]()
+    timeline.subscribe(found.append)
+
+    timeline.append(DriverLogged(text="one"))
+    timeline.append(ObjectChanged(change="ADDED", resource="pods", object={}))
+
+    assert [(item.number, item.at, item.seconds) for item in found] == [(1, day, 0.5), (2, day, 2.0)]
+
+
+def test_every_kind_has_its_schema() -> None:
+    schema = timeline_schema()
+    kinds = {kind.__name__ for kind in get_args(Record)}
+    assert set(schema["discriminator"]["mapping"]) == kinds
+    assert "fromClaims" in schema["$defs"]["ContainerStarted"]["properties"]
