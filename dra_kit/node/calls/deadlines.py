@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 _CUT_OFF: Final = "cut off, because the driver's process ends or its code has cancelled itself; the kubelet tries again"
 _TO_TELL: Final = 0.1  # of the deadline: in which work that would go on trying says how far it has come
+_ON_ITS_WAY: Final = 0.02  # seconds until an answer that was given has left the process
 _UNDOING: Final = 2.0  # seconds that cancelled work gets to undo what it began, when the process ends
 
 
@@ -40,12 +41,18 @@ def trying_for(seconds: float) -> Iterator[None]:
 class Calls:
     """The work that runs now.
 
+    Args:
+        deadline: seconds that a piece of work may take.
+        at_rest: called when all work that ran has ended and a moment has passed.
+
     Attributes:
         deadline: seconds that a piece of work that begins now may take.
     """
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, *, at_rest: Callable[[], None] | None = None) -> None:
         self.deadline = deadline
+        self._at_rest = at_rest
+        self._rest: asyncio.TimerHandle | None = None
         self._running: set[asyncio.Task[None]] = set()
         self._drained = False
 
@@ -72,6 +79,8 @@ class Calls:
         if self._drained:
             call.ended()
             return call.answer
+        if self._rest is not None:
+            self._rest.cancel()
         context = copy_context()
         context.run(_try_until.set, loop.time() + self.deadline * (1 - _TO_TELL))
         task = loop.create_task(call.run(), context=context)
@@ -82,6 +91,8 @@ class Calls:
             self._running.discard(task)
             alarm.cancel()
             call.ended()
+            if not self._running and self._at_rest is not None:
+                self._rest = loop.call_later(_ON_ITS_WAY, self._at_rest)
 
         task.add_done_callback(ended)
         return call.answer

@@ -73,7 +73,7 @@ class ClaimService:
         self._preparation = preparation
         self._claims = locks.claims
         self._news = news
-        self._calls = Calls(deadline)
+        self._calls = Calls(deadline, at_rest=store.at_rest)
         self._releases = Releases(preparation, durable, turns, news)
         self.epochs: Epochs = Epochs(store, locks.claims)
         self._preparing = Preparing(

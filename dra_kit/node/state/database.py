@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.log import CHECKPOINT, make_room
+from dra_kit.node.state.log import CHECKPOINT, Log
 from dra_kit.node.state.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
 from dra_kit.node.state.salvage import as_text, needs_salvage, salvage
 from dra_kit.node.state.schema import migrate
@@ -60,7 +60,6 @@ class Database:
         # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
         self._reading = threading.Lock()
         self._place: Place | None = None  # of the files that are open
-        self._roomy = False  # their log was filled up
         self._broken = False  # sqlite met a damaged page: it is opened again before the next transaction
         self._guard = Guard(path)
         self._transactions = Transactions(path)
@@ -78,6 +77,7 @@ class Database:
             guarded.pop_all()
         self._closed = False
         self._collected: list[_Job] = []  # in this round of the event loop
+        # a transaction's; nothing to write: the log is shortened; None: the end
         self._jobs: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store", daemon=True)
         self._thread.start()
@@ -101,7 +101,8 @@ class Database:
             migrate(self._writer, self.path)
             self._transactions.compare(self._writer, copied)
             self._reader = opened.enter_context(closing(self._open()))
-            self._place, self._roomy = Place.of(self.path), False
+            self._place = Place.of(self.path)
+            self._log = Log(self.path, self._place)
             self._connections = opened.pop_all()
 
     def _open(self) -> sqlite3.Connection:
@@ -172,6 +173,11 @@ class Database:
             self._jobs.put(self._collected)
             self._collected = []
 
+    def at_rest(self) -> None:
+        """Nobody waits for a write now: what need not be done amid one is done, if there is enough of it."""
+        if self._log.is_long and not self._closed:
+            self._jobs.put([])
+
     def close(self) -> None:
         """Finish the writes that wait, then close the file."""
         self._closed = True
@@ -190,10 +196,23 @@ class Database:
                 if following is None:
                     last = True
                     break
-                batch += following
-            self._transaction(batch)
+                batch = batch + following
+            if batch:
+                self._transaction(batch)
+            else:
+                self._shorten_log()
             if last:
                 return
+
+    def _shorten_log(self) -> None:
+        if self._place is None or self._broken:  # the next transaction opens it
+            return
+        try:
+            with self._guard.staying():
+                self._log.begin_anew(self._writer)
+        except (OSError, sqlite3.Error, StoreError) as error:
+            self._note_damage(error)
+            logger.info("log of the state not shortened", extra={"path": str(self.path), "error": str(error)})
 
     def _transaction(self, batch: list[_Job]) -> None:
         results: list[Any] = []
@@ -205,9 +224,7 @@ class Database:
                 self._open_sound()  # a salvage may have been cut off meanwhile
             with self._guard.staying():
                 self._writer.execute("BEGIN IMMEDIATE")
-                if not self._roomy and self._place is not None:
-                    make_room(self.path, self._place)
-                    self._roomy = True
+                self._log.make_room()
                 writing, before = True, self._writer.total_changes
                 results = [job.write(self._writer) for job in batch]
                 writing = False
@@ -219,6 +236,7 @@ class Database:
                 with self._guard.renaming():
                     self._make_again()
             if number:
+                self._log.committed()
                 self._transactions.committed(number)
         except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread goes on
             self._give_up()

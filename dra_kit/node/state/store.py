@@ -59,6 +59,10 @@ class Store(EffectStore):
         """Finish the writes that wait and close the file."""
         self._db.close()
 
+    def at_rest(self) -> None:
+        """No call of the kubelet runs now: the time for what would hold one up."""
+        self._db.at_rest()
+
     # -- what is not as it was stored
 
     def damage(self) -> list[Damage]:

@@ -138,3 +138,43 @@ async def test_code_that_cancels_itself_is_answered() -> None:
         raise asyncio.CancelledError
 
     assert await asyncio.wait_for(Calls(LONG).begin(work(), failed=told, late=late), 60) == CUT_OFF
+
+
+async def test_a_rest_begins_when_the_last_work_that_runs_has_ended() -> None:
+    rest, go_on = asyncio.Event(), asyncio.Event()
+
+    async def waiting() -> str:
+        await go_on.wait()
+        return "waited"
+
+    async def quick() -> str:
+        return "quick"
+
+    calls = Calls(LONG, at_rest=rest.set)
+    answers = [calls.begin(work, failed=told, late=late) for work in (waiting(), quick())]
+    assert await answers[1] == "quick"
+    await asyncio.sleep(0.1)
+    assert not rest.is_set()
+    go_on.set()
+    assert await answers[0] == "waited"
+    await asyncio.wait_for(rest.wait(), 60)
+
+
+async def test_work_that_begins_at_once_leaves_no_rest() -> None:
+    rest, go_on = asyncio.Event(), asyncio.Event()
+
+    async def quick() -> str:
+        return "quick"
+
+    async def waiting() -> str:
+        await go_on.wait()
+        return "waited"
+
+    calls = Calls(LONG, at_rest=rest.set)
+    assert await calls.begin(quick(), failed=told, late=late) == "quick"
+    await asyncio.sleep(0)  # what ran has ended
+    following = calls.begin(waiting(), failed=told, late=late)
+    await asyncio.sleep(0.1)
+    assert not rest.is_set()
+    go_on.set()
+    assert await following == "waited"

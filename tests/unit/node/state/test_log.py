@@ -1,9 +1,13 @@
-"""The log of the state has room before it is needed, whatever happens meanwhile."""
+"""The log of the state has room before it is needed and is begun anew in pauses, whatever happens meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
+import sqlite3
+import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +17,9 @@ import pytest
 from dra_kit.errors import StoreError
 from dra_kit.node.state.database import Database
 from dra_kit.node.state.log import CHECKPOINT
+from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.node.state.store import Store
+from tests.support.api import eventually
 from tests.support.mounts import fill, small
 from tests.support.write_ahead import in_use, log_of
 
@@ -160,6 +167,113 @@ async def test_no_room_is_made_in_the_log_of_another_database(path: Path) -> Non
     mine.close()
     assert held(theirs) == ["theirs"]
     theirs.close()
+
+
+# -- begun anew
+
+
+def held_without_log(path: Path, elsewhere: Path) -> list[str]:
+    """What the database holds as long as nothing is read of its log; nothing while it is being written to."""
+    left = kill(path, elsewhere)
+    log_of(left).unlink()
+    try:
+        with closing(sqlite3.connect(left)) as database:
+            return [row[0] for row in database.execute("SELECT uid FROM epochs ORDER BY uid").fetchall()]
+    except sqlite3.DatabaseError:
+        return []
+    finally:
+        shutil.rmtree(elsewhere)
+
+
+async def test_it_is_copied_and_begun_anew_at_rest(tmp_path: Path, path: Path) -> None:
+    names = [f"{number:02}" for number in range(40)]
+    with closing(Database(path)) as database:
+        for name in names:
+            await add(database, name)
+        database.at_rest()
+        await eventually(lambda: held_without_log(path, tmp_path / "copied") == names)
+        await add(database, "next")
+        assert in_use(log_of(path).read_bytes()) < 10 * FRAME
+        left = kill(path, tmp_path / "killed")
+        assert held(database) == [*names, "next"]
+    with closing(Database(left)) as database:
+        assert held(database) == [*names, "next"]
+
+
+async def test_a_few_writes_are_left_in_it(database: Database, path: Path) -> None:
+    """To begin it anew costs the next commit a sync more."""
+    await add(database, "first")
+    before = path.read_bytes()
+    for number in range(10):
+        await add(database, f"{number:02}")
+        database.at_rest()
+    assert path.read_bytes() == before
+
+
+async def test_it_is_left_alone_while_others_wait_for_their_writes(database: Database, path: Path) -> None:
+    await add(database, "first")
+    before = path.read_bytes()
+    for number in range(40):
+        await add(database, f"{number:02}")
+    go_on = threading.Event()
+    long = asyncio.create_task(database.write(lambda _: go_on.wait()))
+    await asyncio.sleep(0.01)  # its thread has it
+    database.at_rest()
+    following = asyncio.create_task(database.write(lambda _: path.read_bytes()))
+    await asyncio.sleep(0.01)
+    go_on.set()
+    assert await following == before
+    assert await long
+
+
+async def test_a_call_of_a_hundred_claims_is_not_held_up_by_a_copy(path: Path) -> None:
+    with closing(Store(path)) as store:
+        await store.end_epoch("another")
+        before = path.read_bytes()
+        records = [record(number) for number in range(100)]
+        for part in range(0, 100, 8):  # as their GETs are answered
+            await asyncio.gather(
+                *(store.put_claim(item, epoch=1, then=lambda _: None) for item in records[part : part + 8])
+            )
+        assert path.read_bytes() == before
+        assert len(store.claims()) == 100
+
+
+def record(number: int) -> ClaimRecord:
+    device = DeviceRecord(
+        request="gpu", pool="node", device=f"gpu-{number}", cdi_devices=(f"gpu.example.com/claim={uuid.uuid4()}",),
+        state={"uuid": f"GPU-{uuid.uuid4()}"}, identity={f"attribute-{n}": "0" * 16 for n in range(8)},
+    )  # fmt: skip
+    return ClaimRecord(
+        namespace="default", name=f"claim-{number}", uid=str(uuid.uuid4()), allocation="a" * 64, boot_id="b" * 36,
+        devices=(device,),
+    )  # fmt: skip
+
+
+async def test_a_disk_without_space_for_the_copy_loses_nothing(path: Path, tmp_path: Path) -> None:
+    names = [f"{number:02} {'x' * 3000}" for number in range(60)]
+    with small(path.parent, 6 * 2**20), closing(Database(path)) as database:
+        await add(database, "")
+        filler = fill(path.parent)
+        for name in names:
+            await add(database, name)
+            database.at_rest()
+        assert held(database) == ["", *names]
+        filler.unlink()
+        more = [f"y {number:02}" for number in range(20)]
+        for name in more:
+            await add(database, name)
+        database.at_rest()
+        await eventually(lambda: held_without_log(path, tmp_path / "left") == ["", *names, *more])
+
+
+async def test_it_is_left_alone_where_its_database_was_removed(database: Database, path: Path) -> None:
+    for number in range(40):
+        await add(database, f"{number:02}")
+    shutil.rmtree(path.parent)
+    database.at_rest()
+    await add(database, "next")
+    assert len(held(database)) == 41
 
 
 # -- disks without space
