@@ -31,7 +31,7 @@ from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.edited_files import redirected, replace_files
+from dra_kit.sandbox.driver.edited_files import read_files, redirected, replace_files
 from dra_kit.sandbox.driver.journal import DriverLog
 from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.operators import Operators
@@ -338,6 +338,20 @@ class Sandbox:
         """What the container wrote, the newest part of it."""
         report = self._report(namespace, pod, container)
         return report.log.text if report else ""
+
+    async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        report = self._report(namespace, pod, container)
+        return report.device_nodes if report else {}
+
+    async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        report = self._report(namespace, pod, container)
+        return report.mounts if report else {}
+
+    async def files(self, place: str) -> Sequence[str]:
+        """See :func:`dra_kit.sandbox.driver.edited_files.read_files`."""
+        return await asyncio.to_thread(read_files, [node.driver.author for node in self.nodes], place)
 
     async def node_state(self) -> Iterable[str]:
         """What the nodes keep for claims; with the node's name where there are several."""

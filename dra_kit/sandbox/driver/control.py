@@ -84,11 +84,14 @@ class SandboxControl:
 
     async def kill_after(self, step: str) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        if step not in Step.__members__:
-            hint = did_you_mean(step, Step.__members__) or ";"
-            raise ConfigurationError(f"there is no step {step!r}{hint} it may be {', '.join(Step.__members__)}")
+        name, colon, count = step.partition(":")
+        if name not in Step.__members__:
+            hint = did_you_mean(name, Step.__members__) or ";"
+            raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Step.__members__)}")
+        if colon and not (count.isascii() and count.isdigit() and int(count)):
+            raise ConfigurationError(f"{step!r}: behind the colon is which time it is; write {name}:2 for the second")
         for node in self._nodes:
-            node.driver.crash_at(Crash(Step[step]))
+            node.driver.crash_at(Crash(Step[name], int(count or 1)))
 
     @property
     def awaited(self) -> str:

@@ -87,7 +87,7 @@ class Cluster:
         containers: (environment, output) of each container, by pod and container.
         refused: permanent errors of the driver, by claim.
         controlled: what was done to the driver.
-        files: the files that the driver's settings name.
+        setting_files: the files that the driver's settings name.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Cluster:
         self.refusals: list[tuple[int, str]] = []
         self.node: set[str] = set()
         self.containers: dict[tuple[str, str], tuple[dict[str, str], str]] = {}
-        self.files: dict[str, str] = {}
+        self.setting_files: dict[str, str] = {}
         self.replaced: list[tuple[str, str]] = []
         self.injected: list[tuple[str, str, str | None]] = []
         self.refused: dict[str, str] = {}
@@ -123,12 +123,26 @@ class Cluster:
     async def output(self, namespace: str, pod: str, container: str) -> str:
         return self.containers.get((pod, container), ({}, ""))[1]
 
+    async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        return {}
+
+    async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        return {}
+
+    async def files(self, place: str) -> Sequence[str] | None:
+        """``far``: it cannot be looked at."""
+        if place == "far":
+            return None
+        if place not in self.setting_files:
+            raise ConfigurationError(f"the driver has no setting {place!r}")
+        return [self.setting_files[place]]
+
     async def node_state(self) -> Iterable[str]:
         return set(self.node)
 
     async def replace_file(self, setting: str, text: str) -> str:
-        former = self.files[setting]
-        self.files[setting] = text
+        former = self.setting_files[setting]
+        self.setting_files[setting] = text
         self.replaced.append((setting, text))
         return former
 
