@@ -274,6 +274,16 @@ class Sandbox:
         report = self._report(namespace, pod, container)
         return report.log.text if report else ""
 
+    async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        report = self._report(namespace, pod, container)
+        return report.device_nodes if report else {}
+
+    async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
+        """See :class:`dra_kit.sandbox.stories.facts.Cluster`."""
+        report = self._report(namespace, pod, container)
+        return report.mounts if report else {}
+
     async def node_state(self) -> Iterable[str]:
         """What the nodes keep for claims; with the node's name where there are several."""
         found = []

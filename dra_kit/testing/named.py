@@ -31,10 +31,19 @@ class Named(dict[str, T]):
         raise KeyError(f"{self._what} {name}{did_you_mean(name, self) or ';'} there is {there_is}")
 
 
+def _named(what: str, items: Mapping[str, T] | None) -> Named[T] | None:
+    return None if items is None else Named(what, items)
+
+
 def named(pod: PodFacts, name: str) -> PodFacts:
     """A pod whose containers, and their variables, say what there is."""
     containers = {
-        key: replace(item, environment=Named(f"container {key} has no variable", item.environment))
+        key: replace(
+            item,
+            environment=Named(f"container {key} has no variable", item.environment),
+            device_nodes=_named(f"container {key} has no device file", item.device_nodes),
+            mounts=_named(f"container {key} has no mount", item.mounts),
+        )
         for key, item in pod.containers.items()
     }
     return replace(pod, containers=Named(f"pod {name} has no started container", containers))

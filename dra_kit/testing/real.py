@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 from dra_kit.errors import ConfigurationError, KubeError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
-
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+from dra_kit.testing import printed
 
 
 class DriverElsewhere:
@@ -60,6 +58,11 @@ class DriverElsewhere:
     async def restore(self) -> None:
         """It is as it was."""
 
+    async def files(self, place: str) -> Sequence[str] | None:
+        """Nothing: a node cannot be looked into from afar."""
+        del place
+        return None
+
     async def replace_file(self, setting: str, text: str) -> str:
         """Always refused.
 
@@ -90,7 +93,7 @@ class DriverElsewhere:
 
 
 class RealCluster:
-    """A cluster for stories and tests: containers print their environment, so it is read from their logs.
+    """A cluster for stories and tests: what a container has is read from its log, where it prints that.
 
     Of the nodes nothing is seen, so that nothing left over on them is found.
 
@@ -104,9 +107,8 @@ class RealCluster:
         self.drivers: Sequence[str] = drivers
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """What the container printed as ``env`` does; values with line breaks are cut."""
-        lines = (await self.output(namespace, pod, container)).splitlines()
-        return {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
+        """See :func:`dra_kit.testing.printed.variables`."""
+        return printed.variables(await self.output(namespace, pod, container))
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
         """The container's log; empty while the kubelet has none."""
@@ -114,6 +116,14 @@ class RealCluster:
             return await self.client.log(pod, namespace, container)
         except KubeError:
             return ""
+
+    async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        """See :func:`dra_kit.testing.printed.device_nodes`."""
+        return printed.device_nodes(await self.output(namespace, pod, container))
+
+    async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        """See :func:`dra_kit.testing.printed.mounts`."""
+        return printed.mounts(await self.output(namespace, pod, container))
 
     async def node_state(self) -> Iterable[str]:
         """Nothing: a node cannot be looked into from afar."""

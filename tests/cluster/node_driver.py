@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +14,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
+from dra_kit.testing import printed
 from dra_kit.testing.real import DriverElsewhere
 from tests.cluster.access import Access, granted
 from tests.cluster.plane import Plane
@@ -22,7 +22,6 @@ from tests.cluster.processes import DRA_KIT, Running, running
 from tests.support.files import files_below
 
 CDI_DIR = Path("/var/run/cdi")
-_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)")
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,9 @@ class Control(DriverElsewhere):
         super().__init__(driver)
         self._cluster = cluster
 
+    async def files(self, place: str) -> Sequence[str] | None:
+        return await self._cluster.files(place)
+
     async def replace_file(self, setting: str, text: str) -> str:
         return await self._cluster.replace_file(setting, text)
 
@@ -84,15 +86,27 @@ class RealCluster:
         return [self.driver]
 
     async def environment(self, namespace: str, pod: str, container: str) -> Mapping[str, str]:
-        """What the container printed as ``env`` does; values with line breaks are cut."""
-        lines = (await self.output(namespace, pod, container)).splitlines()
-        return {match[1]: match[2] for line in lines if (match := _VARIABLE.fullmatch(line))}
+        """What the container printed as ``env`` does."""
+        return printed.variables(await self.output(namespace, pod, container))
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
         """The container's log; empty while the kubelet has none."""
         arguments = ("logs", pod, "--namespace", namespace, "--container", container)
         result = await asyncio.to_thread(self._driver.plane.kubectl, *arguments, check=False)
         return result.stdout if result.returncode == 0 else ""
+
+    async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        """What the container printed as ``ls -l`` does."""
+        return printed.device_nodes(await self.output(namespace, pod, container))
+
+    async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        """What the container printed of its mounts."""
+        return printed.mounts(await self.output(namespace, pod, container))
+
+    async def files(self, place: str) -> Sequence[str] | None:
+        """The file of a setting; None where the test does not know it."""
+        path = self._driver.files.get(place)
+        return None if path is None else [await asyncio.to_thread(path.read_text, encoding="utf-8")]
 
     async def node_state(self) -> Iterable[str]:
         """CDI files, records, effects and hardware files of the driver."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.steps import Step
 from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.edited_files import redirected, replace_files
+from dra_kit.sandbox.driver.edited_files import read_files, redirected, replace_files
 from dra_kit.sandbox.driver.killable import Crash
 from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.node_driver import NodeDriver
@@ -136,11 +137,14 @@ class SandboxControl:
 
     async def kill_after(self, step: str) -> None:
         """See :class:`dra_kit.sandbox.stories.facts.DriverControl`."""
-        if step not in Step.__members__:
-            hint = did_you_mean(step, Step.__members__) or ";"
-            raise ConfigurationError(f"there is no step {step!r}{hint} it may be {', '.join(Step.__members__)}")
+        name, colon, count = step.partition(":")
+        if name not in Step.__members__:
+            hint = did_you_mean(name, Step.__members__) or ";"
+            raise ConfigurationError(f"there is no step {name!r}{hint} it may be {', '.join(Step.__members__)}")
+        if colon and not (count.isascii() and count.isdigit() and int(count)):
+            raise ConfigurationError(f"{step!r}: behind the colon is which time it is; write {name}:2 for the second")
         for node in self.nodes:
-            self.on(node).crash_at(Crash(Step[step]))
+            self.on(node).crash_at(Crash(Step[name], int(count or 1)))
 
     @property
     def awaited(self) -> str:
@@ -183,6 +187,10 @@ class SandboxControl:
         if len(self._past) > 1:
             await self._replace(self._past[0])
             del self._past[1:]
+
+    async def files(self, place: str) -> Sequence[str]:
+        """See :func:`dra_kit.sandbox.driver.edited_files.read_files`."""
+        return await asyncio.to_thread(read_files, [self.on(node).author for node in self.nodes], place)
 
     async def replace_file(self, setting: str, text: str) -> str:
         """See :func:`dra_kit.sandbox.driver.edited_files.replace_files`."""

@@ -1,4 +1,4 @@
-"""Files that settings of a sandbox's driver name, and that stories and tests edit: the driver has copies of them."""
+"""Files that settings of a sandbox's driver name: stories and tests look at them, and edit copies."""
 
 from __future__ import annotations
 
@@ -32,19 +32,52 @@ def _file_of(settings: BaseModel | None, name: str) -> Path:
     Raises:
         ConfigurationError: there is no such setting, or it names no file.
     """
-    known = type(settings).model_fields if settings else {}
-    if name not in known:
-        raise ConfigurationError(
-            f"the driver has no setting {name!r} whose file could be replaced; its settings: "
-            f"{', '.join(known) or 'none'}"
-        )
-    path = getattr(settings, name)
+    path = _value(settings, name, "whose file could be replaced")
     if not isinstance(path, Path) or not path.is_file():
         raise ConfigurationError(
             f"the driver's setting {name!r} is {str(path)!r}, which is no file that could be replaced; name a setting "
             "of type Path whose file exists"
         )
     return path
+
+
+def _value(settings: BaseModel | None, name: str, purpose: str) -> object:
+    known = type(settings).model_fields if settings else {}
+    if name not in known:
+        raise ConfigurationError(
+            f"the driver has no setting {name!r} {purpose}; its settings: {', '.join(known) or 'none'}"
+        )
+    return getattr(settings, name)
+
+
+def read_files(authors: Sequence[BaseModel | None], place: str) -> list[str]:
+    """The texts of all nodes' files at a place.
+
+    Args:
+        authors: the author's settings on each node.
+        place: ``<setting>`` names the file, ``<setting>/<glob>`` is below the folder that it names.
+
+    Raises:
+        ConfigurationError: there is no such setting, or it names no path.
+    """
+    setting, _, pattern = place.partition("/")
+    paths: list[Path] = []
+    for author in authors:
+        root = _value(author, setting, "that names a file or a folder")
+        if not isinstance(root, Path):
+            raise ConfigurationError(
+                f"the driver's setting {setting!r} is {root!r}, which is no path; name one of type Path, and give it "
+                "a value ([tool.dra-kit.sandbox.settings], or the driver's flag)"
+            )
+        paths += sorted(root.glob(pattern)) if pattern else [root]
+    return [text for path in paths if (text := _text(path)) is not None]
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # a folder, or gone at this moment
+        return None
 
 
 async def replace_files(authors: Sequence[BaseModel | None], edited: Collection[str], setting: str, text: str) -> str:

@@ -37,7 +37,11 @@ class DriverControl(Protocol):
         ...
 
     async def kill_after(self, step: str) -> None:
-        """Have it killed after a step of :class:`dra_kit.node.steps.Step`, once; it is started again."""
+        """Have it killed after a step of :class:`dra_kit.node.steps.Step`, once; it is started again.
+
+        Args:
+            step: its name; ``EFFECT_APPLIED:2`` is the second time that it comes to it.
+        """
         ...
 
     @property
@@ -59,6 +63,16 @@ class DriverControl(Protocol):
 
     async def restore(self) -> None:
         """Have the first release run, and kill nothing any more."""
+        ...
+
+    async def files(self, place: str) -> Sequence[str] | None:
+        """The texts of the nodes' files at a place, ``<setting>`` or ``<setting>/<glob>``.
+
+        None where nodes cannot be looked into.
+
+        Raises:
+            ConfigurationError: the driver has no such setting, or it names no file and no folder.
+        """
         ...
 
     async def replace_file(self, setting: str, text: str) -> str:
@@ -91,6 +105,14 @@ class Cluster(Protocol):
         """What the container wrote; empty while it has not started."""
         ...
 
+    async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        """Type and numbers of the container's device files, such as ``c 195:0``, by path; None: it is not known."""
+        ...
+
+    async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        """The path on the node of what is mounted in the container, by path there; None: it is not known."""
+        ...
+
     async def node_state(self) -> Iterable[str]:
         """What the node keeps for claims, one text for each thing: CDI files, records of the driver, hardware."""
         ...
@@ -116,14 +138,18 @@ class Cluster(Protocol):
 class ContainerFacts:
     """A container: how it ended (None: it did not yet), its environment, what it wrote, how its devices are.
 
-    ``health`` has ``Healthy``, ``Unhealthy`` or ``Unknown`` for each device, by the pod's name of the claim, with
-    ``/<request>`` where the container names one (``allocatedResourcesStatus``, KEP-4680).
+    ``device_nodes`` has type and numbers of its device files (``c 195:0``) by path, ``mounts`` the path on the node of
+    what is mounted by path in the container; None: it is not known. ``health`` has ``Healthy``, ``Unhealthy`` or
+    ``Unknown`` for each device, by the pod's name of the claim, with ``/<request>`` where the container names one
+    (``allocatedResourcesStatus``, KEP-4680).
     """
 
     exit_code: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     output: str = ""
     health: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    device_nodes: Mapping[str, str] | None = field(default_factory=dict)
+    mounts: Mapping[str, str] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +194,15 @@ class PublishedDevice:
 class Facts:
     """All that was looked at; an object that does not exist is missing.
 
-    ``devices`` are those that the driver publishes, ``present`` the objects that are there, as ``<kind>/<name>``.
+    ``devices`` are those that the driver publishes, ``present`` the objects that are there, as ``<kind>/<name>``,
+    ``files`` the texts of the nodes' files by place; None: they cannot be looked at.
     """
 
     pods: Mapping[str, PodFacts] = field(default_factory=dict)
     claims: Mapping[str, ClaimFacts] = field(default_factory=dict)
     devices: Mapping[str, PublishedDevice] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
+    files: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
 
 async def gather(cluster: Cluster, namespace: str, pods: Iterable[str], claims: Iterable[str]) -> Facts:
@@ -205,6 +233,8 @@ async def _pod(cluster: Cluster, namespace: str, name: str, events: Iterable[Map
                 environment=await cluster.environment(namespace, name, container),
                 output=await cluster.output(namespace, name, container),
                 health=_health(statuses[container]),
+                device_nodes=await cluster.device_nodes(namespace, name, container),
+                mounts=await cluster.mounts(namespace, name, container),
             )
     conditions = [
         f"condition {item['type']}={item['status']} {item.get('reason', '')}: {item.get('message', '')}"

@@ -22,7 +22,7 @@ def _regular_expression(text: str) -> str:
 
 
 def _same_as(text: str) -> str:
-    if text.count("/") != 2:
+    if text.count("/") < 2:
         msg = f"{text!r} must be pod/container/NAME"
         raise ValueError(msg)
     return text
@@ -42,7 +42,9 @@ def _value(value: object) -> object:
             return {"equals": value}
         case {"pattern": str(), **rest} | {"same_as": str(), **rest} if not rest:
             return value
-    msg = "must be a text (numbers and booleans in quotes), null, {pattern: …} or {same_as: pod/container/NAME}"
+        case {} if value == {}:
+            return {"present": True}
+    msg = "must be a text (numbers and booleans in quotes), null, {}, {pattern: …} or {same_as: pod/container/NAME}"
     raise ValueError(msg)
 
 
@@ -82,18 +84,20 @@ class Part(BaseModel):
 
 
 class ValueExpectation(Part):
-    """What an environment variable must be; exactly one field is set."""
+    """What a variable, a device file or a mount of a container must be; exactly one field is set."""
 
     equals: str | None = None
     pattern: RegularExpression | None = None
     same_as: Annotated[str, AfterValidator(_same_as)] | None = None
     absent: bool = False
+    present: bool = False
 
 
 _VALUE_SCHEMA: Final = {
     "anyOf": [
         {"type": "string"},
         {"type": "null"},
+        {"type": "object", "properties": {}, "additionalProperties": False},
         *(
             {
                 "type": "object",
@@ -114,8 +118,17 @@ class ContainerExpectation(Part):
     exit_code: int | None = Field(default=None, description="It has ended with this code.")
     environment: Mapping[str, Value] = Field(
         default={},
-        description="Variables: exactly this text; `null`, not set; `{pattern: …}`, the whole value fits the "
-        "regular expression; `{same_as: pod/container/NAME}`, the value there.",
+        description="Variables: exactly this text; `null`, not set; `{}`, set; `{pattern: …}`, the whole value fits "
+        "the regular expression; `{same_as: pod/container/NAME}`, the value there.",
+    )
+    device_nodes: Mapping[str, Value] = Field(
+        default={},
+        description="Device files by path, with type and numbers (`c 195:0`), in the same way; `null`: it has none.",
+    )
+    mounts: Mapping[str, Value] = Field(
+        default={},
+        description="What is mounted, by path in the container: the path on the node, in the same way; `null`: "
+        "nothing.",
     )
     output: Texts = Field(default=(), description="All of these are in what it wrote.")
     health: Mapping[str, Literal["Healthy", "Unhealthy", "Unknown"]] = Field(
@@ -168,6 +181,11 @@ class Expectation(Part):
     )
     gone: tuple[ObjectReference, ...] = Field(
         default=(), description="Objects of the story that are there no more, whoever has deleted them."
+    )
+    files: Mapping[str, Texts | None] = Field(
+        default={},
+        description="Files of the nodes, such as pretended hardware, by the driver's setting that names the file, or "
+        "`<setting>/<glob>` below the folder that it names: one of them has all of these texts; `null`: there is none.",
     )
 
 

@@ -58,6 +58,7 @@ class StoryResult:
         seconds: it took, with the clean-up.
         pods: what was seen of each pod last.
         failures: none when all of it was true.
+        unseen: files of the nodes that it speaks of, and that cannot be looked at from here.
     """
 
     story: str
@@ -65,6 +66,7 @@ class StoryResult:
     seconds: float
     pods: Mapping[str, PodFacts] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -74,6 +76,8 @@ class StoryResult:
     def report(self) -> str:
         """What a person reads: one line when it passed, else expected and got of each failure, with the events."""
         head = f"story {self.story} {'passed' if self.passed else 'FAILED'} in {self.seconds:.1f} s"
+        if self.unseen:
+            head += f"; not looked at, for nodes of a real cluster are not seen: file {', '.join(self.unseen)}"
         return "\n".join([head, *(str(failure) for failure in self.failures)])
 
 
@@ -107,6 +111,7 @@ class _Run:
         self.stage = Stage(cluster, namespace_for("story", story.name), labels=story.namespace_labels, timeout=timeout)
         self.pods: dict[str, PodFacts] = {}
         self.failures: list[Failure] = []
+        self.unseen: dict[str, None] = {}
 
     async def run(self) -> StoryResult:
         begin = time.monotonic()
@@ -132,7 +137,10 @@ class _Run:
             self.failures.append(Failure("the end", (reached,)))
         if self.observer:
             await self.observer.cleaned(leftovers)
-        return StoryResult(self.story.name, namespace, time.monotonic() - begin, dict(self.pods), tuple(self.failures))
+        seconds = time.monotonic() - begin
+        return StoryResult(
+            self.story.name, namespace, seconds, dict(self.pods), tuple(self.failures), tuple(self.unseen)
+        )
 
     async def _begin(self) -> Failure | None:
         """Look whether the drivers of the steps are there, and have those in processes that will be killed."""
@@ -169,8 +177,13 @@ class _Run:
         except _Refused as refusal:
             self.failures.append(Failure(where, (refusal.mismatch,)))
             return False
-        facts, mismatches = await self._become_true(step)
+        try:
+            facts, mismatches = await self._become_true(step)
+        except ConfigurationError as error:
+            self.failures.append(Failure(where, (Mismatch("files", "can be looked at", str(error), final=True),)))
+            return False
         self.pods.update(facts.pods)
+        self.unseen |= {place: None for place, texts in facts.files.items() if texts is None}
         if mismatches:
             objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
             messages = tuple(f"{name}: {message}" for name, item in objects for message in item.messages)
@@ -188,7 +201,8 @@ class _Run:
             facts = await self.stage.facts(sorted(pods), step.expectation.claims)
             if step.expectation.devices:
                 facts = replace(facts, devices=await self.stage.devices())
-            facts = replace(facts, present=await self._present(step.expectation.gone))
+            files = {place: await self.cluster.control(step.driver).files(place) for place in step.expectation.files}
+            facts = replace(facts, present=await self._present(step.expectation.gone), files=files)
             mismatches = compare(step.expectation, facts, self.stage.namespace)
             if not mismatches or any(mismatch.final for mismatch in mismatches):
                 break

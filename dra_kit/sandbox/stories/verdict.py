@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from dra_kit.sandbox.stories.facts import ClaimFacts, ContainerFacts, Facts, PodFacts, PublishedDevice
 from dra_kit.sandbox.stories.story_model import (
@@ -15,6 +16,22 @@ from dra_kit.sandbox.stories.story_model import (
     PodExpectation,
     ValueExpectation,
 )
+
+Kind: TypeAlias = Literal["environment", "device_nodes", "mounts"]
+"""What of a container has values by name."""
+
+_SAID: dict[Kind, tuple[str, str]] = {
+    "environment": ("{}", "set"),
+    "device_nodes": ("device file {}", "there"),
+    "mounts": ("mount {}", "there"),
+}
+"""A value's subject, and what it is when it has one."""
+_HINTS: dict[Kind, str] = {
+    "environment": "",
+    "device_nodes": "; have the container run ls -l /dev/…, where it does not",
+    "mounts": "; have the container run cat /proc/self/mountinfo, where it does not",
+}
+"""How containers of a real cluster show what they have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,8 @@ def compare(expectation: Expectation, facts: Facts, namespace: str) -> tuple[Mis
     for reference in expectation.gone:
         if reference in facts.present:
             found.append(Mismatch(reference, "is gone", "it is there"))
+    for place, texts in expectation.files.items():
+        found += _files(f"file {place}", texts, facts.files.get(place, ()))
     return tuple(found)
 
 
@@ -64,7 +83,8 @@ def references(expectation: Expectation) -> set[str]:
         value.same_as.split("/")[0]
         for pod in expectation.pods.values()
         for container in pod.containers.values()
-        for value in container.environment.values()
+        for values in (container.environment, container.device_nodes, container.mounts)
+        for value in values.values()
         if value.same_as
     }
 
@@ -92,12 +112,10 @@ def _container(
     if expected.exit_code is not None and container.exit_code != expected.exit_code:
         got = "it has not ended" if container.exit_code is None else str(container.exit_code)
         yield Mismatch(f"{subject}, exit code", str(expected.exit_code), got, final=container.exit_code is not None)
-    for name, value in expected.environment.items():
-        got_value = container.environment.get(name)
-        wanted, met = _judge(value, got_value, facts)
-        # a container that shows nothing at all has not come to it yet: then "not set" proves nothing
-        if not met or not container.environment:
-            yield Mismatch(f"{subject}, {name}", wanted, "not set" if got_value is None else repr(got_value))
+    # a container that shows no variable at all has not come to it yet: then "not set" proves nothing
+    yield from _values(subject, "environment", expected.environment, container.environment or None, facts)
+    yield from _values(subject, "device_nodes", expected.device_nodes, container.device_nodes, facts)
+    yield from _values(subject, "mounts", expected.mounts, container.mounts, facts)
     for claim, health in expected.health.items():
         got_health = container.health.get(claim, ())
         if not got_health or any(item != health for item in got_health):
@@ -107,23 +125,44 @@ def _container(
             yield Mismatch(f"{subject}, output", f"contains {text!r}", repr(container.output[-300:]))
 
 
-def _judge(expected: ValueExpectation, value: str | None, facts: Facts) -> tuple[str, bool]:
+def _values(
+    subject: str,
+    kind: Kind,
+    expected: Mapping[str, ValueExpectation],
+    values: Mapping[str, str] | None,
+    facts: Facts,
+) -> Iterator[Mismatch]:
+    title, there = _SAID[kind]
+    for name, value in expected.items():
+        got = (values or {}).get(name)
+        wanted, met = _judge(kind, value, got, facts)
+        if values is None:
+            yield Mismatch(f"{subject}, {title.format(name)}", wanted, f"not {there}{_HINTS[kind]}")
+        elif not met:
+            yield Mismatch(f"{subject}, {title.format(name)}", wanted, f"not {there}" if got is None else repr(got))
+
+
+def _judge(kind: Kind, expected: ValueExpectation, value: str | None, facts: Facts) -> tuple[str, bool]:
     """What is expected in words, and whether it is so."""
+    there = _SAID[kind][1]
     if expected.absent:
-        return "not set", value is None
+        return f"not {there}", value is None
+    if expected.present:
+        return there, value is not None
     if expected.pattern is not None:
         return f"fits {expected.pattern!r}", value is not None and re.fullmatch(expected.pattern, value) is not None
     if expected.same_as is not None:
-        other = _look_up(facts.pods, expected.same_as)
-        text = "which is not set" if other is None else f"which is {other!r}"
+        other = _look_up(facts.pods, kind, expected.same_as)
+        text = f"which is not {there}" if other is None else f"which is {other!r}"
         return f"the same as {expected.same_as}, {text}", other is not None and value == other
     return repr(expected.equals), value == expected.equals
 
 
-def _look_up(pods: Mapping[str, PodFacts], reference: str) -> str | None:
-    pod, container, name = reference.split("/")
+def _look_up(pods: Mapping[str, PodFacts], kind: Kind, reference: str) -> str | None:
+    pod, container, name = reference.split("/", 2)
     found = pods[pod].containers.get(container) if pod in pods else None
-    return found.environment.get(name) if found else None
+    values: Mapping[str, str] | None = getattr(found, kind) if found else None
+    return (values or {}).get(name)
 
 
 def _message(subject: str, expected: Sequence[str], messages: Sequence[str], namespace: str) -> Iterator[Mismatch]:
@@ -148,6 +187,18 @@ def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, n
         statuses = claim.conditions.get(kind, ())
         if not statuses or any(item != status for item in statuses):
             yield Mismatch(f"{subject}, condition {kind}", status, ", ".join(statuses) or "no device has it")
+
+
+def _files(subject: str, expected: Sequence[str] | None, texts: Sequence[str] | None) -> Iterator[Mismatch]:
+    if texts is None:
+        return  # the run tells that it was not looked at
+    if expected is None:
+        if texts:
+            yield Mismatch(subject, "is not there", repr(texts[0][:300]))
+        return
+    if not any(all(part in text for part in expected) for text in texts):
+        wanted = f"contains {' and '.join(map(repr, expected))}" if expected else "is there"
+        yield Mismatch(subject, wanted, " | ".join(repr(text[:300]) for text in texts) or "it is not there")
 
 
 def _device(subject: str, expected: DeviceExpectation | None, device: PublishedDevice | None) -> Iterator[Mismatch]:

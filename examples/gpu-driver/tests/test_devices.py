@@ -1,6 +1,7 @@
 """Which devices are published: what the settings offer of what is there, whatever state it is in."""
 
 import re
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +121,35 @@ def test_a_gpu_without_a_figure_for_its_memory_is_published_and_shared_without_l
 def test_shares_are_by_the_rules_of_the_api(mode: str) -> None:
     settings = Settings.model_validate({"shared_memory": mode})
     assert published([cuttable("h100")], settings)["gpu-0"].allow_multiple_allocations
+
+
+def test_a_gpu_for_virtual_machines_has_the_names_and_attributes_of_nvidias_driver(
+    node: Node, remembered: Remembered
+) -> None:
+    device = published(find(node.hardware, (), remembered).gpus, Settings(passthrough=True))["gpu-vfio-0"]
+    assert device.attributes["type"] == "vfio"
+    # by its PCI address in the name space of DNS, since NVML does not tell while a machine has it
+    assert device.attributes["uuid"] == str(uuid.uuid5(uuid.NAMESPACE_DNS, "0000:07:00.0"))
+    assert (device.attributes["vendorID"], device.attributes["deviceID"]) == ("0x10de", "0x2330")
+    assert device.attributes["iommuFDEnabled"] is True
+    assert {name: offer.value for name, offer in device.capacity.items()} == {
+        "addressableMemory": dra.Quantity("128Gi")
+    }
+
+
+@pytest.mark.parametrize("text", ["", "no numbers here"])
+def test_a_gpu_whose_regions_cannot_be_told_has_no_addressable_memory(
+    node: Node, remembered: Remembered, text: str
+) -> None:
+    (node.hardware.host / "sys/bus/pci/devices/0000:07:00.0/resource").write_text(text)
+    gpus = find(node.hardware, (), remembered).gpus
+    assert published(gpus, Settings(passthrough=True))["gpu-vfio-0"].capacity == {}
+
+
+def test_a_gpu_that_can_be_cut_has_the_engines_of_its_largest_partition() -> None:
+    capacity = published([cuttable("h100")], Settings(dynamic_mig=True))["gpu-0"].capacity
+    assert (capacity["copyEngines"].value, capacity["decoders"].value) == (dra.Quantity(8), dra.Quantity(7))
+    assert "copyEngines" not in published([cuttable("h100")], Settings())["gpu-0"].capacity
 
 
 def test_what_the_host_does_not_tell_is_left_out() -> None:

@@ -3,14 +3,16 @@
 from pathlib import Path
 
 import pytest
+import yaml
+from dra_kit import ConfigurationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_driver.nvml.backend import NvmlBackend, Placement
+from gpu_driver.nvml.backend import NvmlBackend, NvmlEvent, Placement, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake import breaking, mig_rules
 from gpu_driver.nvml.fake.fake import FakeNvml
-from gpu_driver.nvml.fake.profile import Fault, load, names
+from gpu_driver.nvml.fake.profile import Fault, Happening, Profile, load, names
 
 TABLES = {
     name: table for name in ("h100", "a100-40gb") for kind in load(name).gpu_types.values() if (table := kind.mig)
@@ -72,9 +74,20 @@ def test_a_reboot_takes_the_instances_and_gives_new_uuids(hopper: FakeNvml) -> N
     for _ in range(2):
         hopper.set_mig_mode(uuid, enabled=True)
         uuids.append(hopper.create_compute_instance(uuid, make(hopper, uuid, "1g.10gb", 0), 0).mig_uuid)
-        breaking.reboot(hopper.state)
+        breaking.reboot(hopper)
     assert hopper.gpu_instances(uuid) == []
     assert len(set(uuids)) == 2
+
+
+@pytest.mark.parametrize(("name", "stays"), [("a100-mig", True), ("h100", False)])
+def test_mig_mode_outlives_a_reboot_before_hopper_alone(name: str, stays: bool, tmp_path: Path) -> None:
+    nvml = FakeNvml(load(name), tmp_path)
+    uuid = [gpu.uuid for gpu in nvml.gpus()][1]
+    if not stays:
+        nvml.set_mig_mode(uuid, enabled=True)
+    breaking.reboot(nvml)
+    assert nvml.mig_mode(uuid).current is stays
+    assert nvml.gpu_instances(uuid) == []
 
 
 def test_a_fault_comes_after_as_many_calls_as_it_says_also_in_a_new_process(tmp_path: Path) -> None:
@@ -112,3 +125,65 @@ def test_nothing_is_kept_of_gpus_that_are_as_they_were(hopper: FakeNvml, tmp_pat
     hopper.set_mig_mode(uuid, enabled=False)
     assert not (tmp_path / "state.json").exists()
     assert not list((tmp_path / "host/dev/nvidia-caps").iterdir())
+
+
+def test_what_is_done_to_a_gpu_is_shown_and_so_is_its_end(hopper: FakeNvml, tmp_path: Path) -> None:
+    uuid, file = first(hopper), tmp_path / "gpus/gpu-0"
+    before = file.read_text()
+    assert before == (
+        "driver: nvidia\ncompute mode: DEFAULT\ntime slice: Default\npersistence mode: off\nMIG mode: off\n"
+    )
+    hopper.set_mig_mode(uuid, enabled=True)
+    made = make(hopper, uuid, "3g.40gb", 4)
+    for _ in range(2):
+        hopper.create_compute_instance(uuid, made, 0)
+    assert file.read_text().splitlines()[4:] == ["MIG mode: on", "partition 3g.40gb at 4: compute slices 1, 1"]
+    breaking.reboot(hopper)
+    assert file.read_text() == before
+
+
+def test_a_lost_gpu_is_shown_as_lost(hopper: FakeNvml, tmp_path: Path) -> None:
+    breaking.lose(hopper.state, first(hopper))
+    assert (tmp_path / "gpus/gpu-0").read_text().startswith("driver: lost\n")
+
+
+def scheduled(*events: dict[str, object]) -> Profile:
+    """A profile to which these things happen."""
+    return load("l4").model_copy(update={"events": tuple(Happening.model_validate(event) for event in events)})
+
+
+def test_what_a_profile_says_befalls_a_gpu_when_its_time_has_come_and_once(tmp_path: Path) -> None:
+    profile = scheduled({"at": 0, "gpu": 1, "lost": True}, {"at": 3600, "gpu": 0, "xid": 79})
+    nvml = FakeNvml(profile, tmp_path)
+    assert [gpu.minor for gpu in nvml.gpus()] == [0, 2, 3]
+    breaking.find(nvml.state, profile.gpus[1].uuid)
+    assert len(FakeNvml(profile, tmp_path).gpus()) == 4  # the next process does not lose it again
+    assert [event.kind for event in nvml.state.read().events] == ["lost"]
+
+
+def test_who_listens_hears_what_a_profile_says(tmp_path: Path) -> None:
+    nvml = FakeNvml(scheduled({"at": 0.2, "gpu": 0, "xid": 94, "gi": 3}), tmp_path)
+    uuid = first(nvml)
+    event = nvml.events([uuid]).wait(60)
+    assert event == NvmlEvent("xid", uuid, 94, gpu_instance=3)
+
+
+def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:
+    nvml = FakeNvml(scheduled({"at": 0, "gpu": 2, "recoveryAction": "GPU_RESET"}), tmp_path)
+    assert nvml.recovery_action(nvml.gpus()[2].uuid) is RecoveryAction.GPU_RESET
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        ({"at": 0, "gpu": 0}, "one of xid, lost: true and recoveryAction"),
+        ({"at": 0, "gpu": 0, "xid": 1, "lost": True}, "one of xid, lost: true and recoveryAction"),
+        ({"at": 0, "gpu": 0, "recoveryAction": "PRAY"}, "there is no recoveryAction PRAY; NONE, GPU_RESET"),
+        ({"at": 0, "gpu": 9, "xid": 79}, "an event is of GPU 9, which the profile does not have"),
+    ],
+)
+def test_an_event_that_cannot_be_is_named(event: dict[str, object], said: str, tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text(yaml.safe_dump({**load("l4").model_dump(mode="json", by_alias=True), "events": [event]}))
+    with pytest.raises(ConfigurationError, match=said):
+        load(str(file))

@@ -1,12 +1,18 @@
 """Partitions that are made when a claim is prepared: what is left when the claim goes, or the driver is killed."""
 
+from pathlib import Path
+
 import dra_kit as dra
 import pytest
 
 from gpu_driver.effects.mig.compute_instance import CreateComputeInstance
 from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
+from gpu_driver.host.capabilities import capability_nodes
 from gpu_driver.nvml.backend import NvmlBackend, Placement
+from gpu_driver.nvml.fake import breaking
 from gpu_driver.nvml.fake.fake import FakeNvml
+from gpu_driver.nvml.fake.faults import Faults
+from gpu_driver.nvml.fake.profile import Fault
 from tests.conftest import Node
 
 LARGE, SMALL, SHARED = "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-1g10gb-19-4", "gpu-0-mig-4g40gb-5-0-shared"
@@ -49,6 +55,15 @@ def test_the_container_gets_the_gpu_and_two_capabilities(node: Node) -> None:
     assert paths[0] == "/dev/nvidia0"
     assert [path.rsplit("-", 1)[0] for path in paths[1:]] == ["/dev/nvidia-caps/nvidia"] * 2
     assert all((node.hardware.host / path.lstrip("/")).exists() for path in paths)
+
+
+def test_capabilities_that_procfs_does_not_tell_of_are_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(dra.NotYet, match="nvidia-modprobe -f caps"):
+        capability_nodes(tmp_path, minor=0, gpu_instance=1, compute_instance=0)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/devices").write_text("Character devices:\n  1 mem\n508 nvidia-caps\n")
+    with pytest.raises(dra.NotYet, match=r"gi1/access.*the partition is not ready"):
+        capability_nodes(tmp_path, minor=0, gpu_instance=1, compute_instance=0)
 
 
 def test_a_partition_that_an_administrator_destroyed_is_made_again(node: Node) -> None:
@@ -137,6 +152,32 @@ def test_a_partition_in_use_is_not_destroyed_and_the_release_is_told_why(node: N
         state.gpus[node.first].instances[0].compute[0].clients = []
     node.bench.unprepare("train")
     assert instances(node.nvml, node.first) == []
+
+
+def test_a_partition_of_a_gpu_that_is_lost_is_released_all_the_same(node: Node) -> None:
+    node.bench.prepare("train", [node.devices[LARGE]])
+    breaking.lose(node.nvml.state, node.first)
+    node.bench.unprepare("train")
+    assert node.bench.effects == []
+    assert not list((node.hardware.host.parent / "notes").glob("*"))
+
+
+@pytest.mark.parametrize(
+    "call", ["nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlGpuInstanceCreateComputeInstanceWithPlacement"]
+)
+@pytest.mark.parametrize("code", ["INSUFFICIENT_RESOURCES", "IN_USE", "NO_PERMISSION", "UNKNOWN"])
+def test_a_partition_whose_creation_is_refused_leaves_nothing_and_is_made_when_it_is_allowed(
+    node: Node, call: str, code: str
+) -> None:
+    before, device = node.nvml.state.read(), node.devices[LARGE]
+    well, node.nvml._faults = node.nvml._faults, Faults((Fault(call=call, times=None, error=code),), node.nvml.state)
+    with pytest.raises(dra.PrepareError, match=rf"{node.first}"):
+        node.bench.prepare("train", [device])
+    node.nvml._faults = well
+    assert node.nvml.state.read().gpus == before.gpus or not node.nvml.gpu_instances(node.first)
+    assert not list((node.hardware.host.parent / "notes").glob("*"))
+    node.bench.prepare("train", [device])
+    assert instances(node.nvml, node.first) == [(9, 0)]
 
 
 @pytest.mark.parametrize("profile", ["a100-40gb"])

@@ -4,6 +4,7 @@ import dra_kit as dra
 import pytest
 
 from gpu_driver.nvml.backend import ComputeMode
+from gpu_driver.nvml.fake import breaking
 from tests.conftest import Node
 
 
@@ -61,3 +62,11 @@ def test_a_lost_gpu_is_told_by_name(node: Node) -> None:
         state.gpus[node.first].lost = True
     with pytest.raises(dra.PrepareError, match="GPU_IS_LOST"):
         node.bench.prepare("jobs", [device], config=config("Long"))
+
+
+@pytest.mark.parametrize("profile", ["l4"])
+def test_a_gpu_that_is_lost_while_it_is_prepared_is_released_all_the_same(node: Node) -> None:
+    node.bench.prepare("jobs", [node.devices["gpu-0"]], config=config("Long"))
+    breaking.lose(node.nvml.state, node.first)
+    node.bench.unprepare("jobs")
+    assert node.bench.effects == []

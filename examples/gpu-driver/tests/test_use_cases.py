@@ -38,6 +38,7 @@ CASES = {
     "12-per-container-policy": Case("h100", ("--dynamic-mig",)),
     "13-extended-resource": Case("a100-40gb"),
     "14-shares": Case("a100-40gb", ("--shared-memory", "memory")),
+    "15-sixteen-gpus": Case("h100-x16", ("--dynamic-mig",)),
 }
 
 

@@ -60,7 +60,7 @@ def api(prepared: dra.Prepared) -> list[str]:
 
 def test_the_gpu_goes_to_vfio_and_comes_back(node: Node) -> None:
     before = node.nvml.state.read()
-    [prepared] = node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    [prepared] = node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
     assert driver_of(node) == "vfio-pci"
     assert paths(prepared) == ["/dev/vfio/30"]
     assert api(prepared) == []
@@ -82,13 +82,13 @@ def test_the_gpu_goes_to_vfio_and_comes_back(node: Node) -> None:
 def test_the_files_are_those_that_the_config_asks_for(
     node: Node, iommu: dict[str, object], own: str, common: list[str]
 ) -> None:
-    [prepared] = node.bench.prepare("machine", [node.devices["gpu-0-vfio"]], config=config(**iommu))
+    [prepared] = node.bench.prepare("machine", [node.devices["gpu-vfio-0"]], config=config(**iommu))
     assert paths(prepared) == [own]
     assert api(prepared) == common
 
 
 def test_where_the_kernel_has_no_iommufd_the_group_is_used(node: Node) -> None:
-    device = node.devices["gpu-0-vfio"]
+    device = node.devices["gpu-vfio-0"]
     node.bench.prepare("machine", [device])
     (node.hardware.host / "dev/iommu").unlink()
     [prepared] = node.bench.prepare("machine", [device], config=config(backendPolicy="PreferIommuFD"))
@@ -97,7 +97,7 @@ def test_where_the_kernel_has_no_iommufd_the_group_is_used(node: Node) -> None:
 
 def test_what_is_published_does_not_change_under_the_claim(node: Node) -> None:
     before = node.devices
-    node.bench.prepare("machine", [before["gpu-0-vfio"]])
+    node.bench.prepare("machine", [before["gpu-vfio-0"]])
     assert len(node.nvml.gpus()) == 1  # NVML sees it no more
     assert node.devices == before
 
@@ -105,15 +105,15 @@ def test_what_is_published_does_not_change_under_the_claim(node: Node) -> None:
 def test_a_gpu_that_is_held_is_not_taken_and_its_holder_named(node: Node) -> None:
     held = hold(node, "/dev/nvidia0")
     with pytest.raises(dra.TransientError, match=r"/dev/nvidia0 is held by python \(4711\)"):
-        node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+        node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
     assert driver_of(node) == "nvidia"
     held.unlink()
-    node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
     assert driver_of(node) == "vfio-pci"
 
 
 def test_a_machine_that_still_runs_keeps_its_gpu(node: Node) -> None:
-    node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
     held = hold(node, "/dev/vfio/30")
     with pytest.raises(dra.TransientError, match="/dev/vfio/30 is held by"):
         node.bench.unprepare("machine")
@@ -125,14 +125,14 @@ def test_a_machine_that_still_runs_keeps_its_gpu(node: Node) -> None:
 def test_persistence_mode_is_off_meanwhile_and_comes_back(node: Node) -> None:
     with node.nvml.state.changing() as state:
         state.gpus[node.first].persistence = True
-    node.bench.prepare("machine", [node.devices["gpu-0-vfio"]])
+    node.bench.prepare("machine", [node.devices["gpu-vfio-0"]])
     assert not node.nvml.state.read().gpus[node.first].persistence
     node.bench.unprepare("machine")
     assert node.nvml.state.read().gpus[node.first].persistence
 
 
 def test_a_gpu_that_an_administrator_took_back_is_bound_again(node: Node) -> None:
-    device = node.devices["gpu-0-vfio"]
+    device = node.devices["gpu-vfio-0"]
     node.bench.prepare("machine", [device])
     node.hardware.pci.bind(node.nvml.profile.gpus[0].pci, "nvidia")
     node.bench.prepare("machine", [device])
@@ -158,7 +158,7 @@ def test_after_a_crash_half_done_work_goes_on_or_is_undone(node: Node) -> None:
 def test_after_a_reboot_it_is_bound_again(node: Node) -> None:
     effect = bind(node)
     outcome = effect.apply(None)
-    breaking.reboot(node.nvml.state)
+    breaking.reboot(node.nvml)
     assert not effect.holds(outcome)
     effect.apply(outcome)
     assert effect.holds(outcome)
@@ -179,7 +179,7 @@ def test_a_node_without_iommu_says_so(tmp_path: Path, settings: Settings) -> Non
     file.write_text(yaml.safe_dump(profile))
     hardware = fake_hardware(str(file), tmp_path)
     [pool] = inventory(find(hardware, (), Remembered(tmp_path / "gpus.json")), settings).pools
-    [device] = [device for device in pool.devices if device.name == "gpu-0-vfio"]
+    [device] = [device for device in pool.devices if device.name == "gpu-vfio-0"]
     with (
         unit(driver, hardware=hardware, settings=settings) as bench,
         pytest.raises(dra.PermanentError, match="no IOMMU group"),

@@ -53,7 +53,7 @@ def typed(schema: Mapping[str, Any]) -> str:
         case "object" if schema.get("additionalProperties"):
             return f"mapping of {typed(schema['additionalProperties'])}"
         case "object":
-            return " ".join(f"`{{{key}: …}}`" for key in schema["properties"])
+            return " ".join(f"`{{{key}: …}}`" for key in schema["properties"]) or "`{}`"
         case kind:
             return {"string": "text", "integer": "number", "boolean": "true, false"}.get(str(kind), str(kind))
 

@@ -95,11 +95,24 @@ def test_a_step_that_is_never_reached_fails_the_test(bed: TestBed, project: Path
         harness.kill(after="EFFECT_LOST")
 
 
+def test_a_step_that_is_reached_once_is_not_reached_a_second_time(bed: TestBed, project: Path) -> None:
+    def order_once() -> None:
+        with bed.harness("second", directory=project / "tests", process=True) as harness:
+            harness.kill(after="FILES_WRITTEN:2")
+            harness.apply("order.yaml")
+            eats(harness)
+
+    with pytest.raises(AssertionError, match="was to be killed after FILES_WRITTEN, and has not come to it"):
+        order_once()
+
+
 def test_what_cannot_be_killed_is_told(threaded: Harness) -> None:
     with pytest.raises(ConfigurationError, match=r"runs in a thread here and cannot be killed; mark the test"):
         threaded.kill()
     with pytest.raises(ConfigurationError, match=r"no step 'EFECT_APPLIED'; did you mean \"EFFECT_APPLIED\"\?"):
         threaded.kill(after="EFECT_APPLIED")
+    with pytest.raises(ConfigurationError, match=r"which time it is; write EFFECT_APPLIED:2 for the second"):
+        threaded.kill(after="EFFECT_APPLIED:twice")
 
 
 def test_what_the_process_logs_and_its_health_come_over(killable: Harness, caplog: pytest.LogCaptureFixture) -> None:

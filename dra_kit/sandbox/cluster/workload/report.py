@@ -27,3 +27,19 @@ class ContainerReport:
     environment: Mapping[str, str]
     log: ContainerLog
     has_process: bool
+
+    @property
+    def device_nodes(self) -> Mapping[str, str]:
+        """Type and numbers of the device files of ``config.edits``, such as ``c 195:0``, by path.
+
+        What CDI leaves to the runtime, which takes it from the host's file, is left out.
+        """
+        return {
+            node.path: f"{node.type} {node.major}:{node.minor}" if node.major else node.type
+            for node in self.config.edits.device_nodes
+        }
+
+    @property
+    def mounts(self) -> Mapping[str, str]:
+        """The host's path of the mounts of ``config.edits``, by path in the container."""
+        return {mount.container_path: mount.host_path for mount in self.config.edits.mounts}

@@ -12,6 +12,7 @@ import dra_kit as dra
 from gpu_driver.host.pci import PciBus, SysfsBus
 from gpu_driver.notes import Notes
 from gpu_driver.nvml.backend import NvmlBackend
+from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 
 _SLOW = 20.0
 """Seconds that a program of NVIDIA's may take; they initialise the GPU where nobody has it open."""
@@ -47,6 +48,16 @@ class Hardware:
     def pci(self) -> PciBus:
         """What gives GPUs to kernel drivers."""
         return self.bus or SysfsBus(self.host)
+
+    def is_lost(self, uuid: str) -> bool:
+        """Whether a GPU has fallen off the bus: nothing of it can be changed, and it comes back with a reset or a
+        reboot, which takes all that was changed on it along.
+        """
+        try:
+            self.nvml.recovery_action(uuid)
+        except NvmlError as error:
+            return error.code is NvmlReturn.GPU_IS_LOST
+        return False
 
     def program(self, name: str) -> str | None:
         """The path of one of NVIDIA's programs; None where it is not installed."""

@@ -22,6 +22,7 @@ _CHANGES_BY_ITSELF = {
     "clocks_event_reasons",
     "clocks_event_reasons_counters",
     "clocks_throttle_reasons",
+    "ecc_errors",
     "encoder_stats",
     "fan_speed",
     "fb_memory_usage",

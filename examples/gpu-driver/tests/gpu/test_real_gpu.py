@@ -1,13 +1,13 @@
 """On a machine with a GPU: NVML through this driver tells what nvidia-smi shows, and nothing is changed."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+from gpu_driver.host import pci
 from gpu_driver.host.driver_root import find_library, library_folders
 from gpu_driver.nvml.backend import ComputeMode, GpuFacts, NvmlBackend, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
@@ -16,21 +16,8 @@ from tests.gpu import nvidia_smi
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unchanged() -> Iterator[None]:
-    """What nvidia-smi shows before and after, but for clocks, temperatures and load."""
-    if shutil.which("nvidia-smi") is None:
-        pytest.skip("no GPU was tested: nvidia-smi is not on the PATH; run this on a machine with NVIDIA's driver")
-    try:
-        before = nvidia_smi.settings_of(nvidia_smi.run("-q", "-x"))
-    except nvidia_smi.Refused as error:
-        pytest.skip(f"no GPU was tested: {error}")
-    yield
-    assert nvidia_smi.settings_of(nvidia_smi.run("-q", "-x")) == before
-
-
 @pytest.fixture(scope="module")
-def nvml(unchanged: None) -> Iterator[NvmlBackend]:
+def nvml() -> Iterator[NvmlBackend]:
     from gpu_driver.nvml.library import NvmlLibrary
 
     root = Path(os.environ.get("DRIVER_ROOT", "/"))
@@ -90,15 +77,16 @@ def test_each_element_is_what_nvidia_smi_shows(
     element: str, value: Callable[[GpuFacts], str], gpus: dict[str, GpuFacts]
 ) -> None:
     for gpu in ElementTree.fromstring(nvidia_smi.run("-q", "-x")).iter("gpu"):
-        text = gpu.findtext(element, "")
+        text, uuid = gpu.findtext(element, ""), gpu.findtext("uuid", "")
         expected = text.replace(" ", "").lower() if element == "product_brand" else text
-        assert value(gpus[gpu.findtext("uuid", "")]) == expected
+        assert {element: value(gpus[uuid])} == {element: expected}, uuid
 
 
 def test_versions_are_what_nvidia_smi_shows(nvml: NvmlBackend, gpus: dict[str, GpuFacts]) -> None:
     log = ElementTree.fromstring(nvidia_smi.run("-q", "-x"))
-    assert nvml.driver_version() == log.findtext("driver_version")
-    assert ".".join(map(str, nvml.cuda_driver_version())) == log.findtext("cuda_version")
+    cuda = ".".join(map(str, nvml.cuda_driver_version()))
+    shown_versions = {name: log.findtext(name) for name in ("driver_version", "cuda_version")}
+    assert {"driver_version": nvml.driver_version(), "cuda_version": cuda} == shown_versions
 
 
 def test_modes_are_what_nvidia_smi_shows(nvml: NvmlBackend, gpus: dict[str, GpuFacts]) -> None:
@@ -112,9 +100,9 @@ def test_modes_are_what_nvidia_smi_shows(nvml: NvmlBackend, gpus: dict[str, GpuF
     }
     for attribute, which in (("mig.mode.current", "current"), ("mig.mode.pending", "pending")):
         for uuid, text in shown(attribute).items():
-            assert gpus[uuid].mig_capable == (text in {"Enabled", "Disabled"})
+            assert gpus[uuid].mig_capable == (text in {"Enabled", "Disabled"}), (attribute, text)
             if gpus[uuid].mig_capable:
-                assert getattr(nvml.mig_mode(uuid), which) == (text == "Enabled")
+                assert getattr(nvml.mig_mode(uuid), which) == (text == "Enabled"), (attribute, text)
 
 
 def test_mig_profiles_and_their_places_are_what_nvidia_smi_lists(nvml: NvmlBackend, gpus: dict[str, GpuFacts]) -> None:
@@ -137,6 +125,18 @@ def test_mig_profiles_and_their_places_are_what_nvidia_smi_lists(nvml: NvmlBacke
         assert {(index, item.id): set(item.placements) for item in found} == {
             key: set(value) for key, value in places.items() if key[0] == index
         }
+
+
+def test_where_a_gpu_is_on_the_host_is_what_its_sysfs_says(gpus: dict[str, GpuFacts]) -> None:
+    for uuid, gpu in gpus.items():
+        folder = pci.function(Path("/"), gpu.pci_bus_id)
+        if not folder.exists():
+            pytest.skip(f"numaNode and pcieRoot were not tested: there is no {folder} here")
+        found = pci.location(Path("/"), gpu.pci_bus_id)
+        number = int((folder / "numa_node").read_text())
+        assert {"numaNode": found.numa_node} == {"numaNode": number if number >= 0 else None}, uuid
+        assert found.pcie_root is not None, uuid
+        assert found.pcie_root in str(folder.resolve()), uuid
 
 
 def test_health_can_be_asked_and_listened_to(nvml: NvmlBackend, gpus: dict[str, GpuFacts]) -> None:

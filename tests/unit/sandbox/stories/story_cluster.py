@@ -40,7 +40,7 @@ class Control:
         self.done: list[str] = []
         self.awaited = ""
         self.refused = ""
-        self.files: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
         self.replaced: list[tuple[str, str]] = []
         self.injected: list[tuple[str, str, str | None]] = []
 
@@ -71,9 +71,17 @@ class Control:
     async def restore(self) -> None:
         self._note("restore")
 
+    async def files(self, place: str) -> Sequence[str] | None:
+        """``far``: it cannot be looked at."""
+        if place == "far":
+            return None
+        if place not in self.texts:
+            raise ConfigurationError(f"the driver has no setting {place!r}")
+        return [self.texts[place]]
+
     async def replace_file(self, setting: str, text: str) -> str:
-        former = self.files[setting]
-        self.files[setting] = text
+        former = self.texts[setting]
+        self.texts[setting] = text
         self.replaced.append((setting, text))
         return former
 
@@ -134,6 +142,12 @@ class Cluster:
 
     async def output(self, namespace: str, pod: str, container: str) -> str:
         return self.containers.get((pod, container), ({}, ""))[1]
+
+    async def device_nodes(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        return {}
+
+    async def mounts(self, namespace: str, pod: str, container: str) -> Mapping[str, str] | None:
+        return {}
 
     async def node_state(self) -> Iterable[str]:
         return set(self.node)

@@ -66,7 +66,8 @@ pods:
     message: one text
     containers:
       eater:
-        environment: {A: "1", B: null, C: {pattern: "[0-9]+"}, D: {same_as: guest/eater/A}}
+        environment: {A: "1", B: null, C: {pattern: "[0-9]+"}, D: {same_as: guest/eater/A}, E: {}}
+        mounts: {/menu: {same_as: guest/eater//menu}}
 """
     container = load_story(write(tmp_path, expect)).steps[0].expectation.pods["guest"].containers["eater"]
 
@@ -76,6 +77,7 @@ pods:
         "B": {"absent": True},
         "C": {"pattern": "[0-9]+"},
         "D": {"same_as": "guest/eater/A"},
+        "E": {"present": True},
     }
 
 
@@ -109,7 +111,7 @@ def test_stories_are_found_by_their_expectations(tmp_path: Path) -> None:
         ),
         (
             "steps: [{pods: {guest: {phase: Running, containers: {steps: {outputs: [a]}}}}}]",
-            'did you mean "output"? it may be exit_code, environment, output',
+            'did you mean "output"? it may be exit_code, environment, device_nodes, mounts, output',
         ),
         (
             "step: []",

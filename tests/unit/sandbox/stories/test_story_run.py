@@ -135,13 +135,37 @@ async def test_a_hopeless_story_does_not_wait(cluster: Cluster, tmp_path: Path) 
 
 
 async def test_a_step_forgets_what_the_driver_refused_before(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.controlled.files["menu"] = "old"
+    cluster.controlled.texts["menu"] = "old"
     cluster.refused["lunch"] = "there is no such pizza"
     (tmp_path / "menu.txt").write_text("new")
     result = await run_story(story(tmp_path, "steps: [{edit: {menu: menu.txt}}]"), cluster, timeout=1)
 
     assert result.passed
     assert cluster.refused == {}
+
+
+async def test_files_of_the_nodes_are_looked_at(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.controlled.texts["oven"] = "cold"
+    steps = "steps: [{files: {oven: cold}}, {edit: {oven: lit.txt}, files: {oven: [li, it]}}, {files: {oven: cold}}]"
+    (tmp_path / "lit.txt").write_text("lit")
+
+    (failure,) = (await run_story(story(tmp_path, steps), cluster, timeout=0.1)).failures
+
+    assert failure.where == "step 3 of 3"
+    assert failure.mismatches[0].got == "'lit'"
+
+
+async def test_a_setting_whose_files_cannot_be_looked_at_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    (failure,) = (await run_story(story(tmp_path, "files: {fridge: cold}"), cluster, timeout=0.1)).failures
+
+    assert failure.mismatches[0].got == "the driver has no setting 'fridge'"
+
+
+async def test_files_of_nodes_that_are_not_seen_are_told_and_fail_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    result = await run_story(story(tmp_path, "files: {far: cold}"), cluster, timeout=0.1)
+
+    assert result.passed
+    assert result.report().endswith("; not looked at, for nodes of a real cluster are not seen: file far")
 
 
 async def test_what_stays_on_the_node_is_left_over(cluster: Cluster, tmp_path: Path) -> None:
@@ -260,7 +284,7 @@ async def test_a_changed_slice_is_left_over_but_a_new_generation_is_not(cluster:
 
 
 async def test_steps_come_one_after_the_other_and_edits_are_undone(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.controlled.files["menu"] = "old"
+    cluster.controlled.texts["menu"] = "old"
     (tmp_path / "new-menu.yaml").write_text("new")
     expect = """
 steps:
@@ -298,7 +322,7 @@ async def test_an_edit_goes_on_when_every_pool_has_other_devices_and_all_of_its_
     ]
     publish("node-a", 0, "old", generation=1)
     publish("node-b", 0, "old", generation=1)
-    cluster.controlled.files["menu"] = "old"
+    cluster.controlled.texts["menu"] = "old"
     (tmp_path / "menu.txt").write_text("new")
 
     def on_list(plural: str) -> None:
@@ -372,7 +396,7 @@ async def test_what_cannot_be_done_to_the_driver_is_told_with_the_step(cluster: 
 
 async def test_a_step_acts_on_the_driver_that_it_names(cluster: Cluster, tmp_path: Path) -> None:
     other = cluster.controls["dra.wine"] = Control()
-    other.files["shelf"] = "old"
+    other.texts["shelf"] = "old"
     expect = """
 steps:
   - kill: {}

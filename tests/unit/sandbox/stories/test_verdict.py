@@ -54,6 +54,98 @@ def test_an_environment_that_differs_is_told(environment: dict[str, Any], actual
     assert mismatch.got == got
 
 
+def judge_container(kind: str, wanted: dict[str, Any], actual: dict[str, str] | None) -> tuple[Mismatch, ...]:
+    pod = {"phase": "Running", "containers": {"eater": {kind: wanted}}}
+    container = ContainerFacts(**{kind: actual})  # type: ignore[arg-type]
+    other = ContainerFacts(device_nodes={"/dev/oven": "c 9:1"}, mounts={"/menu": "/host/menu"})
+    facts = Facts({"guest": PodFacts("Running", {"eater": container}), "cook": PodFacts("Running", {"cook": other})})
+    return compare(expect(pods={"guest": pod}), facts, "ns")
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "actual"),
+    [
+        ("device_nodes", {"/dev/oven": "c 9:1", "/dev/fridge": None}, {"/dev/oven": "c 9:1"}),
+        ("device_nodes", {"/dev/oven": None}, {}),
+        ("device_nodes", {"/dev/oven": {}}, {"/dev/oven": ""}),
+        ("device_nodes", {"/dev/oven": {"same_as": "cook/cook//dev/oven"}}, {"/dev/oven": "c 9:1"}),
+        ("mounts", {"/menu": {"pattern": ".*/menu"}, "/wine": None}, {"/menu": "/host/menu"}),
+        ("mounts", {"/card": {"same_as": "cook/cook//menu"}}, {"/card": "/host/menu"}),
+        ("environment", {"DOUGH": {}}, {"DOUGH": ""}),
+    ],
+)
+def test_device_files_and_mounts_as_expected_are_no_mismatch(
+    kind: str, wanted: dict[str, Any], actual: dict[str, str]
+) -> None:
+    assert judge_container(kind, wanted, actual) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "actual", "told"),
+    [
+        ("device_nodes", {"/dev/oven": {}}, {}, ("device file /dev/oven", "there", "not there")),
+        (
+            "device_nodes",
+            {"/dev/oven": None},
+            {"/dev/oven": "c 9:1"},
+            ("device file /dev/oven", "not there", "'c 9:1'"),
+        ),
+        (
+            "device_nodes",
+            {"/dev/oven": "c 9:2"},
+            {"/dev/oven": "c 9:1"},
+            ("device file /dev/oven", "'c 9:2'", "'c 9:1'"),
+        ),
+        ("mounts", {"/menu": "/menu"}, {}, ("mount /menu", "'/menu'", "not there")),
+        ("environment", {"DOUGH": {}}, {"A": "1"}, ("DOUGH", "set", "not set")),
+        (
+            "mounts",
+            {"/menu": None},
+            None,  # a container that shows no mounts proves nothing
+            (
+                "mount /menu",
+                "not there",
+                "not there; have the container run cat /proc/self/mountinfo, where it does not",
+            ),
+        ),
+    ],
+)
+def test_device_files_and_mounts_that_differ_are_told(
+    kind: str, wanted: dict[str, Any], actual: dict[str, str] | None, told: tuple[str, str, str]
+) -> None:
+    (mismatch,) = judge_container(kind, wanted, actual)
+
+    subject, expected, got = told
+    assert (mismatch.subject, mismatch.expected, mismatch.got) == (
+        f"pod guest, container eater, {subject}",
+        expected,
+        got,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "texts"),
+    [("lit", ["cold", "lit, hot"]), (["lit", "hot"], ["lit, hot"]), ([], ["cold"]), (None, []), ("lit", None)],
+)
+def test_files_as_expected_are_no_mismatch(wanted: object, texts: list[str] | None) -> None:
+    assert compare(expect(files={"oven/*": wanted}), Facts(files={"oven/*": texts}), "ns") == ()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "texts", "expected", "got"),
+    [
+        (["lit", "hot"], ["lit", "hot"], "contains 'lit' and 'hot'", "'lit' | 'hot'"),
+        ("lit", [], "contains 'lit'", "it is not there"),
+        ([], [], "is there", "it is not there"),
+        (None, ["lit"], "is not there", "'lit'"),
+    ],
+)
+def test_files_that_differ_are_told(wanted: object, texts: list[str], expected: str, got: str) -> None:
+    (mismatch,) = compare(expect(files={"oven/*": wanted}), Facts(files={"oven/*": texts}), "ns")
+
+    assert (mismatch.subject, mismatch.expected, mismatch.got) == ("file oven/*", expected, got)
+
+
 @given(st.dictionaries(st.sampled_from("ABCD"), st.text(max_size=3), min_size=1))
 def test_every_environment_is_as_it_is_expected_to_be(environment: dict[str, str]) -> None:
     assert judge(dict(environment), environment) == ()

@@ -1,5 +1,7 @@
 """What is published of a GPU: NVIDIA's names where its own driver has them, Kubernetes' where there is a standard."""
 
+import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import dra_kit as dra
@@ -7,7 +9,7 @@ import dra_kit as dra
 from gpu_driver.devices.names import version
 from gpu_driver.nvml.backend import GpuFacts, GpuInstanceProfile
 
-Value = str | int | dra.Version
+Value = str | int | bool | dra.Version
 """Of an attribute."""
 
 FP64_CORES = {(6, 0): 32, (7, 0): 32, (8, 0): 32, (9, 0): 64, (10, 0): 64}
@@ -30,10 +32,15 @@ class Location:
     Attributes:
         pcie_root: such as ``pci0000:40``; None where it cannot be told.
         numa_node: None where the host has none for it.
+        bar_bytes: size of its largest PCI region, through which a virtual machine sees its memory; None where it cannot
+            be told.
+        iommu_fd: whether the host's kernel has iommufd.
     """
 
     pcie_root: str | None = None
     numa_node: int | None = None
+    bar_bytes: int | None = None
+    iommu_fd: bool = False
 
 
 def common(facts: GpuFacts, versions: Versions, location: Location) -> dict[str, Value]:
@@ -54,6 +61,19 @@ def common(facts: GpuFacts, versions: Versions, location: Location) -> dict[str,
     return {name: value for name, value in known.items() if value is not None}
 
 
+def passed_through(facts: GpuFacts, location: Location) -> dict[str, Value]:
+    """What is true of the GPU while it is for virtual machines, beside what is true of it always.
+
+    Its UUID is made of its PCI address, as NVIDIA's driver does: NVML does not see it then.
+    """
+    return {
+        "uuid": str(uuid.uuid5(uuid.NAMESPACE_DNS, facts.pci_bus_id)),
+        "vendorID": "0x10de",
+        "deviceID": f"{facts.pci_device_id:#06x}",
+        "iommuFDEnabled": location.iommu_fd,
+    }
+
+
 def fp64_cores(facts: GpuFacts, multiprocessors: int) -> int:
     """Double-precision cores of so many multiprocessors."""
     return multiprocessors * FP64_CORES.get(facts.compute_capability, _FEW_FP64_CORES)
@@ -69,6 +89,18 @@ def whole_capacity(facts: GpuFacts) -> dict[str, dra.Quantity]:
     if facts.memory_bytes is not None:
         capacity["memory"] = binary(facts.memory_bytes)
     return capacity
+
+
+def most_engines(profiles: Sequence[GpuInstanceProfile]) -> dict[str, dra.Quantity]:
+    """Engines of a whole GPU that can be cut: the most that any profile has of each."""
+    engines = {
+        "copyEngines": [profile.copy_engines for profile in profiles],
+        "decoders": [profile.decoders for profile in profiles],
+        "encoders": [profile.encoders for profile in profiles],
+        "jpegEngines": [profile.jpeg_engines for profile in profiles],
+        "ofaEngines": [profile.ofa_engines for profile in profiles],
+    }
+    return {name: dra.Quantity(max(numbers, default=0)) for name, numbers in engines.items()}
 
 
 def partition_capacity(facts: GpuFacts, profile: GpuInstanceProfile) -> dict[str, dra.Quantity]:

@@ -6,7 +6,16 @@ from dataclasses import replace
 import dra_kit as dra
 
 from gpu_driver.devices import counters, mig, names
-from gpu_driver.devices.attributes import Value, Versions, common, partition_capacity, whole_capacity
+from gpu_driver.devices.attributes import (
+    Value,
+    Versions,
+    binary,
+    common,
+    most_engines,
+    partition_capacity,
+    passed_through,
+    whole_capacity,
+)
 from gpu_driver.devices.found import Found, FoundGpu
 from gpu_driver.devices.gpu import Gpu, Kind, Partition
 from gpu_driver.nvml.backend import ComputeInstance, GpuInstance, GpuInstanceProfile, Placement
@@ -57,12 +66,15 @@ def _is_cut(gpu: FoundGpu, settings: Settings) -> bool:
 
 
 def _whole(gpu: FoundGpu, versions: Versions, settings: Settings) -> Gpu:
-    capacity: dict[str, dra.Quantity | dra.DeviceCapacity] = {**whole_capacity(gpu.facts)}
+    amounts = whole_capacity(gpu.facts)
+    if settings.dynamic_mig and gpu.mig is not None:
+        amounts |= most_engines(gpu.mig.profiles)
+    capacity: dict[str, dra.Quantity | dra.DeviceCapacity] = {**amounts}
     # what has no figure for its memory cannot be divided, but may be shared without limit
     shared = settings.shared_memory == "unlimited" or (settings.shared_memory == "memory" and "memory" in capacity)
     if shared:
         divided = {"memory": _divided(gpu, settings)} if "memory" in capacity else {}
-        capacity = {**_not_divided(whole_capacity(gpu.facts)), **divided}
+        capacity = {**_not_divided(amounts), **divided}
     return _device(
         gpu,
         versions,
@@ -109,16 +121,16 @@ def _cut(gpu: FoundGpu, profile: GpuInstanceProfile) -> dict[str, dra.Quantity |
 
 
 def _passthrough(gpu: FoundGpu, versions: Versions, settings: Settings) -> Gpu:
-    memory = whole_capacity(gpu.facts).get("memory")
+    seen = gpu.location.bar_bytes
     return _device(
         gpu,
         versions,
         kind="vfio",
         name=names.passthrough(gpu.facts.minor),
-        capacity={} if memory is None else {"addressableMemory": memory},
+        capacity={} if seen is None else {"addressableMemory": binary(seen)},
         takes=_all_counters(gpu, settings),
         settings=settings,
-        more={"vendorID": "0x10de", "deviceID": f"{gpu.facts.pci_device_id:#06x}"},
+        more=passed_through(gpu.facts, gpu.location),
     )
 
 

@@ -24,8 +24,8 @@ def part(partition: str, start: int) -> str:
 
 
 def passthrough(minor: int) -> str:
-    """``gpu-0-vfio``."""
-    return f"gpu-{minor}-vfio"
+    """``gpu-vfio-0``."""
+    return f"gpu-vfio-{minor}"
 
 
 def monitor(minor: int) -> str:

@@ -38,11 +38,7 @@ def main() -> int:
     if rest not in (["-d"], ["-f"]):
         print(_USAGE, file=sys.stderr)
         return 1
-    if rest == ["-d"]:
-        if os.fork():
-            return 0
-        os.setsid()
-    return _Daemon(pipe, log, multi_user=multi_user).run()
+    return _Daemon(pipe, log, multi_user=multi_user).run(in_background=rest == ["-d"])
 
 
 def _client(pipe: Path) -> int:
@@ -71,7 +67,8 @@ class _Daemon:
         self._memory: dict[int, str] = {}
         self._quit = threading.Event()
 
-    def run(self) -> int:
+    def run(self, *, in_background: bool) -> int:
+        """Serve until it is told to quit; the exit code."""
         fault = _fault()
         if fault == "ends":
             print("MPS control daemon failed to start", file=sys.stderr)
@@ -84,6 +81,8 @@ class _Daemon:
             except OSError:
                 print("An instance of this daemon is already running", file=sys.stderr)
                 return 1
+            if in_background and _detach():
+                return 0  # the lock is the other process's
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self._quit.set())
             return self._serve(silent=fault == "silent")
@@ -183,6 +182,17 @@ class _Daemon:
     def _write(self, text: str) -> None:
         with self._log.open("a") as file:
             file.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')} Control {os.getpid()}] {text}\n")
+
+
+def _detach() -> bool:
+    """Go on in a process of its own; True in the one that was started, which ends."""
+    if os.fork():
+        return True
+    os.setsid()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):  # who has started it waits for the end of its output
+        os.dup2(nowhere, stream)
+    return False
 
 
 def _fault() -> str:

@@ -29,6 +29,8 @@ class SetComputeMode(dra.Effect[ComputeMode, Hardware], id="compute-mode"):
         return self.hardware.nvml.compute_mode(self.uuid) == self.mode
 
     def revert(self, outcome: ComputeMode | None) -> None:
+        if self.hardware.is_lost(self.uuid):
+            return
         # cut off before it could say what was there: the mode that every driver starts with
         before = ComputeMode.DEFAULT if outcome is None else outcome
         if self.hardware.nvml.compute_mode(self.uuid) != before:

@@ -31,6 +31,8 @@ class SetTimeSlice(dra.Effect[None, Hardware], id="time-slice"):
 
     def revert(self, outcome: None) -> None:
         del outcome
+        if self.hardware.is_lost(self.uuid):
+            return
         try:
             self._set(INTERVALS["Default"])
         except ProgramError as error:

@@ -15,28 +15,27 @@ def capability_nodes(host: Path, minor: int, gpu_instance: int, compute_instance
         NotYet: procfs does not tell of them (yet).
     """
     gi = host / PROC / f"gpu{minor}/mig/gi{gpu_instance}"
-    major = _major(host)
-    return [_node(access, major) for access in (gi / "access", gi / f"ci{compute_instance}" / "access")]
+    major = _number(
+        host / "proc/devices",
+        r"^\s*(\d+) nvidia-caps$",
+        "load NVIDIA's driver (nvidia-modprobe -f caps), and set --host-root to where the host's root is seen",
+    )
+    minors = [
+        _number(access, r"^DeviceFileMinor:\s*(\d+)", "the partition is not ready")
+        for access in (gi / "access", gi / f"ci{compute_instance}" / "access")
+    ]
+    return [
+        dra.DeviceNode(path=f"/dev/nvidia-caps/nvidia-cap{number}", type="c", major=major, minor=number)
+        for number in minors
+    ]
 
 
-def _node(access: Path, major: int) -> dra.DeviceNode:
+def _number(file: Path, line: str, remedy: str) -> int:
+    """The number on the line of a file of procfs that fits a regular expression."""
     try:
-        text = access.read_text(encoding="utf-8")
+        found = re.search(line, file.read_text(encoding="utf-8"), re.MULTILINE)
     except OSError as error:
-        raise dra.NotYet(f"{access}: {error.strerror}; the partition is not ready") from None
-    found = re.search(r"^DeviceFileMinor:\s*(\d+)", text, re.MULTILINE)
+        raise dra.NotYet(f"{file}: {error.strerror}; {remedy}") from None
     if found is None:
-        raise dra.NotYet(f"{access} names no DeviceFileMinor; the partition is not ready")
-    return dra.DeviceNode(path=f"/dev/nvidia-caps/nvidia-cap{found[1]}", type="c", major=major, minor=int(found[1]))
-
-
-def _major(host: Path) -> int:
-    path = host / "proc/devices"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise dra.NotYet(f"{path}: {error.strerror}; set --host-root to where the host's root is seen") from None
-    found = re.search(r"^\s*(\d+) nvidia-caps$", text, re.MULTILINE)
-    if found is None:
-        raise dra.NotYet(f"{path} lists no nvidia-caps; load NVIDIA's driver (nvidia-modprobe -f caps)")
+        raise dra.NotYet(f"{file} has no line like {line}; {remedy}")
     return int(found[1])

@@ -27,7 +27,17 @@ def location(host: Path, address: str) -> Location:
         node = int((folder / "numa_node").read_text())
     except (OSError, ValueError):
         node = -1
-    return Location(root, node if node >= 0 else None)
+    return Location(root, node if node >= 0 else None, _largest_region(folder), (host / "dev/iommu").exists())
+
+
+def _largest_region(folder: Path) -> int | None:
+    """Bytes of the function's largest region: lines of first and last address and flags (sysfs-pci)."""
+    try:
+        lines = (folder / "resource").read_text().splitlines()
+        addresses = [[int(number, 16) for number in line.split()[:2]] for line in lines]
+        return max(last - first + 1 for first, last in addresses if last) if addresses else None
+    except (OSError, ValueError):
+        return None
 
 
 def iommu_group(host: Path, address: str) -> int | None:

@@ -69,7 +69,7 @@ class CreateComputeInstance(dra.Effect[MadeCompute, Hardware], id="compute-insta
         return instance is not None and any(made.mig_uuid == outcome.mig_uuid for made in instance.compute_instances)
 
     def revert(self, outcome: MadeCompute | None) -> None:
-        instance = self._instance()
+        instance = None if self.hardware.is_lost(self.parent.uuid) else self._instance()
         ours = None
         if instance is not None:
             known = [made for made in instance.compute_instances if outcome and made.mig_uuid == outcome.mig_uuid]

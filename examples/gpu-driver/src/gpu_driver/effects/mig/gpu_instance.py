@@ -62,7 +62,7 @@ class CreateGpuInstance(dra.Effect[int, Hardware], id="gpu-instance"):
     def revert(self, outcome: int | None) -> None:
         if outcome is None and self.hardware.notes.read(self._note) is None:
             return
-        found = self.find()
+        found = None if self.hardware.is_lost(self.uuid) else self.find()
         if found is not None:
             try:
                 self.hardware.nvml.destroy_gpu_instance(self.uuid, found.id)

@@ -34,6 +34,8 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
         return self.hardware.nvml.mig_mode(self.uuid).current == self.enabled
 
     def revert(self, outcome: bool | None) -> None:
+        if self.hardware.is_lost(self.uuid):
+            return
         if outcome in {None, self.enabled}:  # nothing was changed, or nobody knows: the next claim sets what it needs
             return
         if self.hardware.nvml.gpu_instances(self.uuid):

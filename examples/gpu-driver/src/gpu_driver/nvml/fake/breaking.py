@@ -1,19 +1,21 @@
-"""What befalls a GPU: a person, a test or a profile orders it, from any process of the node."""
+"""What befalls a GPU when a test orders it, from any process of the node; profiles have ``events`` for it."""
 
 from gpu_driver.nvml.backend import WHOLE_GPU, NvmlEvent, RecoveryAction
-from gpu_driver.nvml.fake.state import EventState, NodeState, State
+from gpu_driver.nvml.fake.fake import FakeNvml
+from gpu_driver.nvml.fake.state import GpuState, State
 
 
 def xid(state: State, uuid: str, number: int, *, gpu_instance: int = WHOLE_GPU) -> None:
     """An XID error."""
-    _happen(state, NvmlEvent("xid", uuid, number, gpu_instance))
+    with state.changing() as node:
+        node.add(NvmlEvent("xid", uuid, number, gpu_instance))
 
 
 def lose(state: State, uuid: str) -> None:
     """The GPU falls off the bus: every call for it fails from now on."""
     with state.changing() as node:
         node.gpus[uuid].lost = True
-        _add(node, NvmlEvent("lost", uuid))
+        node.add(NvmlEvent("lost", uuid))
 
 
 def find(state: State, uuid: str) -> None:
@@ -26,36 +28,16 @@ def want_recovery(state: State, uuid: str, action: RecoveryAction) -> None:
     """The driver asks for something that makes the GPU healthy; ``NONE``: it is healthy."""
     with state.changing() as node:
         node.gpus[uuid].recovery = action
-        _add(node, NvmlEvent("recovery", uuid))
+        node.add(NvmlEvent("recovery", uuid))
 
 
-def reboot(state: State) -> None:
-    """The node is started again: no MIG instance survives that, nor any other setting but MIG mode on old GPUs."""
-    with state.changing() as node:
+def reboot(nvml: FakeNvml) -> None:
+    """The node is started again: no MIG instance survives that, nor any setting but MIG mode on GPUs before Hopper."""
+    profile = nvml.profile
+    tables = {gpu.uuid: profile.type_of(gpu).mig for gpu in profile.gpus}
+    with nvml.state.changing() as node:
         node.boot += 1
-        for gpu in node.gpus.values():
-            mode = gpu.mig_pending
-            for name in ("compute_mode", "time_slice", "lost", "driver", "recovery", "persistence"):
-                setattr(gpu, name, type(gpu).model_fields[name].default)
-            gpu.instances = []
-            gpu.mig_current = mode
-
-
-def _happen(state: State, event: NvmlEvent) -> None:
-    with state.changing() as node:
-        _add(node, event)
-
-
-def _add(node: NodeState, event: NvmlEvent) -> None:
-    number = max((known.number for known in node.events), default=0) + 1
-    node.events.append(
-        EventState(
-            number=number,
-            kind=event.kind,
-            uuid=event.uuid,
-            xid=event.xid,
-            gi=event.gpu_instance,
-            ci=event.compute_instance,
-        )
-    )
-    del node.events[:-100]
+        for uuid, gpu in node.gpus.items():
+            table = tables[uuid]
+            stays = table is not None and table.toggle == "reset" and gpu.mig_pending
+            node.gpus[uuid] = GpuState(mig_current=stays, mig_pending=stays, made=gpu.made)

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 from gpu_driver.nvml.backend import NvmlEvent
+from gpu_driver.nvml.fake.schedule import Schedule
 from gpu_driver.nvml.fake.state import State
 
 _LOOK_EVERY = 0.05
@@ -14,12 +15,14 @@ class FakeEvents:
 
     Args:
         state: of the node.
+        schedule: what is to happen by itself.
         uuids: the GPUs that are listened to.
         unmonitored: those that could not be.
     """
 
-    def __init__(self, state: State, uuids: frozenset[str], unmonitored: Sequence[str]) -> None:
+    def __init__(self, state: State, schedule: Schedule, uuids: frozenset[str], unmonitored: Sequence[str]) -> None:
         self._state = state
+        self._schedule = schedule
         self._uuids = uuids
         self._unmonitored = unmonitored
         self._read = max((event.number for event in state.read().events), default=0)
@@ -31,6 +34,7 @@ class FakeEvents:
     def wait(self, timeout: float) -> NvmlEvent | None:
         until = time.monotonic() + timeout
         while True:
+            self._schedule.catch_up()
             for event in self._state.read().events:
                 if event.number > self._read and event.uuid in {*self._uuids, ""}:
                     self._read = event.number

@@ -23,6 +23,8 @@ from gpu_driver.nvml.fake.events import FakeEvents
 from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.host_tree import render
 from gpu_driver.nvml.fake.profile import GpuInstanceRow, GpuType, MigTable, Profile, ProfileGpu
+from gpu_driver.nvml.fake.schedule import Schedule
+from gpu_driver.nvml.fake.shown import show
 from gpu_driver.nvml.fake.state import (
     ComputeInstanceState,
     GpuInstanceState,
@@ -45,8 +47,15 @@ class FakeNvml:
 
     def __init__(self, profile: Profile, folder: Path) -> None:
         self.profile = profile
-        self.state = State(folder, first_state(profile), lambda state: render(profile, state, folder / "host"))
+
+        def changed(state: NodeState) -> None:
+            render(profile, state, folder / "host")
+            show(profile, state, folder / "gpus")
+
+        self.state = State(folder, first_state(profile), changed)
         self._faults = Faults(profile.faults, self.state)
+        self._schedule = Schedule(profile, self.state)
+        self._schedule.catch_up()
         self._gpus = {gpu.uuid: gpu for gpu in profile.gpus}
 
     def driver_version(self) -> str:
@@ -59,6 +68,7 @@ class FakeNvml:
 
     def gpus(self) -> Sequence[GpuFacts]:
         self._faults.meet("nvmlDeviceGetCount", None)
+        self._schedule.catch_up()
         state = self.state.read()
         there = [gpu for gpu in self._gpus.values() if _visible(state.gpus[gpu.uuid])]
         return [facts(gpu, self.profile.type_of(gpu)) for gpu in sorted(there, key=lambda gpu: gpu.pci)]
@@ -105,7 +115,7 @@ class FakeNvml:
         call = "nvmlGpuInstanceGetComputeInstanceProfileInfoV"
         gpu = self._read(call, uuid)
         table = self._table(call, uuid)
-        row = _row(table, _instance(gpu, gpu_instance, call, uuid).profile)
+        row = mig_rules.row_of(table, _instance(gpu, gpu_instance, call, uuid).profile)
         per_slice = row.sm // row.c
         return [
             ComputeInstanceProfile(
@@ -133,7 +143,7 @@ class FakeNvml:
             existing = [
                 (other, Placement(made.start, other.size))
                 for made in gpu.instances
-                for other in [_row(table, made.profile)]
+                for other in [mig_rules.row_of(table, made.profile)]
             ]
             if placement not in mig_rules.placements(row):
                 raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid)
@@ -150,7 +160,7 @@ class FakeNvml:
         with self._changing(call, uuid) as (node, gpu):
             table = self._table(call, uuid)
             instance = _instance(gpu, gpu_instance, call, uuid)
-            cuts = {cut.id: cut for cut in mig_rules.compute_rows(table, _row(table, instance.profile))}
+            cuts = {cut.id: cut for cut in mig_rules.compute_rows(table, mig_rules.row_of(table, instance.profile))}
             if profile not in cuts:
                 known = profile < _COMPUTE_PROFILES
                 raise NvmlError(NvmlReturn.NOT_SUPPORTED if known else NvmlReturn.INVALID_ARGUMENT, call, uuid)
@@ -200,7 +210,7 @@ class FakeNvml:
                 self._read("nvmlDeviceRegisterEvents", uuid)
             except NvmlError:
                 unmonitored.append(uuid)
-        return FakeEvents(self.state, frozenset(uuids) - frozenset(unmonitored), tuple(unmonitored))
+        return FakeEvents(self.state, self._schedule, frozenset(uuids) - frozenset(unmonitored), tuple(unmonitored))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -214,6 +224,7 @@ class FakeNvml:
 
     def _read(self, call: str, uuid: str) -> GpuState:
         self._gpu(call, uuid)
+        self._schedule.catch_up()
         return _there(self.state.read().gpus[uuid], call, uuid)
 
     @contextmanager
@@ -291,7 +302,7 @@ def profile_of(row: GpuInstanceRow) -> GpuInstanceProfile:
 
 def instance_of(table: MigTable, made: GpuInstanceState) -> GpuInstance:
     """What NVML tells of a GPU instance."""
-    row = _row(table, made.profile)
+    row = mig_rules.row_of(table, made.profile)
     compute = tuple(compute_of(part) for part in sorted(made.compute, key=lambda part: part.id))
     return GpuInstance(made.id, row.id, Placement(made.start, row.size), compute)
 
@@ -313,11 +324,11 @@ def _there(gpu: GpuState, call: str, uuid: str) -> GpuState:
     return gpu
 
 
-def _row(table: MigTable, profile: int, call: str = "", uuid: str = "") -> GpuInstanceRow:
-    for row in table.gi:
-        if row.id == profile:
-            return row
-    raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid)
+def _row(table: MigTable, profile: int, call: str, uuid: str) -> GpuInstanceRow:
+    try:
+        return mig_rules.row_of(table, profile)
+    except KeyError:
+        raise NvmlError(NvmlReturn.INVALID_ARGUMENT, call, uuid) from None
 
 
 def _enabled(gpu: GpuState, call: str, uuid: str) -> None:

@@ -48,6 +48,7 @@ def _pci(profile: Profile, gpu: ProfileGpu, state: NodeState, root: Path) -> Non
     _write(function / "vendor", "0x10de\n")
     _write(function / "device", f"{kind.pci_device_id:#06x}\n")
     _write(function / "class", "0x030200\n")
+    _write(function / "resource", _regions(16, kind.bar_mib))
     _write(function / "numa_node", f"{gpu.numa_node}\n")
     _write(function / "driver_override", "(null)\n", keep=True)
     _link(root / "sys/bus/pci/devices" / gpu.pci, function)
@@ -61,6 +62,15 @@ def _pci(profile: Profile, gpu: ProfileGpu, state: NodeState, root: Path) -> Non
     driver = root / "sys/bus/pci/drivers" / state.gpus[gpu.uuid].driver
     driver.mkdir(parents=True, exist_ok=True)
     _link(function / "driver", driver)
+
+
+def _regions(*sizes_mib: int) -> str:
+    """Regions of memory that may be prefetched, one behind the other, and one that is not there."""
+    lines, first = [], 0x1000_0000_0000
+    for size in sizes_mib:
+        lines.append(f"0x{first:016x} 0x{first + (size << 20) - 1:016x} 0x{0x14220C:016x}")
+        first += size << 20
+    return "\n".join([*lines, " ".join(["0x" + "0" * 16] * 3), ""])
 
 
 def _of_driver(gpu: ProfileGpu, driver: str, root: Path) -> None:

@@ -6,6 +6,15 @@ from gpu_driver.nvml.backend import Placement
 from gpu_driver.nvml.fake.profile import ComputeInstanceRow, GpuInstanceRow, MigTable
 
 
+def row_of(table: MigTable, profile: int) -> GpuInstanceRow:
+    """The profile with this id.
+
+    Raises:
+        KeyError: the GPU has none.
+    """
+    return {row.id: row for row in table.gi}[profile]
+
+
 def placements(row: GpuInstanceRow) -> tuple[Placement, ...]:
     """Every place of a profile on an empty GPU."""
     return tuple(Placement(start, row.size) for start in row.starts)

@@ -9,6 +9,7 @@ from dra_kit import ConfigurationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gpu_driver.config.base import camel
+from gpu_driver.nvml.backend import RecoveryAction
 
 PciAddress = Annotated[str, Field(pattern=r"^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$")]
 
@@ -81,6 +82,7 @@ class GpuType(_Part):
 
     Attributes:
         memory_mib: None for memory that GPU and processor share.
+        bar_mib: of its largest PCI region.
         fp64_per_sm: double-precision cores of each multiprocessor.
     """
 
@@ -90,6 +92,7 @@ class GpuType(_Part):
     cuda_compute_capability: tuple[int, int]
     pci_device_id: int
     memory_mib: int | None = Field(alias="memoryMiB")
+    bar_mib: int = Field(default=256, alias="barMiB")
     sms: int
     fp64_per_sm: int
     addressing_mode: str | None = None
@@ -132,6 +135,37 @@ class Fault(_Part):
     delay: float = 0.0
 
 
+class Happening(_Part):
+    """What befalls a GPU: one of ``xid``, ``lost`` and ``recovery_action``.
+
+    Attributes:
+        at: seconds after a process had the profile first.
+        gpu: UUID or minor number.
+        gi, ci: ids of the instances that an XID concerns; None: the whole GPU.
+        xid: an XID error's number.
+        lost: it falls off the bus.
+        recovery_action: the name of a ``RecoveryAction``, which makes it healthy.
+    """
+
+    at: float = Field(ge=0)
+    gpu: str | int
+    gi: int | None = None
+    ci: int | None = None
+    xid: int | None = None
+    lost: bool = False
+    recovery_action: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if [self.xid is not None, self.lost, self.recovery_action is not None].count(True) != 1:
+            raise ValueError("an event is one of xid, lost: true and recoveryAction")
+        if self.recovery_action not in {None, *RecoveryAction.__members__}:
+            raise ValueError(
+                f"there is no recoveryAction {self.recovery_action}; {', '.join(RecoveryAction.__members__)}"
+            )
+        return self
+
+
 class Profile(_Part):
     """A pretended node."""
 
@@ -140,6 +174,7 @@ class Profile(_Part):
     gpu_types: dict[str, GpuType]
     gpus: tuple[ProfileGpu, ...]
     faults: tuple[Fault, ...] = ()
+    events: tuple[Happening, ...] = ()
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -150,6 +185,9 @@ class Profile(_Part):
             values = [getattr(gpu, name) for gpu in self.gpus]
             if len(set(values)) < len(values):
                 raise ValueError(f"two GPUs have one {name}")
+        for event in self.events:
+            if not any(event.gpu in {gpu.uuid, gpu.minor} for gpu in self.gpus):
+                raise ValueError(f"an event is of GPU {event.gpu!r}, which the profile does not have")
         return self
 
     def type_of(self, gpu: ProfileGpu) -> GpuType:

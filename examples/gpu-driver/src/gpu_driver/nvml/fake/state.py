@@ -13,7 +13,10 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from gpu_driver.nvml.backend import WHOLE_GPU, ComputeMode, RecoveryAction
+from gpu_driver.nvml.backend import WHOLE_GPU, ComputeMode, NvmlEvent, RecoveryAction
+
+_KEPT = 100
+"""Events; who listens reads them within seconds."""
 
 
 class ComputeInstanceState(BaseModel):
@@ -63,12 +66,32 @@ class EventState(BaseModel):
 
 
 class NodeState(BaseModel):
-    """All GPUs, what happened to them, and how often each call was made while it has faults."""
+    """All GPUs, what happened to them, and how often each call was made while it has faults.
+
+    ``began`` is when a process had the profile first, ``happened`` has the numbers of its events that are over.
+    """
 
     boot: int = 0
     gpus: dict[str, GpuState] = {}
     events: list[EventState] = []
     calls: dict[str, int] = {}
+    began: float | None = None
+    happened: list[int] = []
+
+    def add(self, event: NvmlEvent) -> None:
+        """Note an event for all who listen."""
+        number = max((known.number for known in self.events), default=0) + 1
+        self.events.append(
+            EventState(
+                number=number,
+                kind=event.kind,
+                uuid=event.uuid,
+                xid=event.xid,
+                gi=event.gpu_instance,
+                ci=event.compute_instance,
+            )
+        )
+        del self.events[:-_KEPT]
 
 
 class State:

@@ -1,0 +1,62 @@
+"""What a real MPS control daemon answers is recorded, and what the driver sets is what it has."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_driver.effects.mps.control import PROGRAM, MpsControl
+from gpu_driver.effects.mps.limits import Limits
+from tests.gpu import nvidia_smi
+from tests.mps_session import RECORDING, Session
+
+pytestmark = pytest.mark.gpu
+NOBODY = 65534
+
+
+@pytest.fixture
+def program() -> str:
+    found = shutil.which(PROGRAM)
+    if found is None:
+        pytest.skip(f"MPS was not tested: {PROGRAM} is not on the PATH")
+    return found
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """One GPU, and no other daemon of the machine."""
+    modes = dict(zip(nvidia_smi.query("uuid"), nvidia_smi.query("mig.mode.current"), strict=True))
+    whole = [uuid for uuid, mode in modes.items() if mode != "Enabled"]
+    if not whole:
+        pytest.skip("MPS was not tested: MIG is on on every GPU")
+    return {"CUDA_VISIBLE_DEVICES": whole[0]}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mps-") as made:  # pytest's folders are too long for sockets
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def test_what_it_answers_is_recorded(program: str, environment: dict[str, str], folder: Path) -> None:
+    users = {"root": None, "nobody": NOBODY} if os.getuid() == 0 else {"nobody": None}
+    recorded: dict[str, object] = {"driver": nvidia_smi.query("driver_version")[0]}
+    for name, user in users.items():
+        recorded[name] = Session(program, environment, folder / name, user).record()
+    RECORDING.parent.mkdir(exist_ok=True)
+    RECORDING.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+
+
+def test_limits_are_set_and_read_back(program: str, environment: dict[str, str], folder: Path) -> None:
+    session = Session(program, environment, folder / "limits")
+    places = {"CUDA_MPS_PIPE_DIRECTORY": str(session.pipe), "CUDA_MPS_LOG_DIRECTORY": str(session.log)}
+    session.start()
+    try:
+        Limits(percentage=25, memory={0: "1024M"}).set_in(MpsControl(program, {**os.environ, **environment, **places}))
+    finally:
+        session.end()

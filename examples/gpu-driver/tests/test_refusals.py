@@ -1,0 +1,83 @@
+"""Mistakes in claims, as their authors meet them: when the claim is applied, or as an Event of the pod."""
+
+from typing import Any
+
+import pytest
+from dra_kit.errors import Invalid
+from dra_kit.testing import Harness
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "job"},
+    "spec": {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {
+                "name": "main",
+                "image": "busybox:stable",
+                "command": ["sleep", "3600"],
+                "resources": {"claims": [{"name": "gpu"}]},
+            }
+        ],
+        "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+    },
+}
+
+
+def claim(parameters: str, requests: str = "[gpu]") -> str:
+    return f"""
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {{name: gpu}}
+spec:
+  devices:
+    requests:
+    - {{name: gpu, exactly: {{deviceClassName: gpu.nvidia.com}}}}
+    config:
+    - requests: {requests}
+      opaque:
+        driver: gpu.nvidia.com
+        parameters: {{apiVersion: resource.nvidia.com/v1beta1, {parameters}}}
+"""
+
+
+def test_a_kind_of_config_that_does_not_fit_the_request_that_it_names_is_an_event(dra: Harness) -> None:
+    dra.apply(claim("kind: MigDeviceConfig"), POD)
+    dra.wait("job", message="MigDeviceConfig of the claim, for gpu does not fit gpu-0, which takes GpuConfig")
+
+
+def test_a_kind_of_config_for_other_devices_of_all_requests_is_passed_over(dra: Harness) -> None:
+    dra.apply(claim("kind: MigDeviceConfig", requests="[]"), POD)
+    dra.wait("job", phase="Running")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "told"),
+    [
+        (
+            "kind: GpuConfig, sharing: {strategy: MPS, mpsConfig: {defaultActiveThreadPercentage: 101}}",
+            "sharing.mpsConfig.defaultActiveThreadPercentage",
+        ),
+        ("kind: GpuConfig, sharing: {strategy: TimeSlicing, mpsConfig: {}}", "mpsConfig goes with strategy MPS"),
+        ("kind: GpuConfig, Sharing: {strategy: MPS}", "Sharing"),
+        ("kind: GpuConfigs", "GpuConfigs"),
+    ],
+)
+def test_a_mistake_is_told_when_the_claim_is_applied(dra: Harness, parameters: str, told: str) -> None:
+    with pytest.raises(Invalid, match=told):
+        dra.apply(claim(parameters))
+
+
+def test_limits_of_a_device_that_the_claim_has_not_are_an_event(dra: Harness) -> None:
+    limits = "{strategy: MPS, mpsConfig: {defaultPerDevicePinnedMemoryLimit: {'7': 1Gi}}}"
+    dra.apply(claim(f"kind: GpuConfig, sharing: {limits}"), POD)
+    dra.wait("job", message="there is no device 7 in this group of 1")
+
+
+def test_a_share_of_a_gpu_for_nobody_but_monitors_is_refused(dra: Harness) -> None:
+    asked: Any = claim("kind: GpuConfig").replace(
+        "deviceClassName: gpu.nvidia.com", "deviceClassName: monitor.gpu.nvidia.com"
+    )
+    dra.apply(asked, POD)
+    dra.wait("job", message="write adminAccess: true, or ask for a GPU")
