@@ -113,6 +113,8 @@ class TimelineFeed(SandboxObserver):
         self.poll()
         self._take_rest()
         self._timeline.append(ClusterEnding(calls=tuple(calls)))
+        if self._path is None:
+            self.close()  # its directory goes now
 
     # --- for who runs the sandbox
 
