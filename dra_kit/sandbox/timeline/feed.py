@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +17,7 @@ from dra_kit.sandbox.cluster.slow_calls import PATIENCE, SlowCalls
 from dra_kit.sandbox.sandbox import Sandbox, SandboxObserver
 from dra_kit.sandbox.timeline.container_output import ContainerOutputs
 from dra_kit.sandbox.timeline.conversion import of_activity, of_decision
+from dra_kit.sandbox.timeline.driver_lines import DriverLines
 from dra_kit.sandbox.timeline.file import TimelineFile
 from dra_kit.sandbox.timeline.records import (
     CallOverdue,
@@ -28,7 +26,6 @@ from dra_kit.sandbox.timeline.records import (
     ClusterStarted,
     ContainerReference,
     DriverEnded,
-    DriverLogged,
     DriverNotServing,
     ObjectChanged,
 )
@@ -76,7 +73,7 @@ class TimelineFeed(SandboxObserver):
         for resource in sandbox.informers.resources:
             sandbox.informers.listen(resource, self._changed(resource))
         if self._driver_log:
-            sandbox.log.listen(self._logged(asyncio.get_running_loop(), threading.get_ident()))
+            sandbox.log.listen(DriverLines(self._only_driver(), self._timeline.append).logged)
         self._polling = asyncio.create_task(self._poll(), name="output of containers")
 
     def decided(self, decision: Decision) -> None:
@@ -113,6 +110,8 @@ class TimelineFeed(SandboxObserver):
         self.poll()
         self._take_rest()
         self._timeline.append(ClusterEnding(calls=tuple(calls)))
+        if self._path is None:
+            self.close()  # its directory goes now
 
     # --- for who runs the sandbox
 
@@ -153,17 +152,6 @@ class TimelineFeed(SandboxObserver):
             self._timeline.append(ObjectChanged(change=change.type, resource=name, object=change.object))
 
         return changed
-
-    def _logged(self, loop: asyncio.AbstractEventLoop, thread: int) -> Callable[[logging.LogRecord, str], None]:
-        def logged(record: logging.LogRecord, line: str) -> None:
-            item = DriverLogged(driver=self._only_driver(), level=record.levelname, text=line)
-            if threading.get_ident() == thread:
-                self._timeline.append(item)
-            else:
-                with suppress(RuntimeError):  # the loop has ended
-                    loop.call_soon_threadsafe(self._timeline.append, item)
-
-        return logged
 
     def _container_started(self, node: str, activity: kubelet.ContainerStarted) -> None:
         report = self._sandbox.container(activity.status.id) if self._sandbox else None

@@ -59,8 +59,10 @@ class TimelineFile:
         self._thread.start()
 
     def write(self, record: Record) -> None:
-        """Write a record soon."""
+        """Write a record soon; none after :meth:`close`."""
         with self._changed:
+            if self._closed.is_set():
+                return
             if len(self._queue) >= QUEUE:
                 self._not_queued += 1
                 self.lost += 1

@@ -100,9 +100,11 @@ class DriverLogged(TimelineRecord):
         driver: its name; empty where several share a process.
         level: ``INFO``, ``WARNING`` and so on; empty where it is not known.
         text: the line; it may have several, of a traceback for example.
+        left_out: lines before it that are not recorded, because there were too many at once.
     """
 
     kind: Literal["DriverLogged"] = "DriverLogged"
     driver: str = ""
     level: str = ""
     text: str
+    left_out: int = 0

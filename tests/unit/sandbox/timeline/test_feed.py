@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -14,6 +15,7 @@ from dra_kit.errors import SandboxError
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from dra_kit.sandbox.timeline.driver_lines import DriverLines
 from dra_kit.sandbox.timeline.feed import FILE
 from dra_kit.sandbox.timeline.file import read
 from dra_kit.sandbox.timeline.records import (
@@ -117,6 +119,26 @@ async def test_a_driver_that_is_started_anew_and_what_it_logs() -> None:
         ("DriverStarting", "node-1", ""),
         ("DriverEnded", "node-1", "stopped"),
     ]
+
+
+async def test_of_a_driver_that_logs_without_end_some_lines_are_left_out() -> None:
+    records: list[DriverLogged] = []
+    now = [0.0]
+    lines = DriverLines("dra.pizza", records.append, lambda: now[0])
+    one = logging.makeLogRecord({"levelname": "INFO"})
+
+    def log(number: int) -> None:
+        for _ in range(number):
+            lines.logged(one, "hot")
+
+    await asyncio.to_thread(log, 5_007)
+    await until(lambda: len(records) == 5_000)
+    now[0] = 1.0
+    await asyncio.to_thread(log, 1)
+    await until(lambda: len(records) == 5_001)
+
+    assert (records[-2].left_out, records[-1].left_out) == (0, 7)
+    assert {(item.driver, item.level, item.text) for item in records} == {("dra.pizza", "INFO", "hot")}
 
 
 async def test_a_driver_that_fails() -> None:

@@ -187,6 +187,18 @@ async def test_a_slow_disk_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.M
     assert len(found) == QUEUE + 3
 
 
+def test_nothing_is_written_after_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "timeline"
+    file = TimelineFile(path)
+    file.write(logged(1))
+    file.close()
+    file.write(logged(2))
+    file.close()
+
+    assert list(read(path)) == [logged(1)]
+    assert file.lost == 0
+
+
 def test_what_is_no_unicode_is_lost_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "timeline"
     file = TimelineFile(path)
