@@ -78,6 +78,12 @@ class GpuNode:
         found: list[Any] = self.plane.get("resourceslices", "--field-selector", f"spec.driver={DRIVER}")["items"]
         return found
 
+    def metrics(self) -> str:
+        """What the node role tells Prometheus, asked through the API server."""
+        (pod,) = self.release.pods("node")
+        place = f"/api/v1/namespaces/{self.release.namespace}/pods/{pod['metadata']['name']}:8081"
+        return self.plane.kubectl("get", "--raw", f"{place}/proxy/metrics").stdout
+
     @asynccontextmanager
     async def cluster(self, log: Path) -> AsyncIterator[RealCluster]:
         """The cluster as stories see it."""

@@ -14,7 +14,7 @@ from dra_kit.sandbox.stories.story import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import wait_until
 from tests.cluster.find import find
-from tests.cluster.gpu import PACKAGES, PROJECT, GpuNode, gpu_node
+from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, gpu_node
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.mps_clients import MpsClients, mps_clients
 from tests.cluster.node_driver import RealCluster
@@ -77,9 +77,10 @@ def test_a_client_of_mps_finds_its_daemon_which_has_its_limits_and_goes_with_it(
     assert clients.ask("get_default_device_pinned_mem_limit 0") == "6144M"
     assert "195,   0" in output  # /dev/nvidia0, by the numbers of CDI
     assert "195, 255" in output  # /dev/nvidiactl
+    assert f'{{device_type="gpu",driver="{DRIVER}",node="{clients.node.plane.node}"}} 1.0' in clients.node.metrics()
     assert folder.is_dir()
     clients.release()
-    assert not folder.exists()
+    wait_until("its folder to go after it", lambda: not folder.exists())
 
 
 def test_daemon_and_client_live_on_when_the_driver_is_replaced(clients: MpsClients) -> None:
