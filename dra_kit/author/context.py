@@ -17,6 +17,9 @@ from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference
 
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
 SettingsT = TypeVar("SettingsT", bound="BaseModel | None", default=None)
 
 
@@ -113,6 +116,17 @@ class Context(ABC, Generic[SettingsT]):
         prepared, as in a context of a test's own, there are none.
         """
         return ()
+
+    @property
+    def metrics(self) -> CollectorRegistry:
+        """The registry of prometheus-client whose numbers ``/metrics`` shows, on the port of the probes.
+
+        Register collectors or metrics in it in ``startup``, such as ``Gauge(…, registry=context.metrics)``. In a
+        context of a test's own it is one that nobody reads.
+        """
+        from prometheus_client import CollectorRegistry
+
+        return CollectorRegistry()
 
     @abstractmethod
     def update(

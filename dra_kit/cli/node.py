@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,7 +90,8 @@ class NodeCommand(RoleCommand):
 @click.option(
     "--print-rules",
     is_flag=True,
-    help="print what the driver's ClusterObject effects need of the API, as the chart's values, and end",
+    help="print what the driver's ClusterObject effects need of the API with these settings, as values of the chart, "
+    "and end",
 )
 @click.option(
     "--orphan-after",
@@ -143,7 +144,7 @@ def command(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError(f"TARGET {target} and {_GLOBS} {globs} do not go together: they name two drivers.")
     driver: Driver[Any, Any] = ctx.meta["driver"]
     if print_rules:
-        click.echo(_rules(driver), nl=False)
+        click.echo(_rules(driver, ctx.meta.get("driver_settings", {})), nl=False)
         return
     if dump_state:
         settings = NodeSettings(node_name="", kubelet_dir=kubelet_dir, state_dir=state_dir)
@@ -186,13 +187,22 @@ def _dumped(driver: str, settings: NodeSettings) -> dict[str, Any]:
         return dumped | {"health": [], "damaged": [*dumped["damaged"], str(error)]}
 
 
-def _rules(driver: Driver[Any, Any]) -> str:
-    """What the node's ClusterRole needs beside what every driver needs, as values of the chart."""
+def _rules(driver: Driver[Any, Any], given: Mapping[str, object]) -> str:
+    """What the node's account needs beside what every driver needs, as values of the chart."""
     import yaml
 
     from dra_kit.author.effects.cluster_object import ClusterObject
 
     objects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
-    rules = [rule for effect in objects for rule in effect.rules()]
-    text: str = yaml.safe_dump({"node": {"extraRules": rules}}, sort_keys=False)
+    settings = author_settings(driver, given) if objects else None
+    anywhere: list[Any] = []
+    namespaced: dict[str, list[Any]] = {}
+    for effect in objects:
+        namespaces = effect.namespaces(settings)
+        if namespaces is None:
+            anywhere += effect.rules()
+        for namespace in namespaces or ():
+            namespaced.setdefault(namespace, []).extend(effect.rules())
+    rules: dict[str, Any] = {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})
+    text: str = yaml.safe_dump({"node": rules}, sort_keys=False)
     return text

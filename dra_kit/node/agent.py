@@ -56,6 +56,7 @@ from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -110,6 +111,7 @@ class Agent:
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
+        self._metrics = Metrics()
         self._probes: Probes | None = None
         boot_id = _boot_id(settings)
         self._store = Store(settings.database(driver.name))
@@ -139,6 +141,7 @@ class Agent:
             update=self._update,
             effects=self._known_effects,
             stopping=self._stopping,
+            metrics=self._metrics,
         )
         node_locks = NodeLocks.below(locks)
         facts = ServerFacts(self._client, node, context.node_known)
@@ -246,6 +249,7 @@ class Agent:
             self._settings.probe_address,
             live=[watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
             ready=[partial(parts_not_ready, self.supervisor)],
+            metrics=self._metrics,
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 

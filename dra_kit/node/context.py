@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
 from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
@@ -12,7 +12,11 @@ from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.state.store import Store
+from dra_kit.process.metrics import Metrics
 from dra_kit.resource.reference import ClaimReference
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 Update = Callable[[DeviceFacts], None]
 
@@ -30,6 +34,7 @@ class NodeContext(Context[Any]):
         update: takes facts that came later.
         effects: tells of effects, from any thread.
         stopping: whether the process is asked to end.
+        metrics: of the process.
 
     Raises:
         ConfigurationError: when the author's directory cannot be made.
@@ -47,6 +52,7 @@ class NodeContext(Context[Any]):
         update: Update,
         effects: Callable[[], Sequence[EffectInForce]],
         stopping: Stopping,
+        metrics: Metrics,
     ) -> None:
         try:
             state_dir.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -63,12 +69,18 @@ class NodeContext(Context[Any]):
         self._update = update
         self._effects = effects
         self._stopping = stopping
+        self._metrics = metrics
         self._rescan = rescan
 
     @property
     def stopping(self) -> Stopping:
         """See :class:`dra_kit.Context`."""
         return self._stopping
+
+    @property
+    def metrics(self) -> CollectorRegistry:
+        """See :class:`dra_kit.Context`."""
+        return self._metrics.registry
 
     def node_known(self, node: NodeInfo) -> None:
         """The Node was read, with its labels."""

@@ -1,8 +1,11 @@
-"""Liveness and readiness over HTTP, for the kubelet's probes.
+"""Liveness and readiness over HTTP, for the kubelet's probes, and metrics beside them.
 
 ``/healthz`` answers 200 while the process does what it must, ``/readyz`` while all its parts are ready; else the answer
 is 503 and the body says why, one line each. Both are served by a thread with a loop of its own: the loop of the process
 is what is looked at, and whatever blocks it blocks no answer.
+
+``/metrics`` has the numbers of the process for Prometheus; a thread of its own asks for them, one scrape after the
+other.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.process.listening import bound_socket
+from dra_kit.process.metrics import CONTENT_TYPE, Metrics
 from dra_kit.process.supervisor import State, Supervisor
 
 if TYPE_CHECKING:
@@ -39,6 +43,7 @@ class Probes:
         address: ``host:port``, ``[IPv6]:port``, or ``:port`` for all addresses; port 0 is a free one.
         live: what ``/healthz`` asks.
         ready: what ``/readyz`` asks.
+        metrics: what ``/metrics`` tells; None for none.
 
     Raises:
         ConfigurationError: the address is none, or cannot be listened on.
@@ -46,8 +51,12 @@ class Probes:
 
     name = "probes"
 
-    def __init__(self, address: str, *, live: Sequence[Check], ready: Sequence[Check]) -> None:
+    def __init__(
+        self, address: str, *, live: Sequence[Check], ready: Sequence[Check], metrics: Metrics | None = None
+    ) -> None:
         self._checks = {"/healthz": tuple(live), "/readyz": tuple(ready)}
+        self._metrics = metrics
+        self._scraping = False
         self._socket = bound_socket(*_parsed(address), who="--probe-address", remedy="give another address or port")
 
     @property
@@ -101,6 +110,7 @@ class Probes:
 
         app = web.Application()
         app.add_routes([web.get(path, self._answer) for path in self._checks])
+        app.add_routes([web.get("/metrics", self._scrape)])
         runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1, logger=requests_logger)
         await runner.setup()
         assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
@@ -120,6 +130,22 @@ class Probes:
 
         troubles = [line for check in self._checks[request.path] for line in check()]
         return web.Response(status=503 if troubles else 200, text="".join(f"{line}\n" for line in troubles or ["ok"]))
+
+    async def _scrape(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        del request
+        if self._scraping:  # else each scrape of a collector that hangs would hold a thread and a connection
+            return web.Response(status=503, text="the former scrape has not ended\n")
+        self._scraping = True
+        try:
+            text = b"" if self._metrics is None else await asyncio.to_thread(self._metrics.text)
+        except Exception as error:  # an author's collector
+            logger.exception("metrics cannot be told")
+            return web.Response(status=500, text=f"{type(error).__name__}: {error}\n")
+        finally:
+            self._scraping = False
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
 
 def parts_not_ready(supervisor: Supervisor) -> list[str]:

@@ -42,6 +42,7 @@ from dra_kit.node.slices.identity import identity
 from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
+from dra_kit.process.metrics import Metrics
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.testing.allocation import allocated_claim, counter_sets
 from dra_kit.testing.background import Background
@@ -131,6 +132,7 @@ class Bench:
             update=lambda _: None,
             effects=self._engine.known,
             stopping=self._stopping,
+            metrics=Metrics(),
         )
 
     async def _start(self) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster.find import REPOSITORY, Found
 
-IMAGE = "localhost/pizza-driver"
 TAG = "cluster-tests"
 BASE_IMAGE = "localhost/python:3.11-bookworm"
 BASE_PYTHON = "3.11"
@@ -25,13 +26,15 @@ class CannotBuild(Exception):
     """This machine lacks what an image build needs; the text tells what."""
 
 
-def load_image(found: Found, state: Path, directory: Path) -> str:
-    """Build the example driver's image, and load it into the node.
+def load_image(found: Found, state: Path, directory: Path, project: Path = PROJECT, more: Sequence[str] = ()) -> str:
+    """Build an example driver's image, and load it into the node.
 
     Args:
         found: has a ``cluster`` tool.
         state: folder of the cluster that the tool started.
         directory: for the files of the build.
+        project: of the driver.
+        more: packages that it needs beside dra-kit's, of those that are pinned for the development.
 
     Returns:
         The image's name with its tag.
@@ -39,17 +42,19 @@ def load_image(found: Found, state: Path, directory: Path) -> str:
     Raises:
         CannotBuild: naming the packages or the tool that are missing.
     """
-    image = build_image(found, directory)
+    image = build_image(found, directory, project, more)
     load_built(found, state, image, image, directory)
     return image
 
 
-def build_image(found: Found, directory: Path) -> str:
-    """Build the example driver's image of the sources as they are.
+def build_image(found: Found, directory: Path, project: Path = PROJECT, more: Sequence[str] = ()) -> str:
+    """Build an example driver's image of the sources as they are.
 
     Args:
         found: has a ``cluster`` tool.
         directory: for the files of the build.
+        project: of the driver.
+        more: packages that it needs beside dra-kit's, of those that are pinned for the development.
 
     Returns:
         The image's name with its tag.
@@ -58,9 +63,9 @@ def build_image(found: Found, directory: Path) -> str:
         CannotBuild: naming the packages or the tool that are missing.
     """
     make_base_image(found)
-    context, image = directory / "context", f"{IMAGE}:{TAG}"
-    shutil.copytree(PROJECT, context, ignore=shutil.ignore_patterns("__pycache__"))
-    fill_wheelhouse(context / "wheelhouse")
+    context, image = directory / "context", f"localhost/{project.name}:{TAG}"
+    shutil.copytree(project, context, ignore=shutil.ignore_patterns("__pycache__", "tests", ".*_cache"))
+    fill_wheelhouse(context / "wheelhouse", more)
     run("buildah", "build", *BUILD, "--tag", image, context)
     shutil.rmtree(context)
     return image
@@ -92,9 +97,13 @@ def load_built(found: Found, state: Path, built: str, name: str, directory: Path
     archive.unlink()
 
 
-def fill_wheelhouse(wheelhouse: Path) -> None:
+def fill_wheelhouse(wheelhouse: Path, more: Sequence[str] = ()) -> None:
     """What the build of a project would download otherwise, for the base image's Python, and dra-kit itself."""
     pins = [REPOSITORY / "requirements" / name for name in ("build.txt", "runtime.txt")]
+    if more:
+        wheelhouse.mkdir()
+        pins.append(wheelhouse / "more.txt")
+        pins[-1].write_text(_pinned(more), encoding="utf-8")
     run(
         sys.executable, "-m", "pip", "download", "--quiet", "--dest", wheelhouse, "--require-hashes", "--no-deps",
         "--only-binary", ":all:", "--python-version", BASE_PYTHON, *(word for path in pins for word in ("-r", path)),
@@ -103,6 +112,14 @@ def fill_wheelhouse(wheelhouse: Path) -> None:
         sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
         "--wheel-dir", wheelhouse, REPOSITORY,
     )  # fmt: skip
+
+
+def _pinned(packages: Sequence[str]) -> str:
+    """Their entries in the requirements of the development, with their hashes."""
+    entries = re.split(r"\n(?=\S)", (REPOSITORY / "requirements" / "dev.txt").read_text(encoding="utf-8"))
+    found = [entry for entry in entries if entry.partition("==")[0] in packages]
+    assert len(found) == len(packages), f"requirements/dev.txt does not pin all of {', '.join(packages)}"
+    return "\n".join(found) + "\n"
 
 
 def run(*command: object) -> None:

@@ -6,7 +6,7 @@ import json
 import secrets
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,12 +33,14 @@ class Release:
         name: of the release; its objects are called ``<name>-<role>``.
         namespace: of its namespaced objects.
         values: what it is installed with.
+        flags: more of helm's, such as files of values, which are weaker.
     """
 
     plane: Plane
     name: str
     namespace: str
     values: Mapping[str, Any]
+    flags: Sequence[object] = ()
 
     def helm(self, *arguments: str, stdin: str | None = None) -> None:
         """Run helm; its own words are in the error when it fails."""
@@ -51,7 +53,8 @@ class Release:
     def apply(self, changes: Mapping[str, Any] | None = None) -> None:
         """Install it, or upgrade it to other values; waits for no pod."""
         values = json.dumps({**self.values, **(changes or {})})
-        self.helm("upgrade", "--install", self.name, str(CHART), "--values", "-", stdin=values)
+        flags = map(str, self.flags)
+        self.helm("upgrade", "--install", self.name, str(CHART), *flags, "--values", "-", stdin=values)
 
     def rolled_out(self, kind: str, role: str) -> None:
         """Wait until a role's workload runs as it was applied last."""
@@ -77,12 +80,12 @@ class Release:
 
 
 @contextmanager
-def release(plane: Plane, name: str, values: Mapping[str, Any]) -> Iterator[Release]:
+def release(plane: Plane, name: str, values: Mapping[str, Any], flags: Sequence[object] = ()) -> Iterator[Release]:
     """A namespace for a release that is not installed yet; both are gone in the end."""
     # a name of its own: the namespace of an interrupted run may still be going
     namespace = f"{name}-{secrets.token_hex(3)}"
     plane.kubectl("create", "namespace", namespace)
-    made = Release(plane, name, namespace, values)
+    made = Release(plane, name, namespace, values, flags)
     try:
         yield made
     finally:

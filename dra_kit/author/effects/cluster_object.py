@@ -101,8 +101,8 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     DaemonSet. ``prepare`` goes on when its condition is True. What somebody deletes is applied again. When the claim
     is released it is deleted, and the claim waits until it is gone.
 
-    The node's ServiceAccount needs the rights of :meth:`rules`; ``dra-kit node TARGET --print-rules`` prints them as
-    values of the chart.
+    The node's ServiceAccount needs the rights of :meth:`rules`, in the namespaces of :meth:`namespaces`;
+    ``dra-kit node TARGET --print-rules`` prints them as values of the chart.
 
     Args:
         claim_uid: of the claim that needs it.
@@ -204,6 +204,29 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
         group = cls.object_api_version.rpartition("/")[0]
         return [{"apiGroups": [group], "resources": [cls.object_plural], "verbs": list(_VERBS)}]
 
+    @classmethod
+    def namespaces(cls, settings: Any) -> Sequence[str] | None:
+        """Where the driver makes such objects with these settings: its account needs rights there and nowhere else.
+
+        Args:
+            settings: an instance of ``Driver(settings=…)``; None for a driver that has none.
+
+        Returns:
+            Names of namespaces; empty where it makes no such object at all. None: anywhere, such as in the namespaces
+            of claims, or in none; by default.
+        """
+        del settings
+        return None
+
+    def ended(self, found: Mapping[str, Any]) -> bool | Awaitable[bool]:
+        """Whether the object has ended for good, such as a pod in phase Failed: it is deleted then, and made anew.
+
+        Args:
+            found: the object, as the API server has it.
+        """
+        del found
+        return False
+
     def with_keeper(self, keeper: ObjectKeeper) -> Self:
         """The same effect kept by this one; the framework calls it."""
         bound = self.model_copy()
@@ -214,8 +237,11 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     async def apply(self, previous: AppliedObject | None) -> AppliedObject:
         """Apply the object and wait until it is ready."""
         del previous  # its name is always the same
-        address = self.address()
-        applied = await self._kept_by().apply(address, self.body())
+        address, keeper = self.address(), self._kept_by()
+        found = await keeper.get(address)
+        if found is not None and (found["metadata"].get("deletionTimestamp") or await call(self.ended, found)):
+            await keeper.delete(address)  # waits: what is on its way out may still say that it is ready
+        applied = await keeper.apply(address, self.body())
         if not await call(self.ready, applied):
             raise NotYet(f"{address} is not ready yet{self._why_not(applied)}")
         status = applied.get("status")
@@ -225,11 +251,11 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
 
     @final
     async def holds(self, outcome: AppliedObject) -> bool:
-        """Whether the object is there, and nobody deletes it."""
+        """Whether the object is there, has not ended, and nobody deletes it."""
         found = await self._kept_by().get(self.address())
-        if found is None or found["metadata"].get("deletionTimestamp"):
+        if found is None or found["metadata"].get("deletionTimestamp") or found["metadata"]["uid"] != outcome.uid:
             return False
-        return bool(found["metadata"]["uid"] == outcome.uid)
+        return not await call(self.ended, found)
 
     @final
     async def revert(self, outcome: AppliedObject | None) -> None:

@@ -34,9 +34,11 @@ class ClusterObjects:
     async def apply(self, address: ObjectAddress, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """See :class:`dra_kit.author.effects.cluster_object.ObjectKeeper`."""
         owner = await self._facts.owner()
-        # not the controller: the Node does not manage it, it only must not outlive it
         reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
-        metadata = {**(body.get("metadata") or {}), "name": address.name, "ownerReferences": [reference]}
+        # of a pod as of a static one: a drain refuses pods that have no controller, and a ReplicaSet may adopt them.
+        # Other objects may have one of their own; the Node does not manage them, they only must not outlive it.
+        controller = {"controller": True} if address.kind == "Pod" else {}
+        metadata = {**(body.get("metadata") or {}), "name": address.name, "ownerReferences": [reference | controller]}
         if address.namespace:
             metadata["namespace"] = address.namespace
         whole = {**body, "apiVersion": address.api_version, "kind": address.kind, "metadata": metadata}

@@ -1,24 +1,50 @@
 """MPS: a daemon for the devices of a claim, its limits, and what is left when it, the claim or the driver goes."""
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dra_kit as dra
 import pytest
+import yaml
 
 from gpu_driver.effects.mps.control import MpsControl
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MpsFolder
+from gpu_driver.effects.mps.pod import LABELS, MpsPod
 from gpu_driver.settings import Settings
 from tests.conftest import Node
 
+_DOUBLE_OF_SHELL = """#!/bin/sh
+cd "$CUDA_MPS_PIPE_DIRECTORY" || mkdir -p "$CUDA_MPS_PIPE_DIRECTORY" && cd "$CUDA_MPS_PIPE_DIRECTORY" || exit 1
+if [ "$1" = -f ]; then
+  echo 100 > percentage
+  echo yes > up
+  while [ -e up ]; do sleep 0.1; done
+  exit 0
+fi
+[ -e up ] || exit 1
+while read -r command first second; do
+  case $command in
+    set_default_active_thread_percentage) echo "$first" > percentage ;;
+    get_default_active_thread_percentage) read -r value < percentage; echo "$value.0" ;;
+    set_default_device_pinned_mem_limit) echo "$second" > memory ;;
+    get_default_device_pinned_mem_limit) read -r value < memory; echo "$value" ;;
+    quit) rm up ;;
+  esac
+done
+"""
+"""A daemon that a system without Python can run."""
+PROJECT = Path(__file__).parents[1]
 SOON = 60.0
 """Seconds that a daemon gets: far more than it needs."""
 
@@ -46,7 +72,7 @@ def ask(node: Node, prepared: dra.Prepared, command: str) -> str:
     program = node.hardware.program("nvidia-cuda-mps-control")
     assert program is not None
     environment = {**node.hardware.environment, "CUDA_MPS_PIPE_DIRECTORY": str(pipe(prepared))}
-    return MpsControl(program, environment).ask(command)
+    return MpsControl([program], environment).ask(command)
 
 
 def pid(prepared: dra.Prepared) -> int:
@@ -68,6 +94,22 @@ def nothing_left(node: Node) -> bool:
     root = node.settings.mps_root
     assert root is not None
     return not list(root.iterdir()) and node.bench.effects == []
+
+
+def system_with_a_shell(root: Path) -> Path:
+    """A root directory with programs of this machine, each with its libraries."""
+    for program in ("sh", "sleep", "mkdir", "rm"):
+        found = Path(shutil.which(program) or program).resolve()
+        libraries = subprocess.run(["ldd", str(found)], capture_output=True, text=True, check=True).stdout
+        for file in [str(found), *re.findall(r"(/\S+) \(", libraries)]:
+            copied = root / file.lstrip("/")
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, copied)
+        linked = root / "bin" / program
+        linked.parent.mkdir(exist_ok=True)
+        if not linked.exists():
+            linked.symlink_to(found)
+    return root
 
 
 def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) -> None:
@@ -245,32 +287,86 @@ class TestPods:
         with pytest.raises(dra.PrepareError, match="Pod dra/mps-uid-one"):
             node.bench.prepare("two", [device], config={**config(), "sharing": {"strategy": "TimeSlicing"}})
 
-    def test_what_the_pod_runs_sets_limits_answers_and_quits(self, node: Node) -> None:
-        root = node.settings.mps_root
+    @pytest.mark.parametrize("double", [True, False], ids=["of-the-image", "on-path"])
+    def test_what_the_pod_runs_sets_limits_answers_and_quits(self, node: Node, tmp_path: Path, double: bool) -> None:
         program = node.hardware.program("nvidia-cuda-mps-control")
-        assert root is not None
         assert program is not None
-        folder = MpsFolder(path=root / "served")
-        folder.make()
-        environment = {
-            **node.hardware.environment,
-            **folder.environment,
-            "PATH": f"{Path(program).parent}:{os.environ['PATH']}",
-            "CUDA_VISIBLE_DEVICES": node.first,
-            "MPS_LIMITS": Limits(percentage=25, memory={0: "1024M"}).model_dump_json(),
-        }
-        command = [sys.executable, "-m", "gpu_driver.effects.mps.serve"]
-        with subprocess.Popen(command, env=environment) as served:
-            until = time.monotonic() + SOON
-            while subprocess.run([*command, "ask"], env=environment).returncode:
-                assert served.poll() is None
-                assert time.monotonic() < until
-            control = MpsControl(program, environment)
+        root = Path(tempfile.mkdtemp(prefix="mps-")) if double else Path("/")
+        path = os.environ["PATH"] if double else f"{Path(program).parent}:{os.environ['PATH']}"
+        with self.served(node, PATH=path, MPS_DOUBLE="true" if double else "", MPS_DRIVER_ROOT=str(root)) as folder:
+            control = MpsControl([program], {**node.hardware.environment, **folder.environment})
             assert control.ask("get_default_device_pinned_mem_limit 0") == "1024M"
-            served.terminate()
-            assert served.wait(SOON) == 0
         assert not control.answers()
         assert not (folder.pipe / "control").exists()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="another root directory is NOT tested: that takes the rights of root")
+    def test_the_hosts_daemon_runs_in_the_hosts_system(self, node: Node, tmp_path: Path) -> None:
+        root = system_with_a_shell(tmp_path / "driver")
+        daemon = root / "usr/bin/nvidia-cuda-mps-control"
+        daemon.write_text(_DOUBLE_OF_SHELL)
+        daemon.chmod(0o755)
+        with self.served(node, MPS_DRIVER_ROOT=str(root), PATH=os.environ["PATH"]) as folder:
+            pipe = root / folder.pipe.relative_to("/")
+            assert (pipe / "percentage").read_text() == "25\n"
+            assert (pipe / "memory").read_text() == "1024M\n"
+            assert not list(folder.pipe.iterdir()), "it does not run in the system of the driver's container"
+        assert not (pipe / "up").exists()
+
+    @contextmanager
+    def served(self, node: Node, **environment: str) -> Iterator[MpsFolder]:
+        """What the pod runs, until it is asked to end; it must do so in order."""
+        assert node.settings.mps_root is not None
+        folder = MpsFolder(path=node.settings.mps_root / "served")
+        folder.make()
+        variables = {
+            **node.hardware.environment,
+            **folder.environment,
+            "CUDA_VISIBLE_DEVICES": node.first,
+            "MPS_LIMITS": Limits(percentage=25, memory={0: "1024M"}).model_dump_json(),
+            **environment,
+        }
+        command = [sys.executable, "-m", "gpu_driver.effects.mps.serve"]
+        with subprocess.Popen(command, env=variables) as served:
+            until = time.monotonic() + SOON
+            while subprocess.run([*command, "ask"], env=variables).returncode:
+                assert served.poll() is None
+                assert time.monotonic() < until
+            yield folder
+            served.terminate()
+            assert served.wait(SOON) == 0
+
+    def test_another_release_of_the_driver_leaves_it_as_it_is(self, node: Node) -> None:
+        device = node.devices["gpu-0"]
+        with pytest.raises(dra.NotYet):
+            node.bench.prepare("serve", [device], config=config())
+        pod = self.come_up(node)
+        node.bench.prepare("serve", [device], config=config())
+        node.settings.mps_image = "gpu-driver:2"
+        node.bench.prepare("serve", [device], config=config())
+        [kept] = node.bench.objects.values()
+        assert kept["metadata"]["uid"] == pod["metadata"]["uid"]
+        assert kept["spec"]["containers"][0]["image"] == "gpu-driver:1"
+
+    def test_one_that_the_nodes_shutdown_ended_is_made_anew(self, node: Node) -> None:
+        device = node.devices["gpu-0"]
+        with pytest.raises(dra.NotYet):
+            node.bench.prepare("serve", [device], config=config())
+        self.come_up(node)
+        node.bench.prepare("serve", [device], config=config())
+        ended = self.come_up(node)
+        ended["status"]["phase"] = "Failed"
+        with pytest.raises(dra.NotYet):
+            node.bench.prepare("serve", [device], config=config())
+        assert self.come_up(node)["metadata"]["uid"] != ended["metadata"]["uid"]
+
+    def test_the_values_of_the_chart_grant_what_such_pods_take_and_child_processes_take_nothing(self) -> None:
+        values = yaml.safe_load((PROJECT / "deploy/values.yaml").read_text(encoding="utf-8"))["node"]
+        [(namespace, granted)] = values["namespacedRules"].items()
+        assert namespace == values["settings"]["mps_namespace"]
+        assert granted == MpsPod.rules()
+        assert MpsPod.namespaces(Settings(mps_daemon="pod", mps_image="gpu-driver:1", mps_namespace="dra")) == ["dra"]
+        assert MpsPod.namespaces(Settings()) == []
+        assert values["effectPods"]["labels"] == LABELS
 
     def test_pods_need_an_image_and_a_namespace(self) -> None:
         with pytest.raises(ValueError, match="set mps_image and mps_namespace too"):

@@ -37,6 +37,15 @@ DRIVER = """
             return {}
 
 
+    class Cook(dra.ClusterObject, id="cook", api_version="v1", kind="Pod", plural="pods"):
+        @classmethod
+        def namespaces(cls, settings: Settings) -> list[str]:
+            return ["kitchen"] if settings.slices > 8 else []
+
+        def body(self) -> dict[str, object]:
+            return {}
+
+
     class Oven(dra.DeviceProvider):
         def discover(self) -> Iterator[Sequence[dra.Device]]:
             yield []
@@ -47,7 +56,7 @@ DRIVER = """
             return dra.Prepared()
 
 
-    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), effects=[Menu], settings=Settings)
+    driver = dra.Driver("dra.pizza", provider=Oven(), preparer=Waiter(), effects=[Menu, Cook], settings=Settings)
 """
 
 
@@ -218,9 +227,18 @@ def test_an_unknown_command() -> None:
     assert "No such command 'pizza'; there are chart, " in dra_kit("pizza", code=2).stderr
 
 
+VERBS = ["get", "create", "patch", "delete"]
+
+
 def test_what_its_objects_need_of_the_api_is_printed_for_the_chart(target: Path) -> None:
     printed = yaml.safe_load(dra_kit("node", target, "--print-rules", code=0).stdout)
-    verbs = ["get", "create", "patch", "delete"]
     assert printed == {
-        "node": {"extraRules": [{"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": verbs}]}
+        "node": {"extraRules": [{"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": VERBS}]}
+    }
+
+
+def test_what_they_need_with_these_settings_is_printed_by_namespace(target: Path) -> None:
+    printed = yaml.safe_load(dra_kit("node", target, "--print-rules", "--slices", "9", code=0).stdout)
+    assert printed["node"]["namespacedRules"] == {
+        "kitchen": [{"apiGroups": [""], "resources": ["pods"], "verbs": VERBS}]
     }

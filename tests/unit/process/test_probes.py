@@ -16,6 +16,7 @@ from dra_kit.author.calling import call
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.logging import log_context
+from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -35,10 +36,14 @@ def well() -> list[str]:
 
 @asynccontextmanager
 async def probing(
-    *, live: Callable[[], Iterable[str]] = well, ready: Callable[[], Iterable[str]] = well, address: str = "127.0.0.1:0"
+    *,
+    live: Callable[[], Iterable[str]] = well,
+    ready: Callable[[], Iterable[str]] = well,
+    address: str = "127.0.0.1:0",
+    metrics: Metrics | None = None,
 ) -> AsyncIterator[int]:
     """The port of probes that are answered."""
-    probes = Probes(address, live=[live], ready=[ready])
+    probes = Probes(address, live=[live], ready=[ready], metrics=metrics)
     serving = asyncio.Event()
     task = asyncio.create_task(probes.run(serving))
     async with asyncio.timeout(60):

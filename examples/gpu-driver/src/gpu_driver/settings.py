@@ -23,6 +23,7 @@ class Settings(BaseModel):
     )
     mps_image: str = Field("", description="with pods of MPS: their image, the driver's own for example")
     mps_namespace: str = Field("", description="with pods of MPS: where they are made, the driver's own for example")
+    mps_pull_secrets: list[str] = Field([], description="with pods of MPS: names of Secrets to pull their image with")
     dynamic_mig: bool = Field(False, description="offer MIG partitions that are made when they are allocated")
     shared_mig: bool = Field(
         False, description="with dynamic MIG, also offer partitions whose compute slices go to several claims"

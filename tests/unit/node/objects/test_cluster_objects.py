@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from dra_kit.author.context import NodeInfo
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection import Connection
 from dra_kit.kube.credentials import Credentials
-from dra_kit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES
+from dra_kit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
 from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.server_facts import ServerFacts
 
@@ -29,6 +29,16 @@ class Menu(dra.ClusterObject, id="menu", api_version="v1", kind="ConfigMap", plu
 
     def body(self) -> dict[str, Any]:
         return {"metadata": {"labels": LABELS}, "data": {"dish": self.dish}}
+
+
+class Cook(dra.ClusterObject, id="cook", api_version="v1", kind="Pod", plural="pods"):
+    """Of no use any more when it has failed."""
+
+    def body(self) -> dict[str, Any]:
+        return {"spec": {"containers": [{"name": "cook", "image": "cook"}]}}
+
+    async def ended(self, found: Mapping[str, Any]) -> bool:
+        return bool(found["status"].get("phase") == "Failed")
 
 
 class Kitchen(
@@ -127,6 +137,33 @@ async def test_one_that_is_being_deleted_does_not_hold(client: Client, keeper: C
     await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
     await client.delete(CONFIG_MAPS, outcome.name, "default")
     assert not await menu(keeper).holds(outcome)
+
+
+async def test_one_that_is_being_deleted_is_waited_for_and_made_anew(client: Client, keeper: ClusterObjects) -> None:
+    outcome = await menu(keeper).apply(None)
+    await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": ["example.com/x"]}}, "default")
+    await client.delete(CONFIG_MAPS, outcome.name, "default")
+    with pytest.raises(dra.TransientError, match="is deleted and not gone"):
+        await menu(keeper).apply(outcome)
+    await client.patch(CONFIG_MAPS, outcome.name, {"metadata": {"finalizers": None}}, "default")
+    assert (await menu(keeper).apply(outcome)).uid != outcome.uid
+
+
+async def test_one_that_has_ended_does_not_hold_and_is_made_anew(client: Client, keeper: ClusterObjects) -> None:
+    cook = Cook(claim_uid=CLAIM, namespace="default").with_keeper(keeper)
+    outcome = await cook.apply(None)
+    assert await cook.holds(outcome)
+    await client.patch(PODS, outcome.name, {"status": {"phase": "Failed"}}, "default", subresource="status")
+    assert not await cook.holds(outcome)
+    again = await cook.apply(outcome)
+    assert again.uid != outcome.uid
+    assert await cook.holds(again)
+
+
+async def test_a_pod_has_the_node_as_its_controller_as_a_drain_wants_it(client: Client, keeper: ClusterObjects) -> None:
+    outcome = await Cook(claim_uid=CLAIM, namespace="default").with_keeper(keeper).apply(None)
+    (owner,) = (await client.get(PODS, outcome.name, "default"))["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["controller"]) == ("Node", True)
 
 
 async def test_revert_waits_until_it_is_gone_and_names_who_keeps_it(client: Client, keeper: ClusterObjects) -> None:

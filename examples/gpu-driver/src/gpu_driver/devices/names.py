@@ -33,6 +33,12 @@ def monitor(minor: int) -> str:
     return f"gpu-{minor}-monitor"
 
 
+def kind(name: str) -> str:
+    """What a name is of: ``gpu``, ``mig``, ``vfio`` or ``monitor``."""
+    rest = name.split("-")[2:3]
+    return rest[0] if rest else "gpu"
+
+
 def version(text: str) -> dra.Version:
     """A driver's version as a semantic version: ``580.65.06`` is 580.65.6, ``575.57`` is 575.57.0.
 

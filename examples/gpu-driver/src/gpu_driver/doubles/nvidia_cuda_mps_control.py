@@ -200,3 +200,7 @@ def _fault() -> str:
         return Path(os.environ[_FOLDER], "mps-fault").read_text().strip()
     except (KeyError, OSError):
         return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 LIBRARY = "libnvidia-ml.so.1"
 
-_LIBRARIES = (
+LIBRARIES = (
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -13,6 +13,7 @@ _LIBRARIES = (
     "lib/aarch64-linux-gnu",
     "usr/lib",
 )
+"""Folders below the driver's root in which its libraries may be."""
 _PROGRAMS = ("usr/bin", "usr/sbin", "bin", "sbin", "opt/bin")
 
 
@@ -28,13 +29,13 @@ def driver_root(host: Path, installed: Path) -> Path:
 
 def find_library(root: Path) -> Path | None:
     """NVML of the driver; None where there is none."""
-    places = (root / folder / LIBRARY for folder in _LIBRARIES)
+    places = (root / folder / LIBRARY for folder in LIBRARIES)
     return next((path for path in places if path.exists()), None)
 
 
 def library_folders(root: Path) -> str:
     """Where it was looked for, for people."""
-    return f"{', '.join(_LIBRARIES)} below {root}"
+    return f"{', '.join(LIBRARIES)} below {root}"
 
 
 def program_folders(root: Path) -> tuple[Path, ...]:

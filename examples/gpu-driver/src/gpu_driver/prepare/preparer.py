@@ -28,8 +28,10 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
     _common: CommonEdits
 
     def startup(self, context: dra.Context[Settings]) -> None:
-        del context
         self._common = CommonEdits()  # of this node: a driver is copied for each
+        from gpu_driver.metrics import PreparedDevices  # only nodes have metrics; webhook and lint load less
+
+        context.metrics.register(PreparedDevices(context))
 
     def prepare_claim(self, claim: dra.Claim, devices: Sequence[Allocated]) -> Sequence[dra.Prepared]:
         # what is wrong with the config is told before anything is changed
@@ -47,8 +49,7 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
             if entry is not None and sharing.is_mps(entry):
                 members.append(sharing.Member(len(prepared), device, uuid, entry))
             prepared.append(made)
-        root = self.context.settings.mps_root or self.hardware.mps_root
-        for place, more in sharing.clients(members, claim, self.context, root):
+        for place, more in sharing.clients(members, claim, self.context, self.hardware):
             known = prepared[place]
             prepared[place] = known.model_copy(
                 update={"env": {**known.env, **more.env}, "mounts": [*known.mounts, *more.mounts]}

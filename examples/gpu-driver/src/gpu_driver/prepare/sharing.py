@@ -14,6 +14,7 @@ from gpu_driver.effects.mps.daemon import MpsDaemon
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MakeMpsFolder, MpsFolder, identity
 from gpu_driver.effects.mps.pod import MpsPod
+from gpu_driver.hardware import Hardware
 from gpu_driver.nvml.backend import ComputeMode
 from gpu_driver.prepare.partitions import Allocated
 from gpu_driver.settings import Settings
@@ -77,24 +78,31 @@ def check(devices: Sequence[tuple[Allocated, SharingEntry | None]]) -> None:
 
 
 def clients(
-    members: Sequence[Member], claim: dra.Claim, context: dra.Context[Settings], root: Path
+    members: Sequence[Member], claim: dra.Claim, context: dra.Context[Settings], hardware: Hardware
 ) -> Iterator[tuple[int, dra.ContainerEdits]]:
     """Start the daemons; what the containers of each device need to find theirs.
 
     Raises:
         PrepareError: one does not come up (yet), or cannot do what the config wants.
     """
+    root = context.settings.mps_root or hardware.mps_root
     for (entry, _), found in groupby(sorted(members, key=lambda member: member.group), key=lambda member: member.group):
         group = list(found)
         uuids = tuple(sorted({member.uuid for member in group}))
         folder = MpsFolder(path=root / identity(claim.uid, entry, uuids))
-        _start(group, uuids, folder, claim, context)
+        _start(group, uuids, folder, claim, context, double=hardware.fake)
         edits = _edits(folder, context.settings)
         yield from ((member.place, edits) for member in group)
 
 
 def _start(
-    group: Sequence[Member], uuids: tuple[str, ...], folder: MpsFolder, claim: dra.Claim, context: dra.Context[Settings]
+    group: Sequence[Member],
+    uuids: tuple[str, ...],
+    folder: MpsFolder,
+    claim: dra.Claim,
+    context: dra.Context[Settings],
+    *,
+    double: bool,
 ) -> None:
     first, settings = group[0], context.settings
     sharing = first.entry.config.sharing
@@ -112,23 +120,32 @@ def _start(
         memory={uuids.index(uuid): limit for uuid, limit in sorted(memory.items())},
     )
     if settings.mps_daemon == "pod":
-        first.device.ensure(
-            MpsPod(
-                claim_uid=f"{claim.uid}-{folder.path.name}",
-                namespace=settings.mps_namespace,
-                node=context.node.name,
-                image=settings.mps_image,
-                driver_root=settings.driver_root,
-                devices=uuids,
-                folder=folder,
-                limits=by_index,
-                multi_user=wanted.multi_user,
-            )
-        ).result()
+        pod = MpsPod(
+            claim_uid=f"{claim.uid}-{folder.path.name}",
+            namespace=settings.mps_namespace,
+            node=context.node.name,
+            image=settings.mps_image,
+            pull_secrets=tuple(settings.mps_pull_secrets),
+            driver_root=settings.driver_root,
+            devices=uuids,
+            folder=folder,
+            limits=by_index,
+            multi_user=wanted.multi_user,
+            double=double,
+        )
+        first.device.ensure(_of_its_own_release(pod, context)).result()
     else:
         first.device.ensure(
             MpsDaemon(devices=uuids, folder=folder, limits=by_index, multi_user=wanted.multi_user)
         ).result()
+
+
+def _of_its_own_release(pod: MpsPod, context: dra.Context[Settings]) -> MpsPod:
+    """The same with the image with which it runs already: another would end the daemon, and its clients with it."""
+    for known in context.effects():
+        if isinstance(known.effect, MpsPod) and known.effect.claim_uid == pod.claim_uid:
+            return pod.model_copy(update={"image": known.effect.image, "pull_secrets": known.effect.pull_secrets})
+    return pod
 
 
 def _edits(folder: MpsFolder, settings: Settings) -> dra.ContainerEdits:

@@ -1,7 +1,7 @@
 """Talking to an MPS control daemon, as people do: commands on the input of ``nvidia-cuda-mps-control``."""
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 PROGRAM = "nvidia-cuda-mps-control"
 PATIENCE = 4.0
@@ -16,12 +16,12 @@ class MpsControl:
     """One daemon.
 
     Args:
-        program: path of ``nvidia-cuda-mps-control``.
+        command: what runs ``nvidia-cuda-mps-control``.
         environment: by which it finds the daemon, and itself its libraries.
     """
 
-    def __init__(self, program: str, environment: Mapping[str, str]) -> None:
-        self._program = program
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._command = list(command)
         self._environment = dict(environment)
 
     def ask(self, command: str) -> str:
@@ -32,7 +32,7 @@ class MpsControl:
         """
         try:
             done = subprocess.run(
-                [self._program],
+                self._command,
                 input=f"{command}\n",
                 capture_output=True,
                 text=True,
@@ -44,7 +44,7 @@ class MpsControl:
         except subprocess.TimeoutExpired:
             raise MpsError(f"{command}: no answer within {PATIENCE:.0f} s") from None
         except OSError as error:
-            raise MpsError(f"{self._program} cannot be run: {error.strerror}") from None
+            raise MpsError(f"{self._command[0]} cannot be run: {error.strerror}") from None
         text = (done.stdout + done.stderr).strip()
         if done.returncode:
             last = text.splitlines()[-1:] or [f"exit code {done.returncode}"]

@@ -60,7 +60,7 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
         self.folder.empty()
 
     def _control(self) -> MpsControl:
-        return MpsControl(self._program(), self.environment())
+        return MpsControl([self._program()], self.environment())
 
     def _program(self) -> str:
         found = self.hardware.program(PROGRAM)

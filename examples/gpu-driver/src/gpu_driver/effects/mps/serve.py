@@ -7,71 +7,94 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import dra_kit as dra
 
+from gpu_driver.doubles import nvidia_cuda_mps_control
 from gpu_driver.effects.mps.control import PROGRAM, MpsControl, MpsError
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MpsFolder
+from gpu_driver.host.driver_root import LIBRARIES, program_folders
 
 _COME_UP = 60.0
 _QUIT_WITHIN = 20.0
-_SET = "limits-are-set"
 
 
 def main() -> int:
     """Run it; the exit code."""
     folder = MpsFolder(path=Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"]).parent)
-    program, environment = _program(Path(os.environ.get("MPS_DRIVER_ROOT", "/")))
-    control = MpsControl(program, environment)
-    done = folder.log / _SET
+    command, environment = _program(Path(os.environ.get("MPS_DRIVER_ROOT", "/")))
+    control = MpsControl(command, environment)
+    done = Path(os.environ.get("MPS_READY_FILE", folder.log / "limits-are-set"))
     if sys.argv[1:] == ["ask"]:
         return 0 if done.exists() and control.answers() else 1
     done.unlink(missing_ok=True)
     folder.empty()
     more = ["-M"] if os.environ.get("MPS_MULTI_USER") else []
-    daemon = subprocess.Popen([program, "-f", *more], env=environment)
+    # what is to be looked at: the daemon has ended, or it is to
+    news = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _quit(control, daemon))
+        signal.signal(number, lambda *_: news.set())
+    daemon = subprocess.Popen([*command, "-f", *more], env=environment)
+    threading.Thread(target=_tell_end, args=[daemon, news], daemon=True).start()
     try:
-        _wait(control, daemon)
-        Limits.model_validate_json(os.environ.get("MPS_LIMITS", "{}")).set_in(control)
+        if _comes_up(control, news):
+            Limits.model_validate_json(os.environ.get("MPS_LIMITS", "{}")).set_in(control)
+            done.touch()
+            news.wait()
     except (MpsError, dra.PrepareError) as error:
         print(error, file=sys.stderr)
         daemon.kill()
         return 1
-    done.touch()
-    return daemon.wait()
+    if daemon.poll() is None:
+        return _quit(control, daemon)
+    print(f"{PROGRAM} ended with exit code {daemon.returncode}", file=sys.stderr)
+    return 1
 
 
-def _wait(control: MpsControl, daemon: "subprocess.Popen[bytes]") -> None:
+def _tell_end(daemon: "subprocess.Popen[bytes]", news: threading.Event) -> None:
+    daemon.wait()
+    news.set()
+
+
+def _comes_up(control: MpsControl, news: threading.Event) -> bool:
+    """Whether it answers; not when it has ended, or is to end, before it does."""
     until = time.monotonic() + _COME_UP
     while not control.answers():
-        if daemon.poll() is not None:
-            raise MpsError(f"{PROGRAM} ended with exit code {daemon.returncode} before it was ready")
+        if news.wait(0.2):
+            return False
         if time.monotonic() > until:
             raise MpsError(f"{PROGRAM} does not answer after {_COME_UP:.0f} s")
-        time.sleep(0.2)
+    return True
 
 
-def _quit(control: MpsControl, daemon: "subprocess.Popen[bytes]") -> None:
+def _quit(control: MpsControl, daemon: "subprocess.Popen[bytes]") -> int:
     try:
         control.ask("quit -t 10")
-        daemon.wait(_QUIT_WITHIN)
+        return daemon.wait(_QUIT_WITHIN)
     except (MpsError, subprocess.TimeoutExpired):
         daemon.kill()
+        return 0
 
 
-def _program(root: Path) -> tuple[str, dict[str, str]]:
-    """The driver root's program, with the libraries beside it, or that on PATH."""
-    libraries = [root / "usr" / part for part in ("lib64", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu")]
+def _program(root: Path) -> tuple[list[str], dict[str, str]]:
+    """What starts the daemon and its clients, and with which variables.
+
+    NVIDIA's programs and the libraries of the host's C library belong together: they run in the driver's root where it
+    is a whole system, and with the libraries beside them where it is a folder of NVIDIA's files alone.
+    """
     environment = {**os.environ}
+    if os.environ.get("MPS_DOUBLE"):
+        return [sys.executable, "-m", nvidia_cuda_mps_control.__name__], environment
+    if root != Path("/") and os.path.lexists(root / "bin/sh"):
+        return ["chroot", str(root), PROGRAM], environment
+    environment["PATH"] = ":".join([*map(str, program_folders(root)), environment.get("PATH", os.defpath)])
     if root != Path("/"):
-        environment["LD_LIBRARY_PATH"] = ":".join(map(str, libraries))
-    found = root / "usr/bin" / PROGRAM
-    return (str(found) if found.exists() else PROGRAM), environment
+        environment["LD_LIBRARY_PATH"] = ":".join(str(root / folder) for folder in LIBRARIES)
+    return [PROGRAM], environment
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+"""The GPU driver as it is deployed, with pretended GPUs on the real node."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.cluster.access import Access
+from tests.cluster.deployed import KUBELET_DIR, wait_until
+from tests.cluster.find import REPOSITORY
+from tests.cluster.node_driver import NodeDriver, RealCluster
+from tests.cluster.plane import Plane
+from tests.cluster.processes import running
+from tests.cluster.release import Release, release
+
+PROJECT: Final = REPOSITORY / "examples" / "gpu-driver"
+PACKAGES: Final = ("nvidia-ml-py",)
+DRIVER: Final = "gpu.nvidia.com"
+MPS_ROOT: Final = Path("/run/gpu.nvidia.com")
+_PLUGIN_DIR: Final = KUBELET_DIR / "plugins" / DRIVER
+
+
+@dataclass
+class GpuNode:
+    """The node with the driver on it.
+
+    Attributes:
+        release: of the chart, with the values that the project brings along.
+        image: of the driver.
+        profile: the GPUs that it pretends to have.
+    """
+
+    release: Release
+    image: str
+    profile: str = ""
+
+    @property
+    def plane(self) -> Plane:
+        """The cluster."""
+        return self.release.plane
+
+    @property
+    def state_dir(self) -> Path:
+        """One for each profile: GPUs that were there before would be missed."""
+        return _PLUGIN_DIR / self.profile
+
+    def values(self, profile: str) -> Mapping[str, Any]:
+        """What differs from the project's own values."""
+        node = {
+            "stateDir": str(_PLUGIN_DIR / profile),
+            "settings": {"fake_gpus": profile, "dynamic_mig": False},
+            "minReadySeconds": 0,
+        }
+        repository, _, tag = self.image.rpartition(":")
+        image = {"repository": repository, "tag": tag}
+        return {"image": image, "logging": {"format": "text"}, "node": node, "webhook": {"enabled": False}}
+
+    def pretend(self, profile: str) -> None:
+        """Have the GPUs of a profile, if it has not yet."""
+        if profile != self.profile:
+            self.profile = profile
+            self.apply()
+
+    def apply(self, **node: object) -> None:
+        """Install or upgrade it, and wait until the new pod serves alone and has published its devices."""
+        values = self.values(self.profile)
+        self.release.apply({**values, "node": {**values["node"], **node}})
+        self.release.rolled_out("daemonset", "node")
+        wait_until("one pod of the driver", lambda: len(self.release.pods("node")) == 1)
+        wait_until("GPUs", lambda: bool(self.slices()))
+
+    def slices(self) -> list[Any]:
+        """Its ResourceSlices."""
+        found: list[Any] = self.plane.get("resourceslices", "--field-selector", f"spec.driver={DRIVER}")["items"]
+        return found
+
+    def metrics(self) -> str:
+        """What the node role tells Prometheus, asked through the API server."""
+        (pod,) = self.release.pods("node")
+        place = f"/api/v1/namespaces/{self.release.namespace}/pods/{pod['metadata']['name']}:8081"
+        return self.plane.kubectl("get", "--raw", f"{place}/proxy/metrics").stdout
+
+    @asynccontextmanager
+    async def cluster(self, log: Path) -> AsyncIterator[RealCluster]:
+        """The cluster as stories see it."""
+        place = ("--namespace", self.release.namespace)
+        (pod,) = self.release.pods("node")
+        kubectl = [self.plane.binaries / "kubectl", "--kubeconfig", self.plane.kubeconfig]
+        access = Access(self.plane, self.release.name, self.release.namespace)
+        with running([*kubectl, "logs", "--follow", pod["metadata"]["name"], *place], log=log) as process:
+            async with NodeDriver(self.plane, access, DRIVER, process, self.state_dir).cluster() as cluster:
+                yield cluster
+
+
+@contextmanager
+def gpu_node(plane: Plane, image: str) -> Iterator[GpuNode]:
+    """The chart's release with the values of the project; nothing is installed yet."""
+    files = [PROJECT / "deploy" / "values.yaml", PROJECT / "kind" / "values.yaml"]
+    flags = [word for file in files for word in ("--values", file)]
+    classes = f"deviceClasses={PROJECT / 'deviceclasses.yaml'}"
+    try:
+        with release(plane, "gpu", {}, [*flags, "--set-file", classes]) as made:
+            yield GpuNode(made, image)
+    finally:
+        # sooner than the kubelet does
+        plane.kubectl("delete", "resourceslices", "--field-selector", f"spec.driver={DRIVER}")
+        for left in (_PLUGIN_DIR, MPS_ROOT):
+            shutil.rmtree(left, ignore_errors=True)

@@ -1,0 +1,155 @@
+"""The GPU driver in a cluster, with pretended GPUs: its image, its values, its stories, MPS daemons as pods."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from dra_kit.sandbox.stories.story import load_story
+from dra_kit.sandbox.stories.story_run import run_story
+from tests.cluster.deployed import wait_until
+from tests.cluster.find import find
+from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, gpu_node
+from tests.cluster.image import CannotBuild, load_image
+from tests.cluster.mps_clients import MpsClients, mps_clients
+from tests.cluster.node_driver import RealCluster
+from tests.cluster.plane import Plane
+
+WHOLE = "a100-40gb"
+STORIES = {
+    "01-controlled-sharing": WHOLE,
+    "04-time-slicing": WHOLE,
+    "05-mps": WHOLE,
+    "02-complex-constraints": WHOLE,
+    "07-management-pods": WHOLE,
+    "13-extended-resource": WHOLE,
+    "03-several-types": "a100-t4",
+    "09-mig-on-one-gpu": "a100-mig",
+}
+"""Those that take no alpha gate, and the GPUs that each is about; in an order in which these change least."""
+ALWAYS = {"01-controlled-sharing", "04-time-slicing", "05-mps"}
+
+
+@pytest.fixture(scope="module")
+def image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The driver's image, on the node."""
+    try:
+        return load_image(find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"), PROJECT, PACKAGES)
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def node(node_plane: Plane, image: str) -> Iterator[GpuNode]:
+    with gpu_node(node_plane, image) as node:
+        yield node
+
+
+@pytest.fixture
+def clients(node: GpuNode) -> Iterator[MpsClients]:
+    node.pretend(WHOLE)
+    with mps_clients(node) as clients:
+        yield clients
+
+
+@pytest.fixture
+async def cluster(node: GpuNode, story: str, tmp_path: Path) -> AsyncIterator[RealCluster]:
+    """The cluster with the GPUs that the story is about."""
+    node.pretend(STORIES[story])
+    async with node.cluster(tmp_path / "node.log") as cluster:
+        yield cluster
+
+
+def test_a_client_of_mps_finds_its_daemon_which_has_its_limits_and_goes_with_it(clients: MpsClients) -> None:
+    daemon, output = clients.daemon(), clients.output()
+    (owner,) = daemon["metadata"]["ownerReferences"]
+    folder = clients.folder()
+
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("Node", clients.node.plane.node, True)
+    assert daemon["spec"]["priorityClassName"] == "system-node-critical"
+    assert {"operator": "Exists"} in daemon["spec"]["tolerations"]
+    assert clients.limited()
+    assert clients.ask("get_default_device_pinned_mem_limit 0") == "6144M"
+    assert "195,   0" in output  # /dev/nvidia0, by the numbers of CDI
+    assert "195, 255" in output  # /dev/nvidiactl
+    assert f'{{device_type="gpu",driver="{DRIVER}",node="{clients.node.plane.node}"}} 1.0' in clients.node.metrics()
+    assert folder.is_dir()
+    clients.release()
+    wait_until("its folder to go after it", lambda: not folder.exists())
+
+
+def test_daemon_and_client_live_on_when_the_driver_is_replaced(clients: MpsClients) -> None:
+    before, node = clients.containers(), clients.node
+    (former,) = node.release.pods("node")
+
+    node.apply(podAnnotations={"version": "next"})
+    (upgraded,) = node.release.pods("node")
+    node.plane.kubectl("delete", "pod", upgraded["metadata"]["name"], "--namespace", node.release.namespace)
+    node.release.rolled_out("daemonset", "node")
+
+    assert former["metadata"]["uid"] != upgraded["metadata"]["uid"]
+    assert clients.containers() == before
+    assert clients.limited()
+
+
+@pytest.mark.long
+def test_a_killed_daemon_comes_back_with_its_limits(clients: MpsClients) -> None:
+    client, before = clients.containers()
+    # pods of MPS see the process IDs of the host
+    os.kill(int((clients.folder() / "pipe" / "nvidia-cuda-mps-control.pid").read_text()), signal.SIGKILL)
+
+    wait_until("another daemon", lambda: clients.containers()[1] != before and clients.limited())
+    assert clients.containers()[0] == client
+
+
+@pytest.mark.long
+def test_a_drain_takes_the_client_first_and_leaves_no_daemon(clients: MpsClients) -> None:
+    plane = clients.node.plane
+    try:
+        drained = plane.kubectl("drain", str(plane.node), "--ignore-daemonsets", "--timeout=110s").stdout
+        assert clients.daemons() == []
+        assert f"pod/{clients.pod()['metadata']['name']} evicted" not in drained  # its successor, which waits
+        assert not clients.pod()["status"].get("containerStatuses")
+    finally:
+        plane.kubectl("uncordon", str(plane.node))
+
+
+def test_the_nodes_account_writes_no_pods_but_daemons_of_its_own_node(node: GpuNode) -> None:
+    node.pretend(WHOLE)
+    plane, namespace = node.plane, node.release.namespace
+    here = str(plane.node)
+    as_node = (
+        "--as", f"system:serviceaccount:{namespace}:gpu-node",
+        "--as-user-extra", f"authentication.kubernetes.io/node-name={here}",
+    )  # fmt: skip
+
+    def refusal(*, namespace: str = namespace, node_name: str = here, component: str = "mps") -> str:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "other", "labels": {"app.kubernetes.io/component": component}},
+            "spec": {"nodeName": node_name, "containers": [{"name": "c", "image": "busybox:stable"}]},
+        }
+        place = ("--namespace", namespace, "--dry-run=server", "--filename", "-")
+        return plane.kubectl("create", *place, *as_node, stdin=json.dumps(body), check=False).stderr
+
+    assert refusal() == ""
+    assert "may write only pods with this spec.nodeName" in refusal(node_name="another-node")
+    assert "may write only pods with the labels" in refusal(component="other")
+    assert "cannot create resource" in refusal(namespace="default")
+
+
+@pytest.mark.parametrize(
+    "story", [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.long) for name in STORIES]
+)
+async def test_story(story: str, cluster: RealCluster) -> None:
+    result = await run_story(load_story(PROJECT / "stories" / story), cluster)
+
+    if not result.passed:
+        log = "\n".join((await cluster.driver_log())[-30:])
+        pytest.fail(f"{result.report()}\nnode role:\n{log}", pytrace=False)
