@@ -12,20 +12,18 @@ import json
 import ssl
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 import aiohttp
 
 from dra_kit.apiserver.answers import Refusal, internal
+from dra_kit.apiserver.api import Attributes
 from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.selectors import labels
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.schema.scalars import WrongType
-
-if TYPE_CHECKING:
-    from dra_kit.apiserver.verbs.write import Write
 
 _DEFAULT_SECONDS: Final = 10
 
@@ -41,77 +39,61 @@ class _CallFailed(Exception):
     """A webhook that gives no answer that counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One request for admission.
+def _review(write: Attributes, api_version: str) -> Object:
+    """``AdmissionReview`` with the objects in a version."""
+    kind, request, target = write.kind, write.request, write.request.target
 
-    Attributes:
-        write: what is asked for.
-        operation: CREATE, UPDATE or DELETE.
-        obj: after it, in storage version; None for a deletion.
-        old: before it, in storage version; None for a creation.
+    def shown(version: str) -> tuple[Object, Object]:
+        group, _, name = version.rpartition("/")
+        where = {"group": group, "version": name}
+        return {**where, "kind": kind.kind}, {**where, "resource": kind.plural}
+
+    subject = write.obj or write.old or {"metadata": {}}
+    version_kind, version_resource = shown(api_version)
+    asked_kind, asked_resource = shown(target.api_version)
+    body: Object = {
+        "uid": str(uuid.uuid4()),
+        "kind": version_kind, "resource": version_resource,
+        "requestKind": asked_kind, "requestResource": asked_resource,
+        "name": subject["metadata"].get("name") or target.name,
+        "operation": write.operation,
+        "userInfo": {"username": request.user, "groups": list(request.groups) or ["system:masters"]},
+        "object": _wire(write, write.obj, api_version), "oldObject": _wire(write, write.old, api_version),
+        "dryRun": write.dry_run,
+        "options": {"apiVersion": "meta.k8s.io/v1", "kind": f"{write.operation.capitalize()}Options"},
+    }  # fmt: skip
+    if target.namespace:
+        body["namespace"] = target.namespace
+    if target.subresource:
+        body["subResource"] = body["requestSubResource"] = target.subresource
+    return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": body}
+
+
+def _patched(write: Attributes, webhook: str, patch: list[Any], api_version: str) -> Object:
+    """The object in storage version after a webhook's patch of one of its versions.
+
+    Raises:
+        Refusal: there is no object, or what the patch makes is none.
     """
-
-    write: Write
-    operation: str
-    obj: Object | None
-    old: Object | None
-
-    def review(self, api_version: str) -> Object:
-        """``AdmissionReview`` with the objects in a version."""
-        write, kind = self.write, self.write.kind
-        request, target = write.request, write.request.target
-
-        def shown(version: str) -> tuple[Object, Object]:
-            group, _, name = version.rpartition("/")
-            where = {"group": group, "version": name}
-            return {**where, "kind": kind.kind}, {**where, "resource": kind.plural}
-
-        subject = self.obj or self.old or {"metadata": {}}
-        version_kind, version_resource = shown(api_version)
-        asked_kind, asked_resource = shown(target.api_version)
-        body: Object = {
-            "uid": str(uuid.uuid4()),
-            "kind": version_kind, "resource": version_resource,
-            "requestKind": asked_kind, "requestResource": asked_resource,
-            "name": subject["metadata"].get("name") or target.name,
-            "operation": self.operation,
-            "userInfo": {"username": request.user, "groups": list(request.groups) or ["system:masters"]},
-            "object": self._wire(self.obj, api_version), "oldObject": self._wire(self.old, api_version),
-            "dryRun": write.options.dry_run,
-            "options": {"apiVersion": "meta.k8s.io/v1", "kind": f"{self.operation.capitalize()}Options"},
-        }  # fmt: skip
-        if target.namespace:
-            body["namespace"] = target.namespace
-        if target.subresource:
-            body["subResource"] = body["requestSubResource"] = target.subresource
-        return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": body}
-
-    def patched(self, webhook: str, patch: list[Any], api_version: str) -> Object:
-        """The object in storage version after a webhook's patch of one of its versions.
-
-        Raises:
-            Refusal: there is no object, or what the patch makes is none.
-        """
-        wire = self._wire(self.obj, api_version)
-        if wire is None:
-            text = "attempted to modify the object, which is not supported for this operation"
-            raise internal(f'Internal error occurred: admission webhook "{webhook}" {text}')
-        kind = self.write.kind
-        try:
-            obj = self.write.api.decoded(kind, json_patch.apply(wire, patch), api_version)
-        except (json_patch.PatchFailed, json_patch.PatchInvalid, WrongType) as error:
-            raise internal(f"Internal error occurred: {error}") from None
-        if api_version == kind.storage_api_version:
-            apply_defaults(obj, kind.stored_type)
-        return obj
-
-    def _wire(self, obj: Object | None, api_version: str) -> Object | None:
-        return None if obj is None else self.write.api.wire(self.write.kind, obj, api_version)
+    wire = _wire(write, write.obj, api_version)
+    if wire is None:
+        text = "attempted to modify the object, which is not supported for this operation"
+        raise internal(f'Internal error occurred: admission webhook "{webhook}" {text}')
+    try:
+        obj = write.api.decoded(write.kind, json_patch.apply(wire, patch), api_version)
+    except (json_patch.PatchFailed, json_patch.PatchInvalid, WrongType) as error:
+        raise internal(f"Internal error occurred: {error}") from None
+    if api_version == write.kind.storage_api_version:
+        apply_defaults(obj, write.kind.stored_type)
+    return obj
 
 
-class Admission:
-    """Asks the webhooks about each write.
+def _wire(write: Attributes, obj: Object | None, api_version: str) -> Object | None:
+    return None if obj is None else write.api.wire(write.kind, obj, api_version)
+
+
+class Webhooks:
+    """Asks the webhooks about each write: the :class:`dra_kit.apiserver.api.Admission` of an API.
 
     Attributes:
         services: where the Services of webhooks are; None when they cannot be reached.
@@ -127,61 +109,41 @@ class Admission:
             await self._session.close()
             self._session = None
 
-    async def review(self, write: Write, operation: str, obj: Object | None, old: Object | None) -> list[str]:
-        """Asks every webhook whose rules match; returns their warnings.
-
-        Raises:
-            Refusal: one denies it, or cannot be asked and must be.
-        """
+    async def review(self, write: Attributes) -> list[str]:
+        """See :class:`dra_kit.apiserver.api.Admission`; a webhook that cannot be asked and must be refuses, too."""
         warnings: list[str] = []
-        if obj is None:  # nothing that could change: the others are asked here too
-            await self._mutated(write, operation, None, old, warnings)
-        call = _Call(write, operation, obj, old)
+        if write.obj is None:  # nothing that could change: the others are asked here too
+            await self._mutated(write, warnings)
         for webhook in _configured(_VALIDATING, write):
-            if (api_version := _asked_version(webhook, call)) is not None:
-                await self._ask(webhook, call, api_version, warnings)
+            if (api_version := _asked_version(webhook, write)) is not None:
+                await self._ask(webhook, write, api_version, warnings)
         return warnings
 
-    async def mutate(
-        self, write: Write, operation: str, obj: Object, old: Object | None, warnings: list[str]
-    ) -> Object:
-        """Lets every mutating webhook whose rules match change the object, one after another.
+    async def mutate(self, write: Attributes, warnings: list[str]) -> Object:
+        """See :class:`dra_kit.apiserver.api.Admission`; the webhooks change the object one after another."""
+        obj = await self._mutated(write, warnings)
+        assert obj is not None  # noqa: S101 - a deletion is only reviewed
+        return obj
 
-        Args:
-            write: what is asked for.
-            operation: CREATE or UPDATE.
-            obj: after it, in storage version.
-            old: before it, in storage version; None for a creation.
-            warnings: takes those of the webhooks.
-
-        Returns:
-            The object in storage version.
-
-        Raises:
-            Refusal: one denies it, cannot be asked and must be, or makes no object of it.
-        """
-        return await self._mutated(write, operation, obj, old, warnings) or obj
-
-    async def _mutated(
-        self, write: Write, operation: str, obj: Object | None, old: Object | None, warnings: list[str]
-    ) -> Object | None:
+    async def _mutated(self, write: Attributes, warnings: list[str]) -> Object | None:
+        obj = write.obj
         for webhook in _configured(_MUTATING, write):
-            call = _Call(write, operation, obj if obj is None else write.api.pruned(write.kind, obj), old)
-            api_version = _asked_version(webhook, call)
+            shown = replace(write, obj=None if obj is None else write.api.pruned(write.kind, obj))
+            api_version = _asked_version(webhook, shown)
             if api_version is None:
                 continue
-            patch = await self._ask(webhook, call, api_version, warnings, mutating=True)
+            patch = await self._ask(webhook, shown, api_version, warnings, mutating=True)
             if patch:
-                obj = call.patched(webhook["name"], patch, api_version)
+                obj = _patched(shown, webhook["name"], patch, api_version)
         return obj
 
     async def _ask(
-        self, webhook: Object, call: _Call, api_version: str, warnings: list[str], *, mutating: bool = False
+        self, webhook: Object, write: Attributes, api_version: str, warnings: list[str], *, mutating: bool = False
     ) -> list[Any]:
         """Asks one webhook; the operations of its JSON patch."""
         name = webhook["name"]
         try:
-            response = await self._send(webhook, call.review(api_version))
+            response = await self._send(webhook, _review(write, api_version))
             patch = _patch(response) if mutating and response.get("allowed") else []
         except (_CallFailed, ValueError, KeyError, TypeError) as error:
             if webhook.get("failurePolicy") == "Ignore":
@@ -245,7 +207,7 @@ def _service_name(service: Object) -> str:
     )
 
 
-def _configured(resource: str, write: Write) -> Iterator[Object]:
+def _configured(resource: str, write: Attributes) -> Iterator[Object]:
     """The webhooks of all configurations, by their names; nobody is asked about the configurations themselves."""
     if write.kind.resource not in _EXEMPT:
         for _, stored in list(write.api.storage.items(resource)):
@@ -274,51 +236,51 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
     return operations
 
 
-def _asked_version(webhook: Object, call: _Call) -> str | None:
+def _asked_version(webhook: Object, write: Attributes) -> str | None:
     """The version in which a webhook is to see the object, None when it is not to be asked."""
-    api_version = _matching_version(webhook, call)
-    return api_version if api_version is not None and _selected(webhook, call) else None
+    api_version = _matching_version(webhook, write)
+    return api_version if api_version is not None and _selected(webhook, write) else None
 
 
-def _matching_version(webhook: Object, call: _Call) -> str | None:
+def _matching_version(webhook: Object, write: Attributes) -> str | None:
     """The version in which a webhook wants to see the object, None when no rule matches."""
-    kind, target = call.write.kind, call.write.request.target
+    kind, target = write.kind, write.request.target
     versions = [target.version]
     if webhook.get("matchPolicy", "Equivalent") == "Equivalent":
         versions += [version for version in kind.types if version != target.version]
     for version in versions:
-        if any(_rule_matches(rule, call, version) for rule in webhook.get("rules") or ()):
+        if any(_rule_matches(rule, write, version) for rule in webhook.get("rules") or ()):
             return kind.api_version(version)
     return None
 
 
-def _rule_matches(rule: Object, call: _Call, version: str) -> bool:
+def _rule_matches(rule: Object, write: Attributes, version: str) -> bool:
     def has(field: str, value: str) -> bool:
         return bool({"*", value} & set(rule.get(field) or ()))
 
-    kind, target = call.write.kind, call.write.request.target
+    kind, target = write.kind, write.request.target
     scope = rule.get("scope", "*")
     if scope != "*" and (scope == "Namespaced") != kind.namespaced:
         return False
     names = {"*/*", kind.plural if not target.subresource else f"{kind.plural}/{target.subresource}"}
     names |= {f"*/{target.subresource}", f"{kind.plural}/*"} if target.subresource else {"*", f"{kind.plural}/*"}
     return (
-        has("operations", call.operation)
+        has("operations", write.operation)
         and has("apiGroups", kind.group)
         and has("apiVersions", version)
         and bool(names & set(rule.get("resources") or ()))
     )
 
 
-def _selected(webhook: Object, call: _Call) -> bool:
-    kind, target = call.write.kind, call.write.request.target
+def _selected(webhook: Object, write: Attributes) -> bool:
+    kind, target = write.kind, write.request.target
     selector = labels.from_object(webhook.get("namespaceSelector"))
     if selector and kind.namespaced:
-        namespace = call.write.api.lookup("namespaces", target.namespace)
+        namespace = write.api.lookup("namespaces", target.namespace)
         if namespace is not None and not selector.matches(namespace):
             return False
     objects = labels.from_object(webhook.get("objectSelector"))
-    return not objects or any(objects.matches(obj) for obj in (call.obj, call.old) if obj is not None)
+    return not objects or any(objects.matches(obj) for obj in (write.obj, write.old) if obj is not None)
 
 
 def _denied(name: str, status: Object) -> Refusal:

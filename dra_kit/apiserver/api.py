@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from dra_kit.apiserver.admission import Admission
 from dra_kit.apiserver.answers import forbidden, not_found
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
@@ -91,6 +90,53 @@ def micro_now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What admission learns of one write.
+
+    Attributes:
+        api: where.
+        kind: of the object.
+        request: who asks for it.
+        dry_run: nothing is stored.
+        operation: CREATE, UPDATE or DELETE.
+        obj: after it, in storage version; None for a deletion.
+        old: before it, in storage version; None for a creation.
+    """
+
+    api: Api
+    kind: Kind
+    request: Request
+    dry_run: bool
+    operation: str
+    obj: Object | None
+    old: Object | None
+
+
+class Admission(Protocol):
+    """Whoever may change an object before it is stored, or refuse it."""
+
+    async def mutate(self, write: Attributes, warnings: list[str]) -> Object:
+        """The object of a creation or an update, in storage version, as it is to be stored.
+
+        Args:
+            write: what is asked for.
+            warnings: takes those for the client.
+
+        Raises:
+            Refusal: it is not to be stored.
+        """
+        ...
+
+    async def review(self, write: Attributes) -> list[str]:
+        """Warnings about a write that nobody changes any more.
+
+        Raises:
+            Refusal: it is not to be done.
+        """
+        ...
+
+
 @dataclass(slots=True)
 class Api:
     """One cluster's API.
@@ -98,14 +144,15 @@ class Api:
     Attributes:
         gates: feature gates.
         registry: the served kinds.
+        admission: is asked about each write.
         storage: the objects.
         pod_log: gives the logs of containers; None where nobody runs any.
     """
 
     gates: FeatureGates
     registry: Registry
+    admission: Admission
     storage: Storage = field(default_factory=Storage)
-    admission: Admission = field(default_factory=Admission)
     pod_log: LogSource | None = None
 
     def lookup(self, resource: str, key: str) -> Object | None:

@@ -18,7 +18,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from dra_kit.apiserver import seeds
-from dra_kit.apiserver.admission import ServiceAddress
+from dra_kit.apiserver.admission import ServiceAddress, Webhooks
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, Controllers
 from dra_kit.apiserver.door import NAMES, Door
@@ -69,7 +69,8 @@ class ApiServer:
     ) -> None:
         self.host: str = host
         self.port: int = port
-        self.api: Api = Api(gates or FeatureGates.default(), Registry(KINDS))
+        self._webhooks = Webhooks()
+        self.api: Api = Api(gates or FeatureGates.default(), Registry(KINDS), self._webhooks)
         self._endpoint = Endpoint(self.api, door)
         self._door = door
         self._tls = tls
@@ -117,7 +118,7 @@ class ApiServer:
 
     def route_services(self, address: ServiceAddress) -> None:
         """Lets admission webhooks be Services: a function tells where each is, by namespace, name and port."""
-        self.api.admission.services = address
+        self._webhooks.services = address
 
     def serve_logs(self, source: LogSource) -> None:
         """Answers ``pods/log`` with what a function gives."""
@@ -145,7 +146,7 @@ class ApiServer:
         if self._controllers is not None:
             self._controllers.close()
         await self.stop_listening()
-        await self.api.admission.close()
+        await self._webhooks.close()
         await self._connections_gone()
 
     async def listen(self) -> None:

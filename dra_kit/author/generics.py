@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from functools import cache
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin
 
 from typing_extensions import NoDefault
@@ -32,18 +31,18 @@ def type_arguments(cls: type, base: type) -> tuple[Any, ...]:
     return ()
 
 
-@cache
-def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
-    """The config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
+def config_classes(name: str, arguments: tuple[Any, ...]) -> tuple[type[OpaqueConfig], ...]:
+    """The config classes that a preparer class was given: none, one, or those of ``Preparer[A | B]``.
 
     A TypeVar that a generic preparer left open stands for its default.
 
-    Raises:
-        ConfigurationError: when the argument is no OpaqueConfig.
-    """
-    from dra_kit.author.preparing.preparer import Preparer
+    Args:
+        name: of the class.
+        arguments: what it gave for the parameters of ``Preparer``.
 
-    arguments = type_arguments(preparer, Preparer)
+    Raises:
+        ConfigurationError: when the first one is no OpaqueConfig.
+    """
     if not arguments:
         return ()
     argument = _open(arguments[0])
@@ -51,8 +50,7 @@ def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
     for member in members:
         if not (isinstance(member, type) and issubclass(member, OpaqueConfig)):
             raise ConfigurationError(
-                f"preparer {preparer.__name__}: {member!r} is no dra_kit.OpaqueConfig; "
-                "write Preparer[<your OpaqueConfig subclass>]"
+                f"preparer {name}: {member!r} is no dra_kit.OpaqueConfig; write Preparer[<your OpaqueConfig subclass>]"
             )
     return tuple(member for member in members if member is not NoConfig)
 

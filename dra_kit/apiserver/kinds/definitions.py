@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -15,6 +15,9 @@ from dra_kit.resource.fielderror import FieldError, invalid, required
 from dra_kit.resource.schema.table import CUSTOM
 
 PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"
+
+_TYPES: Final = ("boolean", "date", "integer", "number", "string")
+_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 
 
 class DefinitionStrategy(StatusStrategy):
@@ -59,7 +62,7 @@ class DefinitionStrategy(StatusStrategy):
         if sum(1 for item in spec.get("versions") or () if item.get("storage")) != 1:
             detail = "must have exactly one version marked as storage version"
             errors.append(invalid("spec.versions", spec.get("versions") or [], detail))
-        return errors
+        return errors + _column_errors(spec.get("versions") or [])
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
@@ -122,6 +125,40 @@ def kind_of(definition: Object) -> Kind:
         schemas={item["name"]: (item.get("schema") or {}).get("openAPIV3Schema") or {} for item in served},
         list_kind=names.get("listKind", ""),
     )
+
+
+def _column_errors(versions: list[Object]) -> list[FieldError]:
+    """Of the columns of all versions; where they have the same ones, the API server keeps and names them once."""
+    shown = [item.get("additionalPrinterColumns") or [] for item in versions]
+    alike = all(columns == shown[0] for columns in shown)
+    paths = ["spec"] if alike else [f"spec.versions[{index}]" for index in range(len(shown))]
+    return [
+        error
+        for path, columns in zip(paths, shown, strict=False)
+        for index, column in enumerate(columns)
+        for error in _errors_of_column(f"{path}.additionalPrinterColumns[{index}]", column)
+    ]
+
+
+def _errors_of_column(path: str, column: Object) -> Iterator[FieldError]:
+    """Source: k8s.io/apiextensions-apiserver 0.37 ``ValidateCustomResourceColumnDefinition``."""
+    if not column.get("name"):
+        yield required(f"{path}.name")
+    type_, format_, json_path = (column.get(name) or "" for name in ("type", "format", "jsonPath"))
+    if not type_:
+        yield required(f"{path}.type", _one_of(_TYPES))
+    elif type_ not in _TYPES:
+        yield invalid(f"{path}.type", type_, _one_of(_TYPES))
+    if format_ and format_ not in _FORMATS:
+        yield invalid(f"{path}.format", format_, _one_of(_FORMATS))
+    if not json_path:
+        yield required(f"{path}.JSONPath")
+    elif not json_path.startswith("."):
+        yield invalid(f"{path}.JSONPath", json_path, "must be a simple json path starting with .")
+
+
+def _one_of(values: tuple[str, ...]) -> str:
+    return f"must be one of {','.join(values)}"
 
 
 def _column(described: Object) -> Column:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from dra_kit.apiserver.kinds.ages import age
 from dra_kit.apiserver.kinds.strategy import Object
-from dra_kit.apiserver.tables import age
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from dra_kit.apiserver.kinds.ages import age
 from dra_kit.apiserver.kinds.claims import ClaimStrategy, TemplateStrategy
 from dra_kit.apiserver.kinds.columns import NONE, number
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.slices import SliceStrategy
 from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
 from dra_kit.apiserver.kinds.versioned import GROUP, ResourceStrategy
-from dra_kit.apiserver.tables import age
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.classes import validate_class

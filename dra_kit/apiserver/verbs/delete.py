@@ -7,14 +7,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from dra_kit.apiserver.answers import bad_request, conflict, forbidden, invalid, not_found, success
-from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.api import Answer, Api, Attributes, Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object
-from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.apiserver.verbs.read import Selection
-from dra_kit.apiserver.verbs.write import Write
 from dra_kit.resource.fielderror import ErrorKind, FieldError
 from dra_kit.resource.schema.decode import decode
 from dra_kit.resource.schema.scalars import WrongType
@@ -103,12 +101,12 @@ async def delete(api: Api, kind: Kind, request: Request) -> Answer:
         raise not_found(kind.group, kind.plural, target.name)
     context = api.context(request)
     check_preconditions(options, stored, kind)
-    context.warnings += await api.admission.review(_write(api, kind, request, options), "DELETE", None, stored.object)
+    context.warnings += await _review(api, kind, request, options, stored)
     return _answer(api, kind, request, *remove(api, kind, stored, options, context))
 
 
-def _write(api: Api, kind: Kind, request: Request, options: DeleteOptions) -> Write:
-    return Write(api, kind, request, WriteOptions(dry_run=options.dry_run))
+async def _review(api: Api, kind: Kind, request: Request, options: DeleteOptions, stored: Stored) -> list[str]:
+    return await api.admission.review(Attributes(api, kind, request, options.dry_run, "DELETE", None, stored.object))
 
 
 def check_preconditions(options: DeleteOptions, stored: Stored, kind: Kind) -> None:
@@ -205,9 +203,7 @@ async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
     revision = api.storage.revision
     for stored in found:
         check_preconditions(options, stored, kind)
-        context.warnings += await api.admission.review(
-            _write(api, kind, request, options), "DELETE", None, stored.object
-        )
+        context.warnings += await _review(api, kind, request, options, stored)
         metadata = stored.object["metadata"]
         current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
         if current is not None:

@@ -19,6 +19,9 @@ from dra_kit.resource.fielderror import FieldError, forbidden, unsupported
 
 BOOKMARK_SECONDS: Final = 60
 DEFAULT_TIMEOUT_SECONDS: Final = 1800
+PENDING: Final = 1_000
+"""Changes that wait for a client, at most: as many as a watcher of Kubernetes' cache has room for."""
+
 _NOT_OLDER: Final = "NotOlderThan"
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
@@ -98,20 +101,27 @@ class Watch:
             except Compacted:
                 text = f"too old resource version: {options.version} ({storage.compacted})"
                 self._failure = expired(text)
-        self._stop = storage.listen(kind.resource, self._on_change)
+        self._room = len(self._pending) + PENDING
+        self._stop: Callable[[], None] | None = storage.listen(kind.resource, self._on_change)
 
     def _on_change(self, change: Change) -> None:
         if change.revision <= self._options.version:
             return  # the watch begins with a version that has not been yet
-        self._pending.append(change)
+        if len(self._pending) < self._room:
+            self._pending.append(change)
+        else:  # its client is too slow, and finds the rest when it watches again or lists
+            self._pending.clear()
+            self.close()
         self._wake.set()
 
     def close(self) -> None:
         """Sees no more changes."""
-        self._stop()
+        if self._stop is not None:
+            self._stop()
+            self._stop = None
 
     async def events(self, body: EventBody, bookmark_seconds: float = BOOKMARK_SECONDS) -> AsyncIterator[bytes]:
-        """The events, each as a line of JSON, until the time of the request is over."""
+        """The events, each as a line of JSON, until the time of the request is over or its client falls behind."""
         if self._failure is not None:
             yield _line("ERROR", encode(self._failure.status()))
             return
@@ -130,7 +140,7 @@ class Watch:
                     yield line
             self._wake.clear()
             now = loop.time()
-            if now >= end:
+            if now >= end or self._stop is None:
                 return
             if now >= bookmark:
                 bookmark = now + bookmark_seconds

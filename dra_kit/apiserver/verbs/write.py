@@ -14,7 +14,7 @@ from dra_kit.apiserver.answers import (
     invalid,
     not_found,
 )
-from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.api import Answer, Api, Attributes, Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object
 from dra_kit.apiserver.managed import Manager, Operation
@@ -63,6 +63,10 @@ class Write:
         if errors:
             raise invalid(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
 
+    def attributes(self, operation: str, obj: Object | None, old: Object | None) -> Attributes:
+        """What admission learns of it."""
+        return Attributes(self.api, self.kind, self.request, self.options.dry_run, operation, obj, old)
+
     def answer(self, stored: Stored | Object, context: Context, code: int = 200) -> Answer:
         """The written object in the request's version."""
         api_version = self.request.target.api_version
@@ -108,10 +112,11 @@ async def create_object(
     obj = api.to_storage(kind, obj, api_version)
     _set_namespace(obj, kind, request)
     context.warnings += metadata.deduplicate_owners(obj)
-    meta = obj["metadata"]
-    api.require_namespace(kind, request, meta.get("name") or "")
+    api.require_namespace(kind, request, obj["metadata"].get("name") or "")
     kind.strategy.admit(obj, None, context, "")
-    obj = await api.admission.mutate(write, "CREATE", obj, None, context.warnings)
+    obj = await api.admission.mutate(write.attributes("CREATE", obj, None), context.warnings)
+    _set_namespace(obj, kind, request)  # webhooks may have changed it
+    meta = obj["metadata"]
     if meta.get("resourceVersion") not in {None, "", "0"}:
         raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
     meta.pop("resourceVersion", None)
@@ -124,7 +129,7 @@ async def create_object(
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
     kind.strategy.admit_valid(obj, context)
-    context.warnings += await api.admission.review(write, "CREATE", obj, None)
+    context.warnings += await api.admission.review(write.attributes("CREATE", obj, None))
     name = obj["metadata"]["name"]
     key = kind.key(request.target.namespace, name)
     present = api.storage.get(kind.resource, key)
@@ -211,7 +216,8 @@ async def change(
     context.warnings += metadata.deduplicate_owners(obj)
     _check_version(obj, stored, kind, write.request.target.version)
     kind.strategy.admit(obj, old, context, write.subresource)
-    obj = await api.admission.mutate(write, "UPDATE", obj, old, context.warnings)
+    obj = await api.admission.mutate(write.attributes("UPDATE", obj, old), context.warnings)
+    _set_namespace(obj, kind, request)  # webhooks may have changed it
     obj = _prepared(write, obj, old, context)
     metadata.fill_for_update(obj, old)
     errors = metadata.validate_update(obj, old) + metadata.validate(obj, kind)
@@ -227,7 +233,7 @@ async def change(
     if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     kind.strategy.admit_valid(obj, context)
-    context.warnings += await api.admission.review(write, "UPDATE", obj, old)
+    context.warnings += await api.admission.review(write.attributes("UPDATE", obj, old))
     return _store(write, stored, obj, context)
 
 

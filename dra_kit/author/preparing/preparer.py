@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from typing import Any, Generic, TypeAlias
 
 from pydantic import ValidationError
@@ -13,7 +14,7 @@ from dra_kit.author.calling import call
 from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.devices.device import Device
-from dra_kit.author.generics import config_kinds
+from dra_kit.author.generics import config_classes, type_arguments
 from dra_kit.author.model import kind_of
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.preparing.claim import AllocatedDevice, Claim, PreparedDevice
@@ -93,6 +94,16 @@ class Preparer(
         """Called once before the first ``prepare``. May be ``def`` or ``async def``."""
         del context
         return None
+
+
+@cache
+def config_kinds(preparer: type) -> tuple[type[OpaqueConfig], ...]:
+    """The config classes of a preparer class: none, one, or those of ``Preparer[A | B]``.
+
+    Raises:
+        ConfigurationError: when its argument is no OpaqueConfig.
+    """
+    return config_classes(preparer.__name__, type_arguments(preparer, Preparer))
 
 
 async def prepare_each(

@@ -104,3 +104,63 @@ async def test_a_definition_needs_the_name_of_its_resource(client: Client, defin
 
     with pytest.raises(KubeError, match=r"metadata\.name"):
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, body)
+
+
+COLUMN = {"name": "Heat", "type": "integer", "jsonPath": ".spec.heat"}
+NO_PATH = {key: value for key, value in COLUMN.items() if key != "jsonPath"}
+SIMPLE = "must be a simple json path starting with ."
+TYPES = "must be one of boolean,date,integer,number,string"
+FORMATS = "must be one of byte,date,date-time,double,float,int32,int64,password"
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),  # as kube-apiserver 1.37 says it
+    [
+        ([NO_PATH], ["spec.additionalPrinterColumns[0].JSONPath: Required value"]),
+        ([COLUMN | {"jsonPath": ""}], ["spec.additionalPrinterColumns[0].JSONPath: Required value"]),
+        ([COLUMN | {"jsonPath": "spec.heat"}], [
+            f'spec.additionalPrinterColumns[0].JSONPath: Invalid value: "spec.heat": {SIMPLE}']),
+        ([COLUMN, COLUMN | {"type": "text"}], [
+            f'spec.additionalPrinterColumns[1].type: Invalid value: "text": {TYPES}']),
+        ([COLUMN | {"format": "int63"}], [
+            f'spec.additionalPrinterColumns[0].format: Invalid value: "int63": {FORMATS}']),
+        ([{}], [
+            "spec.additionalPrinterColumns[0].name: Required value",
+            f"spec.additionalPrinterColumns[0].type: Required value: {TYPES}",
+            "spec.additionalPrinterColumns[0].JSONPath: Required value"]),
+    ],
+)  # fmt: skip
+async def test_a_column_that_shows_nothing_is_refused(http: Http, columns: list[Any], told: list[str]) -> None:
+    status, answer, _ = await http("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), defined([columns]))
+
+    assert status == 422
+    assert [f"{cause['field']}: {cause['message']}" for cause in answer["details"]["causes"]] == told
+
+
+@pytest.mark.parametrize(
+    ("versions", "field"),
+    [
+        ([[NO_PATH], []], "spec.versions[0].additionalPrinterColumns[0].JSONPath"),
+        ([[NO_PATH], [NO_PATH]], "spec.additionalPrinterColumns[0].JSONPath"),
+        ([[COLUMN], [NO_PATH]], "spec.versions[1].additionalPrinterColumns[0].JSONPath"),
+    ],
+)
+async def test_a_column_is_of_its_version_where_they_differ(http: Http, versions: list[Any], field: str) -> None:
+    status, answer, _ = await http("POST", CUSTOM_RESOURCE_DEFINITIONS.path(), defined(versions))
+
+    assert (status, [cause["field"] for cause in answer["details"]["causes"]]) == (422, [field])
+
+
+def defined(columns: list[list[Any]]) -> dict[str, Any]:
+    """A definition whose versions have these columns."""
+    versions = [
+        {"name": f"v{number}", "served": True, "storage": number == 1, "additionalPrinterColumns": shown,
+         "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+        for number, shown in enumerate(columns, 1)
+    ]  # fmt: skip
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "ovens.kitchen.example.com"},
+        "spec": {"group": "kitchen.example.com", "scope": "Namespaced", "versions": versions,
+                 "names": {"plural": "ovens", "kind": "Oven"}},
+    }  # fmt: skip

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.apiserver.storage import Storage
+from dra_kit.apiserver.verbs.watch import PENDING
 from dra_kit.errors import Gone
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CONFIG_MAPS, PODS, RESOURCE_SLICES
@@ -136,6 +137,26 @@ async def test_a_closed_watch_leaves_no_listener(server: ApiServer, client: Clie
             await opening
         while sum(map(len, server.api.storage._listeners.values())) > before:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_a_watch_that_falls_behind_ends(server: ApiServer, client: Client, http: Http) -> None:
+    storage = server.api.storage
+    created = await client.create(CONFIG_MAPS, config_map("often"))
+    version = created["metadata"]["resourceVersion"]
+    idle = sum(map(len, storage._listeners.values()))
+    watching = asyncio.create_task(http.lines(f"{PATH}?watch=1&resourceVersion={version}"))
+    async with asyncio.timeout(30):
+        while sum(map(len, storage._listeners.values())) == idle:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0.005)
+
+    for number in range(PENDING + 1):
+        storage.update("configmaps", "default/often", config_map("often", {"number": str(number)}, uid="often"))
+
+    assert sum(map(len, storage._listeners.values())) == idle, "what it has not sent is forgotten"
+    async with asyncio.timeout(30):
+        assert await watching == []
+    listed = await client.list(CONFIG_MAPS)
+    assert listed.items[-1]["data"] == {"number": str(PENDING)}
 
 
 writes = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["put", "delete"])), max_size=25)

@@ -201,6 +201,40 @@ async def test_what_a_mutating_webhook_makes_is_validated(http: Http, webhook: W
     assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0].name")
 
 
+async def test_what_a_mutating_webhook_makes_is_refused_by_its_generated_name(http: Http, webhook: Webhook) -> None:
+    await mutating(http, webhook)
+    webhook.patch({"op": "replace", "path": "/spec/devices/requests/0/name", "value": "A_"})
+
+    body = claim() | {"metadata": {"generateName": "claim-", "namespace": "default"}}
+    status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), body)
+
+    assert status == 422
+    assert answer["details"]["name"].startswith("claim-")
+
+
+async def test_a_mutating_webhook_gives_a_new_object_no_version(http: Http, client: Client, webhook: Webhook) -> None:
+    await mutating(http, webhook)
+    webhook.patch({"op": "add", "path": "/metadata/resourceVersion", "value": "7"})
+
+    status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
+
+    assert (status, answer["message"]) == (500, "resourceVersion should not be set on objects to be created")
+    assert (await client.list(RESOURCE_CLAIMS)).items == []
+
+
+async def test_a_mutating_webhook_moves_an_object_to_no_other_namespace(
+    http: Http, client: Client, webhook: Webhook
+) -> None:
+    await mutating(http, webhook)
+    webhook.patch({"op": "replace", "path": "/metadata/namespace", "value": "kube-system"})
+
+    status, answer, _ = await http("POST", RESOURCE_CLAIMS.path("default"), claim())
+
+    text = "the namespace of the provided object does not match the namespace sent on the request"
+    assert (status, answer["message"]) == (400, text)
+    assert (await client.list(RESOURCE_CLAIMS)).items == []
+
+
 async def test_a_mutating_webhook_sees_and_patches_its_own_version(
     http: Http, client: Client, webhook: Webhook
 ) -> None:

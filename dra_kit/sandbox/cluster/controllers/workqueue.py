@@ -57,15 +57,22 @@ class WorkQueue(Generic[K]):
         try:
             await self._reconcile(key)
         except KubeError as error:
-            failures = self._failures.get(key, 0)
-            self._failures[key] = failures + 1
             # a conflict only says that the informer lags behind: its next change will do
-            level = logging.DEBUG if isinstance(error, Conflict) or failures else logging.INFO
+            level = logging.DEBUG if isinstance(error, Conflict) or key in self._failures else logging.INFO
             logger.log(level, "%s tries again", self._name, extra={"object": str(key), "error": str(error)})
-            delay = min(_FIRST_DELAY * 2**failures, _LAST_DELAY)
-            if timer := self._timers.pop(key, None):
-                timer.cancel()
-            self._timers[key] = asyncio.get_running_loop().call_later(delay, self.add, key)
+            self._try_again(key)
+        except Exception:  # a bug, and no reason to end what all other keys need
+            level = logging.DEBUG if key in self._failures else logging.ERROR
+            logger.log(level, "%s has failed and tries again", self._name, extra={"object": str(key)}, exc_info=True)
+            self._try_again(key)
         else:
             self._failures.pop(key, None)
             self._timers.pop(key, None)
+
+    def _try_again(self, key: K) -> None:
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        delay = min(_FIRST_DELAY * 2**failures, _LAST_DELAY)
+        self._timers[key] = asyncio.get_running_loop().call_later(delay, self.add, key)

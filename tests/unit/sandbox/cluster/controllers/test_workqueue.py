@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
+import pytest
+
 from dra_kit.errors import Conflict
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 
@@ -39,6 +41,28 @@ async def test_a_key_comes_again_after_a_failure() -> None:
     await until_done(queue, finished)
 
     assert attempts == ["a", "a", "a"]
+
+
+async def test_a_bug_is_logged_and_its_key_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+    attempts: list[str] = []
+    finished = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        attempts.append(key)
+        if attempts.count("a") == 2:
+            finished.set()
+        elif key == "a":
+            raise KeyError("spec")
+
+    queue = WorkQueue("test", reconcile)
+    for key in ("a", "b"):
+        queue.add(key)
+    await until_done(queue, finished)
+
+    assert attempts == ["a", "b", "a"]
+    [record] = [item for item in caplog.records if item.levelname == "ERROR"]
+    assert record.exc_info is not None
+    assert record.exc_info[0] is KeyError
 
 
 async def until_done(queue: WorkQueue[str], finished: asyncio.Event) -> None:
