@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.unit.testing.test_plugin import report
 
 pytestmark = pytest.mark.processes
 
+PAGE = (Path(__file__).resolve().parents[3] / "docs/how-to/test-a-driver.md").read_text(encoding="utf-8")
 BREAD, WINE = "bread.example", "wine.example"
 OTHER = (
     DRIVER.replace(BREAD, WINE)
@@ -133,8 +135,19 @@ def test_a_story_names_the_driver_that_it_kills(bed: TestBed, project: Path) -> 
     assert result.passed, result.report()
 
 
-def test_settings_of_pytest_name_several_drivers(project: Path, tmp_path: Path) -> None:
-    write_project(tmp_path, {"cellar.py": OTHER, "tests/dinner.yaml": DINNER, "tests/test_dinner.py": TEST})
+def test_settings_of_pytest_name_several_drivers(tmp_path: Path) -> None:
+    [of_page] = re.findall(
+        r"```python\n(.*?)```", PAGE.partition("## Several drivers")[2].partition("\n## ")[0], re.DOTALL
+    )
+    for word, here in (("nic.example", WINE), ("gpu.yaml", "order.yaml"), ('"trainer"', '"guest"')):
+        assert word in of_page
+        of_page = of_page.replace(word, here)
+    tests = {
+        "tests/dinner.yaml": DINNER,
+        "tests/test_dinner.py": TEST,
+        "tests/test_page.py": f"import pytest\n{of_page}",
+    }
+    write_project(tmp_path, {"cellar.py": OTHER, **tests})
     targets = ["dra_target=.\n./cellar.py", f"dra_settings={WINE}.oven_dir={{directory}}/cellar"]
 
-    assert "2 passed" in report(tmp_path, *(word for text in targets for word in ("-o", text)))
+    assert "3 passed" in report(tmp_path, *(word for text in targets for word in ("-o", text)))
