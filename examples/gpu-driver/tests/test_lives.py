@@ -1,19 +1,42 @@
-"""The driver is killed, replaced or started again while claims have MPS daemons and GPUs in passthrough."""
+"""The driver is killed, replaced or started again while claims have MPS daemons, partitions and GPUs in passthrough.
+
+The test bed fails a test that leaves anything behind: an effect, or a file of the pretended GPUs' state.
+"""
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from dra_kit.testing import Harness
 
-MPS = "../stories/05-mps/pod.yaml"
-MACHINE = "../stories/06-vfio-swap/machine.yaml"
+_ONCE = (
+    "CLAIM_FETCHED",
+    "AUTHOR_RETURNED",
+    "CLAIM_STORED",
+    "FILES_WRITTEN",
+    "PREPARED",
+    "RELEASE_BEGUN",
+    "FILES_REMOVED",
+    "EFFECT_RELEASED",
+)
+_FOR_EACH_EFFECT = ("EFFECT_INTENDED", "EFFECT_APPLIED", "OUTCOME_STORED", "EFFECT_REVERTED", "EFFECT_FORGOTTEN")
+
+
+def every_step(effects: int) -> list[str]:
+    """All that this driver comes to in the life of a claim with so many effects."""
+    of_effects = [f"{step}:{number}" for step in _FOR_EACH_EFFECT for number in range(1, effects + 1)]
+    return [*_ONCE, *of_effects, "CLAIM_FORGOTTEN"]
+
+
+def variables(dra: Harness, pod: str, container: str = "main") -> Mapping[str, str]:
+    return dra.wait(pod, phase="Running").containers[container].environment
 
 
 def pid(dra: Harness) -> int:
-    """Of the daemon that a container was told of."""
-    pipe = dra.wait("servers").containers["one"].environment["CUDA_MPS_PIPE_DIRECTORY"]
+    """Of the daemon that a container finds."""
+    pipe = variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"]
     return int(Path(pipe, "nvidia-cuda-mps-control.pid").read_text())
 
 
@@ -31,8 +54,8 @@ def another(dra: Harness, killed: int) -> bool:
         return False  # it is not up yet
 
 
-def test_clients_keep_their_daemon_while_the_driver_is_updated(dra: Harness) -> None:
-    dra.apply(MPS)
+def test_clients_keep_their_daemon_while_the_driver_is_restarted(dra: Harness) -> None:
+    dra.apply("serve.yaml")
     before = pid(dra)
     dra.restart()
     assert pid(dra) == before
@@ -40,8 +63,22 @@ def test_clients_keep_their_daemon_while_the_driver_is_updated(dra: Harness) -> 
 
 
 @pytest.mark.dra_process
+def test_clients_keep_their_daemon_while_the_driver_is_upgraded_and_rolled_back(dra: Harness) -> None:
+    dra.apply("serve.yaml")
+    before = pid(dra)
+    dra.upgrade("./src/gpu_driver/driver.py")  # comes up beside this one, and takes over
+    assert pid(dra) == before
+    assert runs(before)
+    dra.rollback()
+    assert pid(dra) == before
+    assert runs(before)
+    dra.delete("Pod/servers")
+    dra.wait_for(lambda: not runs(before))
+
+
+@pytest.mark.dra_process
 def test_a_daemon_that_was_killed_with_the_driver_comes_back(dra: Harness) -> None:
-    dra.apply(MPS)
+    dra.apply("serve.yaml")
     killed = pid(dra)
     dra.kill(restart=False)
     os.kill(killed, signal.SIGKILL)
@@ -51,7 +88,7 @@ def test_a_daemon_that_was_killed_with_the_driver_comes_back(dra: Harness) -> No
 
 @pytest.mark.dra_process
 def test_a_daemon_outlives_a_driver_that_is_killed_and_ends_with_its_claim(dra: Harness) -> None:
-    dra.apply(MPS)
+    dra.apply("serve.yaml")
     before = pid(dra)
     dra.kill()
     assert runs(before)
@@ -59,15 +96,51 @@ def test_a_daemon_outlives_a_driver_that_is_killed_and_ends_with_its_claim(dra: 
     dra.wait_for(lambda: not runs(before))
 
 
-@pytest.mark.dra_killed
+@pytest.mark.dra_process
+def test_after_a_reboot_clients_have_a_daemon_again_with_its_limits(dra: Harness) -> None:
+    dra.apply("serve.yaml")
+    before = pid(dra)
+    dra.reboot(lost=["fake_folder"])
+    dra.wait_for(lambda: another(dra, before))
+    log = Path(variables(dra, "servers", "one")["CUDA_MPS_PIPE_DIRECTORY"]).parent / "log/control.log"
+    assert "set_default_active_thread_percentage 25" in log.read_text()
+
+
+@pytest.mark.dra_process
+def test_after_a_reboot_a_partition_is_made_again(dra: Harness) -> None:
+    dra.apply("train.yaml")
+    assert "GPU_0_MIG_3G40GB_9_0_UUID" in variables(dra, "train")
+    dra.reboot(lost=["fake_folder"])
+    dra.wait_for(lambda: "GPU_0_MIG_3G40GB_9_0_UUID" in variables(dra, "train"))
+
+
+@pytest.mark.dra_killed(*every_step(effects=3))
 def test_killed_at_any_step_mps_comes_up_and_leaves_nothing(dra: Harness) -> None:
-    dra.apply(MPS)
-    dra.wait("servers")
+    """Compute mode, folder, daemon."""
+    dra.apply("serve.yaml")
+    dra.wait("servers", phase="Running")
     dra.delete("Pod/servers")
 
 
-@pytest.mark.dra_killed
+@pytest.mark.dra_killed(*every_step(effects=3))
+def test_killed_at_any_step_a_partition_is_made_once_and_goes(dra: Harness) -> None:
+    """MIG mode, GPU instance, compute instance."""
+    dra.apply("train.yaml")
+    dra.wait("train", phase="Running")
+    dra.delete("Pod/train")
+
+
+@pytest.mark.dra_killed(*(f"{step}:{number}" for step in _FOR_EACH_EFFECT for number in (3, 4)))
+def test_killed_amid_shares_of_a_partition_each_is_made_once_and_goes(dra: Harness) -> None:
+    """Two compute instances, behind MIG mode and GPU instance."""
+    dra.apply("../stories/11-mig-shared-memory/two-shares.yaml")
+    dra.wait("both", phase="Running")
+    dra.delete("Pod/both")
+
+
+@pytest.mark.dra_killed(*every_step(effects=2))
 def test_killed_at_any_step_a_gpu_changes_hands_and_comes_back(dra: Harness) -> None:
-    dra.apply(MACHINE)
-    dra.wait("machine")
+    """MIG mode, driver of the kernel."""
+    dra.apply("../stories/06-vfio-swap/machine.yaml")
+    dra.wait("machine", phase="Running")
     dra.delete("Pod/machine")

@@ -7,6 +7,7 @@ import pytest
 
 from gpu_driver.effects.mig.compute_instance import CreateComputeInstance
 from gpu_driver.effects.mig.gpu_instance import CreateGpuInstance
+from gpu_driver.effects.mig.mode import SetMigMode
 from gpu_driver.host.capabilities import capability_nodes
 from gpu_driver.nvml.backend import NvmlBackend, Placement
 from gpu_driver.nvml.fake import breaking
@@ -118,6 +119,15 @@ def test_shares_of_a_partition_have_compute_instances_of_their_own(node: Node) -
 def parent(node: Node) -> CreateGpuInstance:
     effect = CreateGpuInstance(uuid=node.first, profile="4g.40gb", profile_id=5, start=0, size=4)
     return effect.with_hardware(node.hardware)
+
+
+@pytest.mark.parametrize("begun_again", [True, False])
+def test_mig_mode_that_was_set_before_a_crash_is_taken_back(node: Node, begun_again: bool) -> None:
+    effect = SetMigMode(uuid=node.first, enabled=True).with_hardware(node.hardware)
+    effect.apply(None)  # the driver was killed before it could store what there was
+    effect.revert(effect.apply(None) if begun_again else None)
+    assert not node.nvml.mig_mode(node.first).current
+    assert not list((node.hardware.host.parent / "notes").glob("*"))
 
 
 def test_a_gpu_instance_that_was_made_before_a_crash_is_found_again(node: Node) -> None:

@@ -25,7 +25,12 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
         return f"MIG mode {'on' if self.enabled else 'off'} of {self.uuid}"
 
     def apply(self, previous: bool | None) -> bool:
-        before = self.hardware.nvml.mig_mode(self.uuid).current
+        note = self.hardware.notes.read(self._note)
+        if note is None:
+            before = self.hardware.nvml.mig_mode(self.uuid).current
+            self.hardware.notes.begin(self._note, [int(before)])
+        else:  # the driver was killed before it could store what there was
+            before = 1 in note.before
         self._set(self.enabled)
         return before if previous is None else previous
 
@@ -34,13 +39,17 @@ class SetMigMode(dra.Effect[bool, Hardware], id="mig-mode"):
         return self.hardware.nvml.mig_mode(self.uuid).current == self.enabled
 
     def revert(self, outcome: bool | None) -> None:
-        if self.hardware.is_lost(self.uuid):
-            return
-        if outcome in {None, self.enabled}:  # nothing was changed, or nobody knows: the next claim sets what it needs
-            return
-        if self.hardware.nvml.gpu_instances(self.uuid):
-            return  # an administrator has cut it meanwhile: the mode is needed
-        self._set(not self.enabled)
+        note = self.hardware.notes.read(self._note)
+        before = 1 in note.before if outcome is None and note is not None else outcome
+        changed = before not in {None, self.enabled}
+        # on a GPU that an administrator has cut meanwhile the mode is needed
+        if changed and not self.hardware.is_lost(self.uuid) and not self.hardware.nvml.gpu_instances(self.uuid):
+            self._set(not self.enabled)
+        self.hardware.notes.remove(self._note)
+
+    @property
+    def _note(self) -> str:
+        return f"{self.uuid}-mig-mode"
 
     def _set(self, enabled: bool) -> None:
         if self.hardware.nvml.mig_mode(self.uuid).current == enabled:
