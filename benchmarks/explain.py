@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import Row, part
-from dra_kit.cli.explanation_text import Page, tell_claim
-from dra_kit.explain.claims import Explainer
-from dra_kit.explain.cluster import model_of_claim
-from dra_kit.explain.snapshot import Objects
+from dra_kit.explain.claims.explainer import Explainer
+from dra_kit.explain.cluster.cluster import model_of_claim
+from dra_kit.explain.cluster.objects import Objects
+from dra_kit.explain.text.claims import Page, tell_claim
 
 BUDGET = 2.0  # seconds with 5,000 nodes of 8 devices
 GROWTH = 1.5  # times as long for each device at most, from the smallest to the largest cluster

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from dra_kit.cli.options import path
-from dra_kit.cli.source_options import source_options
+from dra_kit.cli.source_options import credentials_of, source_options
 from dra_kit.errors import NotFound
 from dra_kit.values.printable import printable_json
 
 if TYPE_CHECKING:
-    from dra_kit.explain.cluster import Cluster, Document
-    from dra_kit.explain.snapshot import Objects
+    from dra_kit.explain.cluster.cluster import Cluster, Document
+    from dra_kit.explain.cluster.objects import Objects
 
 NOT_GOOD: Final = 3
 """Exit code of an explanation whose answer is no."""
@@ -126,20 +126,25 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
 def _objects(options: Mapping[str, Any], kinds: Sequence[str] | None) -> tuple[Objects, str]:
     """What is known of the cluster, and the namespace that is meant where none is named."""
     if options["saved"] is not None:
-        from dra_kit.cli.given_objects import load
+        from dra_kit.snapshot.given import load
 
         objects = load(options["saved"])
         return replace(objects, alpha=objects.alpha or options["alpha"]), options["namespace"] or "default"
-    from dra_kit.cli.live_objects import Source, read_live
-    from dra_kit.explain.snapshot import KINDS
+    return asyncio.run(_read(options, kinds))
 
-    source = Source(options["kubeconfig"], options["context"], options["namespace"])
-    return asyncio.run(read_live(source, kinds or KINDS, alpha=options["alpha"]))
+
+async def _read(options: Mapping[str, Any], kinds: Sequence[str] | None) -> tuple[Objects, str]:
+    from dra_kit.explain.cluster.objects import KINDS
+    from dra_kit.snapshot.live import read_live
+
+    credentials = await credentials_of(options["kubeconfig"], options["context"])
+    namespace = options["namespace"] or credentials.namespace or "default"
+    return await read_live(credentials, namespace, kinds or KINDS, alpha=options["alpha"]), namespace
 
 
 def _with_manifests(objects: Objects, files: Sequence[Path], namespace: str) -> tuple[Objects, Sequence[Subject]]:
     """The objects together with those of manifests, and what of these is to be explained."""
-    from dra_kit.cli.given_objects import read_manifests
+    from dra_kit.snapshot.given import read_manifests
 
     given = read_manifests(files, namespace, alpha=objects.alpha)
     subjects = [_subject("pod", pod) for pod in given.get("Pod", ())]
@@ -168,11 +173,11 @@ def _claim_of(template: Document) -> Document:
 
 
 def _tell(cluster: Cluster, subjects: Sequence[Subject], *, as_json: bool, everything: bool) -> int:
-    from dra_kit.cli.explanation_text import Page, tell_claim, tell_gaps
-    from dra_kit.cli.pod_text import tell_pod
-    from dra_kit.explain.claims import Explainer
-    from dra_kit.explain.document import claim_document, gap_documents
-    from dra_kit.sandbox.explanation.pods import explain_pod, pod_document
+    from dra_kit.explain.claims.document import claim_document, gap_documents
+    from dra_kit.explain.claims.explainer import Explainer
+    from dra_kit.explain.pods.explainer import explain_pod, pod_document
+    from dra_kit.explain.text.claims import Page, tell_claim, tell_gaps
+    from dra_kit.explain.text.pods import tell_pod
 
     explainer = Explainer(cluster)
     page = Page(colour=sys.stdout.isatty(), everything=everything)

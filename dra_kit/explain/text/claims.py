@@ -1,0 +1,253 @@
+"""Explanations for people: what stands against which device, then everything in a few lines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import click
+
+from dra_kit.explain.cluster.cluster import Gap, missing_rules
+from dra_kit.explain.devices.conditions import shorten
+from dra_kit.explain.text.places import by_place
+from dra_kit.explain.text.summary import counted, summarize
+from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, Miss, NodeOutcome, Request, Way
+from dra_kit.resource.config import configs_for_driver
+from dra_kit.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
+from dra_kit.values.printable import printable
+
+_PLACES: Final = 8
+"""Nodes whose devices are told one by one."""
+
+_CHOICES: Final = 3
+"""Nodes for which it is told what a claim would get."""
+
+_NAMES: Final = 8
+_COLUMN: Final = 36
+_WIDTHS: Final = (80, 120)
+_PARAMETERS: Final = 300
+
+
+class Page:
+    """Lines of a terminal.
+
+    Args:
+        colour: whether it knows colours.
+        everything: leave nothing out, however long it gets.
+    """
+
+    def __init__(self, *, colour: bool, everything: bool = False) -> None:
+        self._colour = colour
+        self._width = min(max(shutil.get_terminal_size((100, 24)).columns, _WIDTHS[0]), _WIDTHS[1])
+        self.everything = everything
+        self._lines: list[str] = []
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines)
+
+    def line(
+        self, text: str = "", indent: int = 0, hang: int = 2, *, colour: str | None = None, bold: bool = False
+    ) -> None:
+        """A line, wrapped; an empty one separates."""
+        if not text:
+            if self._lines and self._lines[-1]:
+                self._lines.append("")
+            return
+        for part in textwrap.wrap(
+            printable(text, keep="\n\t"),
+            self._width,
+            initial_indent=" " * indent,
+            subsequent_indent=" " * (indent + hang),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ):
+            self._lines.append(click.style(part, fg=colour, bold=bold or None) if self._colour else part)
+
+    def good(self, text: str) -> None:
+        """What went well."""
+        self.line(f"✓ {text}", colour="green", bold=True)
+
+    def bad(self, text: str) -> None:
+        """What did not."""
+        self.line(f"✗ {text}", colour="red", bold=True)
+
+    def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
+        """What may go well or not, since not everything was looked at."""
+        self.line(f"? {text}; not looked at: {', '.join(not_looked_at)}", colour="yellow", bold=True)
+
+
+def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
+    """A claim: devices first, the verdict last."""
+    if explanation.claim.metadata.deletion_timestamp:
+        page.bad(f"{explanation.key} is being deleted")
+    allocation = explanation.claim.status.allocation
+    if allocation is not None:
+        _tell_allocated(page, explanation, allocation)
+        return
+    for request in explanation.requests:
+        for way in request.ways:
+            _tell_way(page, explanation, request, way)
+    fitting = explanation.fitting_nodes
+    if explanation.finds_devices:
+        _tell_fitting(page, explanation, fitting)
+        return
+    if explanation.outcome == "unknown":
+        page.undecided(f"{explanation.key} may find devices on nodes that are not known", explanation.not_looked_at)
+        return
+    if explanation.outcome == "stopped":
+        page.undecided(f"{explanation.key} would take too much work to explain", explanation.not_looked_at)
+        return
+    text = ": kube-scheduler gives up" if explanation.outcome == "error" else " cannot be allocated"
+    page.bad(f"{explanation.key}{text}")
+    for blocker in explanation.blockers:
+        page.line(blocker, indent=2)
+    for remedy in explanation.remedies:
+        page.line(f"→ {remedy}", indent=2, colour="yellow")
+    for miss in explanation.nearest:
+        page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
+    if explanation.not_looked_at:
+        told = ", ".join(explanation.not_looked_at)
+        page.line(f"not looked at, since it would take too much work: {told}", indent=2, colour="yellow")
+
+
+def _change(explanation: ClaimExplanation, miss: Miss) -> str:
+    """What would have to change, and what comes of it."""
+    several = len(explanation.requests) > 1 or "/" in miss.request
+    whose = f" for {miss.request}" if several and miss.request else ""
+    if miss.devices is None:
+        return f"{miss.change}{whose} it fits"
+    verb = "fits" if miss.devices == 1 else "fit"
+    enough = "" if miss.enough else ", which alone is not enough"
+    return f"{miss.change} {counted(miss.devices, 'device')} {verb}{whose}{enough}"
+
+
+def tell_gaps(page: Page, gaps: Sequence[Gap]) -> None:
+    """What could not be read."""
+    if not gaps:
+        return
+    page.line()
+    page.line("Not everything could be read:", colour="yellow")
+    for gap in gaps:
+        page.line(f"{gap.text}: {gap.consequence}", indent=2)
+    page.line("a ClusterRole with these rules would do", indent=2)
+    for rule in missing_rules(gaps):
+        page.line(f"- {rule}", indent=4)
+
+
+def _tell_way(page: Page, explanation: ClaimExplanation, request: Request, way: Way) -> None:
+    alternatives = f" (choice {request.ways.index(way) + 1} of {len(request.ways)})" if len(request.ways) > 1 else ""
+    if way.choice is None:
+        page.line(f"request {way.name}{alternatives}", colour="red")
+        page.line()
+        return
+    choice = way.choice
+    many = "all devices" if choice.all_devices else counted(choice.count, "device")
+    conditions = "".join(f", {' '.join(shorten(selector).split())}" for selector in choice.selectors)
+    admin = ", with admin access" if choice.admin_access else ""
+    amounts = "".join(f", {name} {amount}" for name, amount in (choice.capacity or {}).items())
+    of_class = f"of class {choice.device_class.metadata.name}"
+    page.line(f"request {way.name}{alternatives}: {many} {of_class}{conditions}{amounts}{admin}")
+    chosen = {
+        (outcome.node.name, result.driver, result.pool, result.device)
+        for outcome in explanation.fitting_nodes
+        for allocation in outcome.allocations or ()
+        for result in allocation.devices.results
+        if result.request == way.name
+    }
+    places = by_place(way.devices)
+    shown = places if page.everything else places[:_PLACES]
+    for place in shown:
+        page.line(place.name(everything=page.everything), indent=2, bold=True)
+        _tell_verdicts(page, place.devices, chosen)
+    if len(shown) < len(places):
+        rest = sum(len(place.nodes) for place in places[len(shown) :])
+        page.line(f"… and {counted(rest, 'more node')}; --all tells of them", indent=2)
+    page.line()
+    page.line(summarize(way.devices), bold=True)
+
+
+def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], chosen: set[tuple[str, str, str, str]]) -> None:
+    groups: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.fits:
+            taken = any((node, *verdict.id) in chosen for node in verdict.nodes)
+            text = "fits, would be taken" if taken else "fits"
+        else:
+            text = "; ".join(reason.text for reason in verdict.reasons)
+        groups.setdefault(text, []).append(verdict.id.device)
+    labels = {text: _names(page, names) for text, names in groups.items()}
+    column = max((len(label) for label in labels.values() if len(label) <= _COLUMN), default=0)
+    for text, label in labels.items():
+        fits = text.startswith("fits")
+        mark, colour = ("✓", "green") if fits else ("✗", None)
+        if len(label) <= _COLUMN:
+            page.line(f"{mark} {label.ljust(column)}  {text}", indent=4, hang=column + 4, colour=colour)
+        else:
+            page.line(f"{mark} {label}", indent=4, colour=colour)
+            page.line(text, indent=column + 8, colour=colour)
+
+
+def _names(page: Page, names: Sequence[str]) -> str:
+    if page.everything or len(names) <= _NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[: _NAMES - 1])} and {len(names) - _NAMES + 1} more"
+
+
+def _tell_fitting(page: Page, explanation: ClaimExplanation, fitting: Sequence[NodeOutcome]) -> None:
+    where = f"on {len(fitting)} of {counted(len(explanation.nodes), 'node')}"
+    if explanation.undecided:
+        page.undecided(f"{explanation.key} finds devices {where}", explanation.not_looked_at)
+    else:
+        page.good(f"{explanation.key} fits {where}")
+    shown = fitting if page.everything else fitting[:_CHOICES]
+    for outcome in shown:
+        page.line(f"on {outcome.node.name} it would get", indent=2)
+        for allocation in outcome.allocations or ():
+            _tell_results(page, allocation)
+    if len(shown) < len(fitting):
+        page.line(f"… and likewise on {counted(len(fitting) - len(shown), 'more node')}", indent=2)
+
+
+def _tell_allocated(page: Page, explanation: ClaimExplanation, allocation: AllocationResult) -> None:
+    page.good(f"{explanation.key} is allocated")
+    _tell_results(page, allocation)
+    consumers = [f"{each.resource.removesuffix('s')} {each.name}" for each in explanation.claim.status.reserved_for]
+    page.line(f"reserved for {', '.join(consumers)}" if consumers else "reserved for nobody: no pod uses it", indent=2)
+    for line in _conditions(explanation):
+        page.line(line, indent=2)
+
+
+def _conditions(explanation: ClaimExplanation) -> Iterator[str]:
+    """What drivers say of the devices they prepared."""
+    for entry in (explanation.claim.status.model_extra or {}).get("devices") or ():
+        status = AllocatedDeviceStatus.model_validate(entry)
+        for condition in status.conditions:
+            told = ": ".join(filter(None, (condition.reason, condition.message)))
+            why = f" ({told})" if told else ""
+            yield f"{status.driver} on {status.device}: {condition.type} is {condition.status}{why}"
+
+
+def _tell_results(page: Page, allocation: AllocationResult) -> None:
+    for result in allocation.devices.results:
+        amounts = ", ".join(f"{name} {amount}" for name, amount in result.consumed_capacity.items())
+        extras = [amounts, "admin access" if result.admin_access else ""]
+        told = "".join(f", {extra}" for extra in extras if extra)
+        page.line(f"{result.request}: {result.device} of {result.driver}, pool {result.pool}{told}", indent=4)
+        for line in _configs(allocation, result):
+            page.line(line, indent=6)
+
+
+def _configs(allocation: AllocationResult, result: DeviceRequestAllocationResult) -> Iterator[str]:
+    """The configuration of a device, the strongest first."""
+    configs = configs_for_driver(allocation.devices.config, result.request, result.driver)
+    if not configs:
+        yield "no configuration: the driver's default"
+    for position, config in enumerate(reversed(configs)):
+        parameters = json.dumps(config.opaque.parameters, ensure_ascii=False) if config.opaque is not None else ""
+        if len(parameters) > _PARAMETERS:
+            parameters = f"{parameters[:_PARAMETERS]}…"
+        source = "the class" if config.source == "FromClass" else "the claim"
+        yield f"config of {source}{' (weaker)' if position else ''}: {parameters}"
