@@ -18,7 +18,7 @@ from dra_kit.explain.cluster.cluster import model_of_claim
 from dra_kit.explain.cluster.objects import Objects
 from dra_kit.explain.text.claims import Page, tell_claim
 
-BUDGET = 2.0  # seconds with 5,000 nodes of 8 devices
+BUDGET = 1.0  # seconds with 5,000 nodes of 8 devices
 GROWTH = 1.5  # times as long for each device at most, from the smallest to the largest cluster
 NODES = (50, 500, 5000)
 DEVICES = 8

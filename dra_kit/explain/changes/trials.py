@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from dra_kit.allocator import Allocator, Snapshot
+from dra_kit.allocator import Allocator
 from dra_kit.allocator.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget
@@ -81,9 +81,8 @@ class Trials:
             Unsupported: Kubernetes could decide this, and dra-kit cannot.
             WorkSpent: it is too much work.
         """
-        snapshot = self._cluster.snapshot
-        if released or device_class is not None:
-            snapshot = self._changed(released=released, device_class=device_class)
+        classes = () if device_class is None else (device_class,)
+        snapshot = self._cluster.snapshot.overlaid(classes=classes, released=released)
         allocator = Allocator(snapshot, self._cluster.gates, evaluator=self._evaluator, max_steps=_STEPS)
         attempt = allocator.attempt([claim, *self._beside], is_aborted=self._budget.asked)
         for name in [*self.allowed(nodes)][:_NODES]:
@@ -94,15 +93,3 @@ class Trials:
                 if not error.node_only:
                     return False
         return False
-
-    def _changed(self, *, released: bool, device_class: DeviceClass | None) -> Snapshot:
-        cluster = self._cluster
-        classes = dict(cluster.snapshot.classes)
-        if device_class is not None:
-            classes[device_class.metadata.name] = device_class
-        return Snapshot(
-            slices=cluster.slices,
-            classes=classes.values(),
-            taint_rules=cluster.rules,
-            claims=() if released else cluster.claims.values(),
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,6 +15,7 @@ from dra_kit.explain.budget import Budget, WorkSpent
 from dra_kit.explain.changes.nearest import nearest_misses
 from dra_kit.explain.changes.trials import Trials
 from dra_kit.explain.claims.constraints import constraint_blockers
+from dra_kit.explain.claims.hopeless import hopeless_nodes
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.devices.conditions import compared, conditions
 from dra_kit.explain.devices.judge import judge
@@ -62,7 +63,7 @@ class Explainer:
         try:
             self._budget.compiled(_characters(claim))
             requests += self._requests(claim)
-            nodes += self._outcomes([claim])
+            nodes += self._outcomes([claim], hopeless=hopeless_nodes(claim, requests, self.cluster.nodes))
         except WorkSpent:
             return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
         explanation = ClaimExplanation(claim, self._outcome(nodes), tuple(requests), tuple(nodes))
@@ -127,10 +128,25 @@ class Explainer:
         """
         return tuple(self._outcomes(claims, nodes))
 
-    def _outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> Iterator[NodeOutcome]:
+    def _outcomes(
+        self,
+        claims: Sequence[ResourceClaim],
+        nodes: Sequence[str] | None = None,
+        hopeless: Collection[str] = frozenset(),
+    ) -> Iterator[NodeOutcome]:
         attempt = self._allocator.attempt(claims, is_aborted=self._budget.asked)
-        chosen = None if nodes is None else frozenset(nodes)
-        return (_on(attempt, node) for node in self.cluster.nodes if chosen is None or node.name in chosen)
+        selected = None if nodes is None else frozenset(nodes)
+        for node in self.cluster.nodes:
+            if selected is None or node.name in selected:
+                yield self._without_devices(node) if node.name in hopeless else _on(attempt, node)
+
+    def _without_devices(self, node: Node) -> NodeOutcome:
+        """What the allocator says of a node that has too few devices for a request: nobody need ask it."""
+        try:
+            self.cluster.snapshot.pools(node, self.cluster.gates)
+        except AllocationError as error:
+            return NodeOutcome(node, error=error)
+        return NodeOutcome(node)
 
     def _requests(self, claim: ResourceClaim) -> Iterator[Request]:
         for request in claim.spec.devices.requests:

@@ -6,6 +6,7 @@ What decides is the allocator's own code; the reasons only put into words what i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from dra_kit import cel
 from dra_kit.allocator import Node
@@ -20,6 +21,7 @@ from dra_kit.allocator.selection import Selection
 from dra_kit.allocator.taints import tolerates
 from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
 from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.devices.alike import Alikeness, Class
 from dra_kit.explain.devices.amounts import PoolCounters, capacity_reasons
 from dra_kit.explain.devices.conditions import reason_of
 from dra_kit.explain.devices.selectors import remedy
@@ -60,8 +62,22 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> Way:
                 if not known[1]:
                     fitting[node.name] = fitting.get(node.name, 0) + 1
     verdicts = [DeviceVerdict(device, nodes, reasons) for device, (nodes, reasons) in found.items()]
-    seen = {verdict.id for verdict in verdicts}
-    return Way(choice.name, choice, None, (*verdicts, *unreachable(cluster, seen)), fitting)
+    return Way(choice.name, choice, None, (*verdicts, *unreachable(cluster, found)), fitting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reasons:
+    """What stands against a device, and against all that are alike.
+
+    Attributes:
+        first: before that claims hold it, in the scheduler's order.
+        last: after that.
+        is_barred: the device cannot be had, be it meant or not.
+    """
+
+    first: tuple[Reason, ...]
+    last: tuple[Reason, ...] = ()
+    is_barred: bool = False
 
 
 class _Judge:
@@ -77,6 +93,8 @@ class _Judge:
             *((Check.CLASS, class_name, expression) for expression in choice.class_selectors),
             *((Check.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors),
         ]
+        self.alikeness = Alikeness(choice, cluster.gates, cluster.snapshot.usage)
+        self.known: dict[Class, _Reasons] = {}
         self._explainers: dict[str, cel.Explainer] = {}
         self._alike: dict[tuple[Check, str, Likeness], tuple[Reason, ...]] = {}
 
@@ -85,11 +103,6 @@ class _Judge:
         if device.device.binding_conditions and not self.cluster.gates.device_binding_and_status:
             yield feature("binding conditions", "DRADeviceBindingConditions")
         yield from self._unmatched(device)
-
-    def barred(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """What bars a device that the request may mean, on whatever node."""
-        yield from self._untolerated(device)
-        yield from self._held(device)
 
     def _unmatched(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """Why selectors do not select a device."""
@@ -134,7 +147,7 @@ class _Judge:
             )
         return explainer.unmet(self.evaluator.view(expression, device, sees_sharing=self.sees_sharing))
 
-    def _untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:
+    def untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """The taints of a device that keep it away."""
         gates = self.cluster.gates
         if not gates.device_taints:
@@ -159,9 +172,9 @@ class _Judge:
                 return rule.metadata.name
         return ""
 
-    def _held(self, device: AdvertisedDevice) -> Iterator[Reason]:
+    def held(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """The claims that hold a device that cannot be shared."""
-        if self.choice.admin_access or device.id not in self.cluster.snapshot.usage.blocked(self.cluster.gates):
+        if not self.alikeness.is_held(device):
             return
         claims = sorted({holder.claim for holder in self.cluster.holders.get(device.id, ())})
         by = ", ".join(claims) or "a claim"
@@ -199,23 +212,36 @@ class _OnNode:
         if pool.invalid:
             text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
             return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.unmeant(device))
+        alike = self._judge.alikeness.of(device)
+        found = self._judge.known.get(alike) if alike is not None else None
+        if found is None:
+            found = self._reasons(device, pool)
+            if alike is not None:
+                self._judge.known[alike] = found
+        if not found.is_barred:
+            return found.first
+        return (*found.first, *self._judge.held(device), *found.last)
+
+    def _reasons(self, device: AdvertisedDevice, pool: NodePool) -> _Reasons:
         choice = self._judge.choice
         try:
             matches = self._selection.matches(choice, device)
         except AllocationError as error:
             if error.kind == "node-selector-invalid":
-                return (Reason(Check.ERROR, str(error), "with an invalid node selector"),)
+                return _Reasons((Reason(Check.ERROR, str(error), "with an invalid node selector"),))
             matches = False
         try:
             taken = self._holding.take(choice, device, 0, (), must=False)
         except AllocationError as error:
-            return (*self._judge.unmeant(device), Reason(Check.ERROR, str(error), "error in the capacity request"))
+            text = "error in the capacity request"
+            return _Reasons((*self._judge.unmeant(device), Reason(Check.ERROR, str(error), text)))
+        unmeant = () if matches else tuple(self._judge.unmeant(device))
         if taken is not None:
             _, undo = taken
             undo()
-        return (
-            *(() if matches else self._judge.unmeant(device)),
-            *(() if taken is not None else (*self._judge.barred(device), *self._unserved(device, pool))),
+            return _Reasons(unmeant)
+        return _Reasons(
+            (*unmeant, *self._judge.untolerated(device)), tuple(self._unserved(device, pool)), is_barred=True
         )
 
     def _unserved(self, device: AdvertisedDevice, pool: NodePool) -> Iterator[Reason]:

@@ -12,13 +12,15 @@ from dra_kit.explain.verdicts import DeviceVerdict
 from dra_kit.resource.v1 import Device, ResourceSlice
 
 
-def unreachable(cluster: Cluster, reached: Collection[DeviceID]) -> Iterator[DeviceVerdict]:
+def unreachable(cluster: Cluster, reached: Collection[AdvertisedDevice]) -> Iterator[DeviceVerdict]:
     """Devices of the newest generation of each pool that are not among those which nodes reach, and why.
 
     Args:
         cluster: where they are.
         reached: the others.
     """
+    models = {id(device.device) for device in reached}
+    reached_ids: Collection[DeviceID] = ()
     pools: dict[tuple[str, str], list[ResourceSlice]] = defaultdict(list)
     for slice_ in cluster.slices:
         pools[slice_.spec.driver, slice_.spec.pool.name].append(slice_)
@@ -27,8 +29,11 @@ def unreachable(cluster: Cluster, reached: Collection[DeviceID]) -> Iterator[Dev
         current = [slice_ for slice_ in slices if slice_.spec.pool.generation == newest]
         for slice_ in current:
             for device in slice_.spec.devices:
-                device_id = DeviceID(slice_.spec.driver, slice_.spec.pool.name, device.name)
-                if device_id not in reached:
+                if id(device) in models:
+                    continue
+                # another slice may have a device of the same name
+                reached_ids = reached_ids or {each.id for each in reached}
+                if DeviceID(slice_.spec.driver, slice_.spec.pool.name, device.name) not in reached_ids:
                     reason = _reason(cluster, slice_, device, current)
                     scope = slice_.spec.node_name or device.node_name
                     yield DeviceVerdict(AdvertisedDevice(slice_, device), (scope,) if scope else (), (reason,))
