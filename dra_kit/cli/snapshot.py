@@ -43,12 +43,12 @@ def command(
       dra-kit explain claim lunch --from cluster.tar.gz
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.snapshot.files import check_destination, save
-    from dra_kit.snapshot.live import read_live
+    from dra_kit.snapshot.live import Scope, read_live
 
     async def read() -> Objects:
         credentials = await credentials_of(kubeconfig, context)
         of = namespace or credentials.namespace or "default"
-        return await read_live(credentials, of, alpha=alpha, all_events=all_events)
+        return await read_live(credentials, Scope(of, all_events=all_events), alpha=alpha)
 
     check_destination(destination)
     objects = asyncio.run(read())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dra_kit import __version__
@@ -50,22 +51,47 @@ _CONSEQUENCES: Final = {
 }
 
 
-async def read_live(
-    credentials: Credentials,
-    namespace: str,
-    kinds: Collection[str] = KINDS,
-    *,
-    alpha: bool = False,
-    all_events: bool = False,
-) -> Objects:
+_ACTIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
+_WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What to read; the API server selects it.
+
+    Attributes:
+        namespace: whose Events are read, and whose objects where those of all namespaces may not be.
+        kinds: what to read.
+        all_events: Events of all namespaces are wanted, not only those of the one namespace.
+        ended: names of pods of the namespace that are wanted even if they have ended, of which no others are read then,
+            and no Events but the warnings on pods; None for all that there is.
+    """
+
+    namespace: str
+    kinds: Collection[str] = KINDS
+    all_events: bool = False
+    ended: Sequence[str] | None = None
+
+    def parts(self, kind: str) -> Iterator[tuple[str | None, str]]:
+        """The lists that have the objects of a kind: namespace, None for all of them, and field selector."""
+        if kind == PODS.kind and self.ended is not None:
+            yield None, _ACTIVE_PODS
+            yield from ((self.namespace, f"metadata.name={name},{phase}") for name in self.ended for phase in _ENDED)
+        elif kind == EVENTS.kind:
+            namespace = None if self.all_events else self.namespace
+            yield namespace, "" if self.ended is None else _WARNINGS_ON_PODS
+        else:
+            yield None, ""
+
+
+async def read_live(credentials: Credentials, scope: Scope, *, alpha: bool = False) -> Objects:
     """Read the objects of a cluster.
 
     Args:
         credentials: of its API server.
-        namespace: whose Events are read, and whose objects where those of all namespaces may not be.
-        kinds: what to read.
+        scope: what to read.
         alpha: the cluster's alpha features are on.
-        all_events: Events of all namespaces are wanted, not only those of the one namespace.
 
     Raises:
         Forbidden: slices or classes may not be read; names every right that is missing.
@@ -74,21 +100,18 @@ async def read_live(
     """
     async with Client(credentials, user_agent=f"dra-kit/{__version__} explain", timeout=60) as client:
         features = await discover(client)
-        found = await asyncio.gather(*(_read(client, kind, namespace, all_events=all_events) for kind in kinds))
+        found = await asyncio.gather(*(_read(client, kind, scope) for kind in scope.kinds))
     gaps = tuple(gap for _, gap in found if gap is not None)
     _require(gaps)
-    documents = {kind: items for kind, (items, _) in zip(kinds, found, strict=True)}
+    documents = {kind: items for kind, (items, _) in zip(scope.kinds, found, strict=True)}
     return Objects(documents, str(features), alpha, gaps)
 
 
-async def _read(
-    client: Client, kind: str, namespace: str, *, all_events: bool
-) -> tuple[list[dict[str, Any]], Gap | None]:
+async def _read(client: Client, kind: str, scope: Scope) -> tuple[list[dict[str, Any]], Gap | None]:
     resource = _RESOURCES[kind]
+    parts = list(scope.parts(kind))
     try:
-        if resource is EVENTS and not all_events:
-            return list((await client.list(resource, namespace)).items), None
-        return list((await client.list(resource)).items), None
+        return await _lists(client, resource, parts), None
     except NotFound:
         return [], None  # a release before the kind
     except Forbidden as error:
@@ -97,9 +120,18 @@ async def _read(
         return [], _gap(kind, resource, refusal)
     try:
         # those of one namespace are better than nothing
-        return list((await client.list(resource, namespace)).items), _gap(kind, resource, refusal)
+        parts = [(scope.namespace, selector) for _, selector in parts]
+        return await _lists(client, resource, parts), _gap(kind, resource, refusal)
     except Forbidden:
         return [], _gap(kind, resource, refusal)
+
+
+async def _lists(client: Client, resource: Resource, parts: Sequence[tuple[str | None, str]]) -> list[dict[str, Any]]:
+    return [
+        item
+        for namespace, selector in parts
+        for item in (await client.list(resource, namespace, field_selector=selector)).items
+    ]
 
 
 def _gap(kind: str, resource: Resource, refusal: Forbidden) -> Gap:

@@ -47,6 +47,10 @@ class Explainer:
         self._evaluator = CelEvaluator(self._budget.evaluated)
         self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
 
+    def renew_budget(self) -> None:
+        """Give what is explained next a budget of its own."""
+        self._budget.renew()
+
     def explain(self, claim: ResourceClaim) -> ClaimExplanation:
         """Why a claim has its devices, gets them, or does not.
 

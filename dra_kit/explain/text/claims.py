@@ -1,23 +1,19 @@
-"""Explanations for people: what stands against which device, then everything in a few lines."""
+"""Explanations of claims for people: what stands against which device, then everything in a few lines."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import click
-
 from dra_kit.explain.cluster.cluster import Gap, missing_rules
 from dra_kit.explain.devices.conditions import shorten
+from dra_kit.explain.text.page import Page
 from dra_kit.explain.text.places import by_place
 from dra_kit.explain.text.summary import counted, summarize
 from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, Miss, NodeOutcome, Request, Way
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
-from dra_kit.values.printable import printable
 
 _PLACES: Final = 8
 """Nodes whose devices are told one by one."""
@@ -27,56 +23,7 @@ _CHOICES: Final = 3
 
 _NAMES: Final = 8
 _COLUMN: Final = 36
-_WIDTHS: Final = (80, 120)
 _PARAMETERS: Final = 300
-
-
-class Page:
-    """Lines of a terminal.
-
-    Args:
-        colour: whether it knows colours.
-        everything: leave nothing out, however long it gets.
-    """
-
-    def __init__(self, *, colour: bool, everything: bool = False) -> None:
-        self._colour = colour
-        self._width = min(max(shutil.get_terminal_size((100, 24)).columns, _WIDTHS[0]), _WIDTHS[1])
-        self.everything = everything
-        self._lines: list[str] = []
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines)
-
-    def line(
-        self, text: str = "", indent: int = 0, hang: int = 2, *, colour: str | None = None, bold: bool = False
-    ) -> None:
-        """A line, wrapped; an empty one separates."""
-        if not text:
-            if self._lines and self._lines[-1]:
-                self._lines.append("")
-            return
-        for part in textwrap.wrap(
-            printable(text, keep="\n\t"),
-            self._width,
-            initial_indent=" " * indent,
-            subsequent_indent=" " * (indent + hang),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ):
-            self._lines.append(click.style(part, fg=colour, bold=bold or None) if self._colour else part)
-
-    def good(self, text: str) -> None:
-        """What went well."""
-        self.line(f"✓ {text}", colour="green", bold=True)
-
-    def bad(self, text: str) -> None:
-        """What did not."""
-        self.line(f"✗ {text}", colour="red", bold=True)
-
-    def undecided(self, text: str, not_looked_at: Sequence[str]) -> None:
-        """What may go well or not, since not everything was looked at."""
-        self.line(f"? {text}; not looked at: {', '.join(not_looked_at)}", colour="yellow", bold=True)
 
 
 def tell_claim(page: Page, explanation: ClaimExplanation) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from dra_kit.explain.pods.explainer import PodClaimExplanation, PodExplanation
-from dra_kit.explain.text.claims import Page, tell_claim
+from dra_kit.explain.text.claims import tell_claim
+from dra_kit.explain.text.page import Page
 from dra_kit.explain.text.summary import counted
 
 _REASONS: Final = 6
