@@ -31,7 +31,7 @@ UNDECIDED: Final = 4
 
 _KINDS_OF_CLAIM: Final = ("ResourceSlice", "DeviceClass", "DeviceTaintRule", "ResourceClaim", "Node")
 
-_USAGE: Final = "Say what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', '-f FILE', or 'claim' or 'pod' for all that are pending."
+_USAGE: Final = "Say what to explain: 'claim NAME', 'pod NAME', 'pod/NAME', '-f FILE', or 'claim' or 'pod' alone."
 
 _WORDS: Final[Mapping[str, SubjectKind]] = {
     **dict.fromkeys(("claim", "claims", "resourceclaim", "resourceclaims", "resourceclaims.resource.k8s.io"), "claim"),

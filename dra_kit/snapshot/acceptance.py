@@ -64,12 +64,12 @@ def refuse_invalid(kind: Kind, obj: Object, context: Context, where: str) -> Non
     kind.strategy.prepare_for_create(new, context)
     errors = kind.strategy.said(metadata.validate(new, kind) + kind.strategy.validate(new, context), context)
     if errors:
-        told = {str(error): (error.path, error.body) for error in errors}
+        named = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(
-            f"{where}: the API server would refuse {kind.kind} {name}: {'; '.join(told)}; dra-kit lint shows where",
+            f"{where}: the API server would refuse {kind.kind} {name}: {'; '.join(named)}; dra-kit lint shows where",
             status=422,
             reason="Invalid",
-            causes=tuple(told.values()),
+            causes=tuple(named.values()),
         )
 
 

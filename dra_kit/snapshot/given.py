@@ -154,7 +154,7 @@ def _converted(document: dict[str, Any], kind: Kind) -> dict[str, Any]:
 def _defaulted(document: dict[str, Any], kind: Kind) -> dict[str, Any]:
     """A saved object with the defaults of the API, which one that was not saved from a cluster may lack."""
     if kind.group == GROUP:
-        # what does not have the shape of the API is told when it becomes a model
+        # what does not have the shape of the API is reported when it becomes a model
         with contextlib.suppress(AttributeError, KeyError, TypeError):
             fill_in_defaults(document, kind.kind, V1, NO_TIME)
     return document

@@ -21,7 +21,7 @@ from dra_kit.explain.reasons import RELEASED, Check, Reason
 from dra_kit.explain.verdicts import Miss, Request, Way
 from dra_kit.resource.v1 import DeviceClass, ResourceClaim
 
-_TOLD: Final = 3
+_SHOWN: Final = 3
 
 _WAITING, _REQUEST, _LESS, _CLASS = range(4)
 """Who has to do something: others, the claim's author, the author who gets less, the author of the class."""
@@ -68,13 +68,13 @@ def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Tr
     candidates = sorted(_candidates(claim, requests, trials), key=lambda candidate: candidate.order)
     found: list[Miss] = []
     for candidate in candidates:
-        if len(found) == _TOLD or (found and candidate.rank >= _TWO):
+        if len(found) == _SHOWN or (found and candidate.rank >= _TWO):
             break
         if candidate.miss.enough and candidate.helps():
             found.append(candidate.miss)
     if found:
         return tuple(found)
-    single = [candidate for candidate in candidates if candidate.rank < _TWO][:_TOLD]
+    single = [candidate for candidate in candidates if candidate.rank < _TWO][:_SHOWN]
     with_fewer = next((miss for candidate in single if (miss := candidate.fewer()) is not None), None)
     closest = [replace(candidate.miss, enough=False) for candidate in candidates if candidate.short]
     return (with_fewer,) if with_fewer is not None else tuple(closest[:1])

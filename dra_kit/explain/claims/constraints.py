@@ -10,7 +10,7 @@ from dra_kit.allocator.attributes import Scalar, elements, published
 from dra_kit.allocator.devices import DeviceID
 from dra_kit.explain.changes.changed import with_constraints
 from dra_kit.explain.changes.trials import Trials
-from dra_kit.explain.claims.apart import requests_apart
+from dra_kit.explain.claims.disjoint import disjoint_requests
 from dra_kit.explain.text.summary import counted
 from dra_kit.explain.verdicts import DeviceVerdict, Request, Way
 from dra_kit.resource.v1 import DeviceConstraint, ResourceClaim
@@ -40,8 +40,8 @@ def constraint_blockers(claim: ResourceClaim, requests: Sequence[Request], trial
         names = ", ".join(_attribute(constraint) for constraint in constraints)
         yield f"no set of devices satisfies all constraints at once: {names}"
         return
-    if apart := requests_apart(requests):
-        yield f"no node has devices for all requests: {apart}"
+    if places := disjoint_requests(requests):
+        yield f"no node has devices for all requests: {places}"
     elif len(requests) > 1:
         yield (
             "each request finds devices for itself, but no node has devices for all of them at once: they need the "
@@ -77,7 +77,7 @@ def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[Request]
     if name is None:
         return ""
     possible: list[set[Scalar]] = []
-    told: list[str] = []
+    parts: list[str] = []
     for request in requests:
         ways = _covered(constraint, request)
         if not ways or len(ways) < len(request.ways):
@@ -85,8 +85,8 @@ def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[Request]
         if any(way.choice is None or name in way.choice.derived for way in ways):
             return ""
         possible.append({value for way in ways for value in _frequent(way, name)})
-        told.append(f"those that fit {request.name} have {_counted([fit for way in ways for fit in way.fits], name)}")
-    return "" if not possible or set.intersection(*possible) else ", ".join(told)
+        parts.append(f"those that fit {request.name} have {_counted([fit for way in ways for fit in way.fits], name)}")
+    return "" if not possible or set.intersection(*possible) else ", ".join(parts)
 
 
 def _frequent(way: Way, name: str) -> Iterator[Scalar]:
@@ -111,8 +111,8 @@ def _counted(verdicts: Iterable[DeviceVerdict], name: str) -> str:
     found = Counter(
         value for verdict in verdicts for value in (sorted(map(_shown, _values(verdict, name))) or ["none at all"])
     )
-    told = [f"{value} ({counted(number, 'device')})" for value, number in found.items()]
-    return ", ".join(told[:_VALUES]) + (", …" if len(told) > _VALUES else "")
+    parts = [f"{value} ({counted(number, 'device')})" for value, number in found.items()]
+    return ", ".join(parts[:_VALUES]) + (", …" if len(parts) > _VALUES else "")
 
 
 def _values(verdict: DeviceVerdict, name: str) -> frozenset[Scalar]:

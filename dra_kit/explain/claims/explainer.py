@@ -96,8 +96,8 @@ class Explainer:
         if not blockers:
             blockers += constraint_blockers(claim, requests, Trials(self.cluster, self._evaluator, self._budget))
         wrong, remedies = wrong_selectors(self.cluster, requests)
-        told = tuple(dict.fromkeys((*wrong, *blockers)))
-        explanation = replace(explanation, blockers=told, remedies=remedies)
+        sentences = tuple(dict.fromkeys((*wrong, *blockers)))
+        explanation = replace(explanation, blockers=sentences, remedies=remedies)
         return replace(explanation, nearest=self.nearest(explanation))
 
     def nearest(
@@ -172,11 +172,11 @@ class Explainer:
         ways = {str(way.error): way.name for request in requests for way in request.ways if way.error is not None}
         errors = [way.error for request in requests for way in request.ways if way.error is not None]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
-        told = set()
+        seen = set()
         for error in errors:
-            if error.kind in told:
+            if error.kind in seen:
                 continue
-            told.add(error.kind)
+            seen.add(error.kind)
             if error.kind == "class-not-found":
                 yield f"request {ways[str(error)]}: {self._missing_class(str(error).rsplit(chr(34), 2)[1])}"
             else:
@@ -246,11 +246,11 @@ def _shortage(way: Way) -> str:
         return _all_shortage(way)
     best = max(way.fitting.values(), default=0)
     if not best:
-        meant = [verdict for verdict in way.devices if verdict.is_meant]
-        if not meant:
+        matching = [verdict for verdict in way.devices if verdict.matches]
+        if not matching:
             return f"request {way.name}: no device matches{_silent_drivers(way)}"
-        match = "1 device matches, and is not" if len(meant) == 1 else f"{len(meant)} devices match, and none is"
-        return f"request {way.name}: {match} to be had: {', '.join(groups_of(meant))}"
+        match = "1 device matches, and is not" if len(matching) == 1 else f"{len(matching)} devices match, and none is"
+        return f"request {way.name}: {match} to be had: {', '.join(groups_of(matching))}"
     node = next(name for name, count in way.fitting.items() if count == best)
     return (
         f"request {way.name}: asks for {choice.count} devices that one node can reach, and no node has more than "
@@ -278,7 +278,7 @@ def _silent_drivers(way: Way) -> str:
 
 def _all_shortage(way: Way) -> str:
     """Why mode All cannot be satisfied anywhere; empty where the devices alone do not tell."""
-    selected = [verdict for verdict in way.devices if verdict.is_meant]
+    selected = [verdict for verdict in way.devices if verdict.matches]
     if not selected:
         return f"request {way.name}: asks for all matching devices of a node, and none matches"
     by_node: dict[str, list[str]] = {}

@@ -36,7 +36,7 @@ TYING_VOLUMES: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("awsElasticBlockStore", "azureDisk", "cinder", "ephemeral", "gcePersistentDisk", "iscsi",
                      "portworxVolume", "rbd", "vsphereVolume"), ()),
 }  # fmt: skip
-"""Volumes that are not to be had on every node, and what is kept of them.
+"""Volumes that are not to be had on every node, and what is saved of them.
 
 Source: kube-scheduler 1.37, the filters VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits.
 """
@@ -91,15 +91,15 @@ class Objects:
 
 
 def reduced(kind: str, document: Document) -> dict[str, Any]:
-    """What is kept of an object: of pods neither commands nor environments, of nodes no addresses.
+    """What is saved of an object: of pods neither commands nor environments, of nodes no addresses.
 
-    Opaque configuration of claims and classes is kept: what devices would get is part of an explanation.
+    Opaque configuration of claims and classes is saved: what devices would get is part of an explanation.
 
     Args:
         kind: of the object.
         document: as the API server sends it.
     """
-    kept: dict[str, Any] = {
+    saved: dict[str, Any] = {
         "apiVersion": document.get("apiVersion", ""),
         "kind": kind,
         "metadata": _metadata(document.get("metadata") or {}),
@@ -107,37 +107,37 @@ def reduced(kind: str, document: Document) -> dict[str, Any]:
     match kind:
         case "Node":
             spec = _only(document.get("spec") or {}, ("taints", "unschedulable"))
-            return kept | {"spec": spec, "status": _only(document.get("status") or {}, _NODE_STATUS)}
+            return saved | {"spec": spec, "status": _only(document.get("status") or {}, _NODE_STATUS)}
         case "Pod":
-            return kept | {
+            return saved | {
                 "spec": _pod_spec(document["spec"]),
                 "status": _pod_status(document.get("status") or {}),
             }
         case "Event":
             fields = ("regarding", "reason", "note", "type", "eventTime", "series", "reportingController")
-            return kept | _only(document, fields)
+            return saved | _only(document, fields)
         case _:
-            return kept | {key: value for key, value in document.items() if key in {"spec", "status"}}
+            return saved | {key: value for key, value in document.items() if key in {"spec", "status"}}
 
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    kept = _only(metadata, _METADATA)
+    saved = _only(metadata, _METADATA)
     annotations = {key: value for key, value in (metadata.get("annotations") or {}).items() if key in _ANNOTATIONS}
-    return kept | ({"annotations": annotations} if annotations else {})
+    return saved | ({"annotations": annotations} if annotations else {})
 
 
 def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    kept = _only(spec, _POD_SPEC)
+    saved = _only(spec, _POD_SPEC)
     for field_ in ("initContainers", "containers"):
         if spec.get(field_):
-            kept[field_] = [_container(container) for container in spec[field_]]
+            saved[field_] = [_container(container) for container in spec[field_]]
     volumes = [
         {"name": volume["name"], kind: _only(volume[kind], fields)}
         for volume in spec.get("volumes") or ()
         for kind, fields in TYING_VOLUMES.items()
         if volume.get(kind) is not None
     ]
-    return kept | ({"volumes": volumes} if volumes else {})
+    return saved | ({"volumes": volumes} if volumes else {})
 
 
 def _container(container: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,23 +146,23 @@ def _container(container: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pod_status(status: Mapping[str, Any]) -> dict[str, Any]:
-    kept = _only(status, _POD_STATUS)
+    saved = _only(status, _POD_STATUS)
     for field_ in _CONTAINER_STATUSES:
         if status.get(field_):
-            kept[field_] = [_container_status(entry) for entry in status[field_]]
-    return kept
+            saved[field_] = [_container_status(entry) for entry in status[field_]]
+    return saved
 
 
 def _container_status(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Why a container waits or how it ended; what it wrote last, which may be its log, is left out."""
-    kept = _only(entry, ("name",))
+    saved = _only(entry, ("name",))
     for moment in ("state", "lastState"):
         states: Mapping[str, Any] = entry.get(moment) or {}
         if "waiting" in states:
-            kept[moment] = {"waiting": _only(states["waiting"], ("reason", "message"))}
+            saved[moment] = {"waiting": _only(states["waiting"], ("reason", "message"))}
         elif "terminated" in states:
-            kept[moment] = {"terminated": _only(states["terminated"], ("reason", "exitCode"))}
-    return kept
+            saved[moment] = {"terminated": _only(states["terminated"], ("reason", "exitCode"))}
+    return saved
 
 
 def _only(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -113,8 +113,8 @@ def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
         text = f"{comparison.name} is {found}, {_wish(comparison, of_class=of_class)}"
         brief = f"wrong {comparison.name}"
     elif conjunct.values:
-        told = ", ".join(f"{_PATH.sub('', path)} is {value}" for path, value in conjunct.values[:_VALUES])
-        text = f"{text} ({told})"
+        found_values = ", ".join(f"{_PATH.sub('', path)} is {value}" for path, value in conjunct.values[:_VALUES])
+        text = f"{text} ({found_values})"
     return Reason(check, text, brief, found, wanted, remedy, details)
 
 

@@ -72,7 +72,7 @@ class _Reasons:
     Attributes:
         first: before that claims hold it, in the scheduler's order.
         last: after that.
-        is_barred: the device cannot be had, be it meant or not.
+        is_barred: the device cannot be had, whether it matches or not.
     """
 
     first: tuple[Reason, ...]
@@ -98,8 +98,8 @@ class _Judge:
         self._explainers: dict[str, cel.Explainer] = {}
         self._alike: dict[tuple[Check, str, Likeness], tuple[Reason, ...]] = {}
 
-    def unmeant(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Why the request does not mean a device, on whatever node."""
+    def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
+        """Why a device does not match the request, on whatever node."""
         if device.device.binding_conditions and not self.cluster.gates.device_binding_and_status:
             yield feature("binding conditions", "DRADeviceBindingConditions")
         yield from self._unmatched(device)
@@ -211,7 +211,7 @@ class _OnNode:
         """What stands against a device that the node reaches; nothing if the allocator can choose it."""
         if pool.invalid:
             text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
-            return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.unmeant(device))
+            return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.mismatches(device))
         alike = self._judge.alikeness.of(device)
         found = self._judge.known.get(alike) if alike is not None else None
         if found is None:
@@ -234,14 +234,14 @@ class _OnNode:
             taken = self._holding.take(choice, device, 0, (), must=False)
         except AllocationError as error:
             text = "error in the capacity request"
-            return _Reasons((*self._judge.unmeant(device), Reason(Check.ERROR, str(error), text)))
-        unmeant = () if matches else tuple(self._judge.unmeant(device))
+            return _Reasons((*self._judge.mismatches(device), Reason(Check.ERROR, str(error), text)))
+        mismatches = () if matches else tuple(self._judge.mismatches(device))
         if taken is not None:
             _, undo = taken
             undo()
-            return _Reasons(unmeant)
+            return _Reasons(mismatches)
         return _Reasons(
-            (*unmeant, *self._judge.untolerated(device)), tuple(self._unserved(device, pool)), is_barred=True
+            (*mismatches, *self._judge.untolerated(device)), tuple(self._unserved(device, pool)), is_barred=True
         )
 
     def _unserved(self, device: AdvertisedDevice, pool: NodePool) -> Iterator[Reason]:

@@ -29,7 +29,7 @@ def wrong_selectors(cluster: Cluster, requests: Sequence[Request]) -> tuple[tupl
     for way in ways:
         reasons = [reason for verdict in way.devices for reason in verdict.reasons]
         failed = [reason.remedy for reason in reasons if reason.check is Check.ERROR and reason.remedy]
-        if failed or (way.devices and not any(verdict.is_meant for verdict in way.devices)):
+        if failed or (way.devices and not any(verdict.matches for verdict in way.devices)):
             for where, text in _selectors(way):
                 for mistake in _mistakes(text, cluster.advertised):
                     found.append(f"{where}: {mistake.message}")

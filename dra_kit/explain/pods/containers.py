@@ -31,8 +31,8 @@ def _failure(entry: Mapping[str, Any]) -> str:
     state, before = entry.get("state") or {}, entry.get("lastState") or {}
     waiting, ended = state.get("waiting"), state.get("terminated")
     if waiting and waiting.get("reason", "") not in _STARTING:
-        told = ": ".join(filter(None, (waiting["reason"], " ".join(str(waiting.get("message") or "").split()))))
-        return "; ".join((told, *_ended(before.get("terminated"))))
+        text = ": ".join(filter(None, (waiting["reason"], " ".join(str(waiting.get("message") or "").split()))))
+        return "; ".join((text, *_ended(before.get("terminated"))))
     return "".join(_ended(ended)) if ended and ended.get("exitCode") else ""
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from dra_kit.allocator import Node
 from dra_kit.allocator.nodes import selects
 from dra_kit.explain.budget import WorkSpent
-from dra_kit.explain.claims.apart import told_apart
+from dra_kit.explain.claims.disjoint import disjoint
 from dra_kit.explain.claims.document import claim_document
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Document, model_of_claim
@@ -26,7 +26,13 @@ from dra_kit.scheduler.resources import pod_requests
 from dra_kit.values.quantity import Quantity
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
-_WARNINGS: Final = frozenset({"FailedResourceClaimCreation", "FailedPrepareDynamicResources", "FailedScheduling"})
+UNSCHEDULABLE: Final = "FailedScheduling"
+"""Reason of kube-scheduler's Event on a pod that no node takes."""
+
+NOT_PREPARED: Final = "FailedPrepareDynamicResources"
+"""Reason of the kubelet's Event on a pod whose devices it cannot prepare."""
+
+_WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
 _INSUFFICIENT: Final = "Insufficient "
 
 Outcome: TypeAlias = Literal[
@@ -53,6 +59,22 @@ class PodClaimExplanation:
 
 
 @dataclass(frozen=True, slots=True)
+class Report:
+    """What a controller, the scheduler or the kubelet reported of a pod.
+
+    Attributes:
+        reason: in one word: ``FailedScheduling``.
+        note: the same in a sentence.
+    """
+
+    reason: str
+    note: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.note}"
+
+
+@dataclass(frozen=True, slots=True)
 class PodExplanation:
     """Why a pod runs, or why not.
 
@@ -65,7 +87,7 @@ class PodExplanation:
         node: where it is.
         claims: that it needs.
         problems: what stands in its way besides the devices of one claim, a sentence each.
-        rejections: why nodes are not for it, apart from devices, by name.
+        rejections: why nodes are not for it, whatever its devices, by name.
         fitting: nodes on which it could run.
         events: what controllers, the scheduler and the kubelet reported last.
         resources: extended resources that it asks for.
@@ -80,7 +102,7 @@ class PodExplanation:
     problems: tuple[str, ...] = ()
     rejections: Mapping[str, tuple[str, ...]] | None = None
     fitting: tuple[str, ...] = ()
-    events: tuple[str, ...] = ()
+    events: tuple[Report, ...] = ()
     resources: tuple[ExtendedResource, ...] = ()
     foreword: tuple[str, ...] = ()
     not_looked_at: tuple[str, ...] = ()
@@ -129,7 +151,7 @@ class _PodExplainer:
             return PodExplanation(self._name, "ended", node, problems=(f"its phase is {phase}",), events=events)
         claims = [self._claim(entry) for entry in pod_claims(self._pod)]
         if node:
-            failing = phase == "Pending" and any("FailedPrepareDynamicResources" in event for event in events)
+            failing = phase == "Pending" and any(event.reason == NOT_PREPARED for event in events)
             outcome: Outcome = "not-prepared" if failing else "runs" if phase == "Running" else "scheduled"
             problems: tuple[str, ...] = ()
             containers = failing_containers(self._pod)
@@ -161,7 +183,7 @@ class _PodExplainer:
         elif known and all(each.outcome == "allocated" for each in known):
             yield "its devices are allocated and prepared: they are not what keeps its containers from running"
 
-    def _unscheduled(self, claims: list[PodClaimExplanation], events: tuple[str, ...]) -> PodExplanation:
+    def _unscheduled(self, claims: list[PodClaimExplanation], events: tuple[Report, ...]) -> PodExplanation:
         problems = [f"claim {claim.entry}: {claim.problem}" for claim in claims if claim.problem]
         gated = bool(self._pod["spec"].get("schedulingGates"))
         loads = self._loads()
@@ -262,8 +284,8 @@ class _PodExplainer:
             for claim in claims
             if claim.explanation is not None and claim.explanation.outcome != "allocated"
         }
-        if apart := told_apart(places):
-            yield f"no node has devices for all claims: {apart}"
+        if different := disjoint(places):
+            yield f"no node has devices for all claims: {different}"
         elif not all(places.values()):
             yield "nodes that have devices for it do not take it for other reasons, and the other way round"
         else:
@@ -297,7 +319,7 @@ class _PodExplainer:
     def _rejection(
         self, load: NodeLoad, provided: frozenset[str], claims: Sequence[PodClaimExplanation]
     ) -> tuple[str, ...]:
-        """Why a node is not for the pod, apart from devices that are free."""
+        """Why a node is not for the pod, whatever devices are free."""
         requests = pod_requests(self._pod)
         found: list[str] = []
         rejection = node_rejection(self._pod, load, requests, provided)
@@ -323,12 +345,12 @@ class _PodExplainer:
             if outcome.allocations is not None:
                 yield outcome.node.name
 
-    def _events(self) -> Iterator[str]:
+    def _events(self) -> Iterator[Report]:
         """Warnings on the pod, the last of each reason; what the scheduler says is in a condition, too."""
-        last: dict[str, str] = {}
+        last: dict[str, Report] = {}
         for condition in (self._pod.get("status") or {}).get("conditions") or ():
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                last["FailedScheduling"] = f"FailedScheduling: {condition.get('message', '')}"
+                last[UNSCHEDULABLE] = Report(UNSCHEDULABLE, condition.get("message", ""))
         metadata = self._pod["metadata"]
         for event in self._cluster.documents("Event"):
             regarding: Mapping[str, Any] = event.get("regarding") or {}
@@ -336,7 +358,7 @@ class _PodExplainer:
             # one of the same name may have been there before
             same = key == ("Pod", self._namespace, metadata.get("name")) and regarding.get("uid") == metadata["uid"]
             if same and event.get("reason") in _WARNINGS:
-                last[event["reason"]] = f"{event['reason']}: {' '.join(str(event.get('note', '')).split())}"
+                last[event["reason"]] = Report(event["reason"], " ".join(str(event.get("note", "")).split()))
         yield from last.values()
 
 
@@ -380,7 +402,7 @@ def pod_document(explanation: PodExplanation) -> dict[str, Any]:
         "notLookedAt": list(explanation.not_looked_at),
         "rejections": {node: list(reasons) for node, reasons in (explanation.rejections or {}).items()},
         "fittingNodes": list(explanation.fitting),
-        "events": list(explanation.events),
+        "events": list(map(str, explanation.events)),
         "extendedResources": [resource.name for resource in explanation.resources if resource.by_claim],
         "resources": [resource.to_json() for resource in explanation.resources],
         "claims": [

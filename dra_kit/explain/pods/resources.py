@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dra_kit.explain.claims.apart import named
+from dra_kit.explain.claims.disjoint import named
 from dra_kit.explain.cluster.cluster import Document, model_of_claim
 from dra_kit.resource.v1 import ResourceClaim
 from dra_kit.scheduler.extended import extended_resources

@@ -16,10 +16,10 @@ from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
 
 _PLACES: Final = 8
-"""Nodes whose devices are told one by one."""
+"""Nodes whose devices are listed one by one."""
 
 _CHOICES: Final = 3
-"""Nodes for which it is told what a claim would get."""
+"""Nodes that are listed with what a claim would get."""
 
 _NAMES: Final = 8
 _COLUMN: Final = 36
@@ -56,8 +56,8 @@ def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
     for miss in explanation.nearest:
         page.line(f"→ {_change(explanation, miss)}", indent=2, colour="yellow")
     if explanation.not_looked_at:
-        told = ", ".join(explanation.not_looked_at)
-        page.line(f"not looked at, since it would take too much work: {told}", indent=2, colour="yellow")
+        missed = ", ".join(explanation.not_looked_at)
+        page.line(f"not looked at, since it would take too much work: {missed}", indent=2, colour="yellow")
 
 
 def _change(explanation: ClaimExplanation, miss: Miss) -> str:
@@ -97,7 +97,7 @@ def _tell_way(page: Page, explanation: ClaimExplanation, request: Request, way: 
     amounts = "".join(f", {name} {amount}" for name, amount in (choice.capacity or {}).items())
     of_class = f"of class {choice.device_class.metadata.name}"
     page.line(f"request {way.name}{alternatives}: {many} {of_class}{conditions}{amounts}{admin}")
-    chosen = {
+    picked = {
         (outcome.node.name, result.driver, result.pool, result.device)
         for outcome in explanation.fitting_nodes
         for allocation in outcome.allocations or ()
@@ -108,7 +108,7 @@ def _tell_way(page: Page, explanation: ClaimExplanation, request: Request, way: 
     shown = places if page.everything else places[:_PLACES]
     for place in shown:
         page.line(place.name(everything=page.everything), indent=2, bold=True)
-        _tell_verdicts(page, place.devices, chosen)
+        _tell_verdicts(page, place.devices, picked)
     if len(shown) < len(places):
         rest = sum(len(place.nodes) for place in places[len(shown) :])
         page.line(f"… and {counted(rest, 'more node')}; --all tells of them", indent=2)
@@ -116,19 +116,18 @@ def _tell_way(page: Page, explanation: ClaimExplanation, request: Request, way: 
     page.line(summarize(way.devices), bold=True)
 
 
-def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], chosen: set[tuple[str, str, str, str]]) -> None:
-    groups: dict[str, list[str]] = {}
+def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], picked: set[tuple[str, str, str, str]]) -> None:
+    groups: dict[tuple[bool, str], list[str]] = {}
     for verdict in verdicts:
         if verdict.fits:
-            taken = any((node, *verdict.id) in chosen for node in verdict.nodes)
+            taken = any((node, *verdict.id) in picked for node in verdict.nodes)
             text = "fits, would be taken" if taken else "fits"
         else:
             text = "; ".join(reason.text for reason in verdict.reasons)
-        groups.setdefault(text, []).append(verdict.id.device)
-    labels = {text: _names(page, names) for text, names in groups.items()}
+        groups.setdefault((verdict.fits, text), []).append(verdict.id.device)
+    labels = {group: _names(page, names) for group, names in groups.items()}
     column = max((len(label) for label in labels.values() if len(label) <= _COLUMN), default=0)
-    for text, label in labels.items():
-        fits = text.startswith("fits")
+    for (fits, text), label in labels.items():
         mark, colour = ("✓", "green") if fits else ("✗", None)
         if len(label) <= _COLUMN:
             page.line(f"{mark} {label.ljust(column)}  {text}", indent=4, hang=column + 4, colour=colour)
@@ -172,8 +171,8 @@ def _conditions(explanation: ClaimExplanation) -> Iterator[str]:
     for entry in (explanation.claim.status.model_extra or {}).get("devices") or ():
         status = AllocatedDeviceStatus.model_validate(entry)
         for condition in status.conditions:
-            told = ": ".join(filter(None, (condition.reason, condition.message)))
-            why = f" ({told})" if told else ""
+            text = ": ".join(filter(None, (condition.reason, condition.message)))
+            why = f" ({text})" if text else ""
             yield f"{status.driver} on {status.device}: {condition.type} is {condition.status}{why}"
 
 
@@ -181,8 +180,8 @@ def _tell_results(page: Page, allocation: AllocationResult) -> None:
     for result in allocation.devices.results:
         amounts = ", ".join(f"{name} {amount}" for name, amount in result.consumed_capacity.items())
         extras = [amounts, "admin access" if result.admin_access else ""]
-        told = "".join(f", {extra}" for extra in extras if extra)
-        page.line(f"{result.request}: {result.device} of {result.driver}, pool {result.pool}{told}", indent=4)
+        text = "".join(f", {extra}" for extra in extras if extra)
+        page.line(f"{result.request}: {result.device} of {result.driver}, pool {result.pool}{text}", indent=4)
         for line in _configs(allocation, result):
             page.line(line, indent=6)
 

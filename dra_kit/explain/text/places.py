@@ -1,4 +1,4 @@
-"""Devices by the place where they are told of: the node that has them, or all the nodes that share them."""
+"""Devices by the place where they are named: the node that has them, or all the nodes that share them."""
 
 from __future__ import annotations
 

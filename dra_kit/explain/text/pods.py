@@ -77,5 +77,5 @@ def _tell_verdict(page: Page, explanation: PodExplanation) -> None:
 
 def _reasons(rejections: Iterable[tuple[str, ...]]) -> str:
     counts = Counter(reason for reasons in rejections for reason in reasons)
-    told = [f"{reason} ({counted(number, 'node')})" for reason, number in counts.most_common(_REASONS)]
-    return "; ".join(told) + ("; …" if len(counts) > _REASONS else "")
+    parts = [f"{reason} ({counted(number, 'node')})" for reason, number in counts.most_common(_REASONS)]
+    return "; ".join(parts) + ("; …" if len(counts) > _REASONS else "")

@@ -47,11 +47,11 @@ def groups_of(verdicts: Iterable[DeviceVerdict]) -> list[str]:
         else:
             first = verdict.reasons[0]
             groups.setdefault((first.check, first.brief, first.wanted), []).append(first)
-    told = [f"{fitting} fit" if fitting > 1 else "1 fits"] if fitting else []
+    parts = [f"{fitting} fit" if fitting > 1 else "1 fits"] if fitting else []
     by_size = sorted(groups.items(), key=lambda item: -len(item[1]))
-    told += [f"{len(reasons)} {brief}{_values(reasons, wanted)}" for (_, brief, wanted), reasons in by_size[:_GROUPS]]
+    parts += [f"{len(reasons)} {brief}{_values(reasons, wanted)}" for (_, brief, wanted), reasons in by_size[:_GROUPS]]
     rest = sum(len(reasons) for _, reasons in by_size[_GROUPS:])
-    return [*told, f"{rest} others do not fit"] if rest else told
+    return [*parts, f"{rest} others do not fit"] if rest else parts
 
 
 def _values(reasons: Sequence[Reason], wanted: str) -> str:

@@ -8,7 +8,7 @@ from dra_kit.allocator import Gates
 from dra_kit.errors import DraKitError
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.pods.explainer import PodClaimExplanation, PodExplanation, explain_pod
+from dra_kit.explain.pods.explainer import UNSCHEDULABLE, PodClaimExplanation, PodExplanation, explain_pod
 from dra_kit.explain.text.summary import summarize
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import (
@@ -34,7 +34,6 @@ _FOLLOWED = (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-_TOLD = "FailedScheduling"  # by the sandbox itself
 
 
 async def pod_causes(
@@ -61,7 +60,8 @@ def _causes(explanation: PodExplanation) -> Iterator[str]:
     yield from explanation.problems
     for claim in explanation.claims:
         yield from _of_claim(claim)
-    yield from (event for event in explanation.events if not event.startswith(_TOLD))
+    # the sandbox itself reports that a pod is unschedulable
+    yield from (str(event) for event in explanation.events if event.reason != UNSCHEDULABLE)
 
 
 def _of_claim(claim: PodClaimExplanation) -> Iterator[str]:

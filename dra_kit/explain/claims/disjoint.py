@@ -10,16 +10,16 @@ from dra_kit.explain.verdicts import Request, Way
 _NAMES: Final = 3
 
 
-def requests_apart(requests: Sequence[Request]) -> str:
+def disjoint_requests(requests: Sequence[Request]) -> str:
     """Which request finds devices on which nodes; empty if some node has enough for each of them.
 
     Args:
         requests: of one claim.
     """
-    return told_apart({request.name: set().union(*map(_nodes, request.ways)) for request in requests})
+    return disjoint({request.name: set().union(*map(_nodes, request.ways)) for request in requests})
 
 
-def told_apart(places: Mapping[str, Collection[str]]) -> str:
+def disjoint(places: Mapping[str, Collection[str]]) -> str:
     """``a fits only on n1, b only on n2``; empty if they have a node in common, or one has none.
 
     Args:
@@ -27,8 +27,8 @@ def told_apart(places: Mapping[str, Collection[str]]) -> str:
     """
     if len(places) < 2 or not all(places.values()) or set.intersection(*map(set, places.values())):
         return ""
-    told = [f"{name} only on {named(nodes)}" for name, nodes in places.items()]
-    return ", ".join([told[0].replace(" only", " fits only", 1), *told[1:]])
+    parts = [f"{name} only on {named(nodes)}" for name, nodes in places.items()]
+    return ", ".join([parts[0].replace(" only", " fits only", 1), *parts[1:]])
 
 
 def _nodes(way: Way) -> set[str]:
@@ -37,7 +37,7 @@ def _nodes(way: Way) -> set[str]:
         return set()
     if not way.choice.all_devices:
         return {node for node, number in way.fitting.items() if number >= way.choice.count}
-    spoilt = {node for verdict in way.devices if verdict.reasons and verdict.is_meant for node in verdict.nodes}
+    spoilt = {node for verdict in way.devices if verdict.reasons and verdict.matches for node in verdict.nodes}
     return way.fitting.keys() - spoilt
 
 
