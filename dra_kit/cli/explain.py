@@ -162,7 +162,8 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
 def _tell(cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, Any], *, nothing: str = "") -> int:
     from dra_kit.explain.claims.document import claim_document, gap_documents
     from dra_kit.explain.claims.explainer import Explainer
-    from dra_kit.explain.pods.explainer import explain_pod, pod_document
+    from dra_kit.explain.pods.document import pod_document
+    from dra_kit.explain.pods.explainer import explain_pod
     from dra_kit.explain.subjects import claim_of, pod_of
     from dra_kit.explain.text.claims import tell_claim, tell_gaps
     from dra_kit.explain.text.page import Page

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from dra_kit.explain.pods.explainer import PodClaimExplanation, PodExplanation
+from dra_kit.explain.pods.verdicts import PodClaimExplanation, PodExplanation
 from dra_kit.explain.text.claims import tell_claim
 from dra_kit.explain.text.page import Page
 from dra_kit.explain.text.summary import counted

@@ -8,7 +8,8 @@ from dra_kit.allocator import Gates
 from dra_kit.errors import DraKitError
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster
-from dra_kit.explain.pods.explainer import UNSCHEDULABLE, PodClaimExplanation, PodExplanation, explain_pod
+from dra_kit.explain.pods.explainer import explain_pod
+from dra_kit.explain.pods.verdicts import UNSCHEDULABLE, PodClaimExplanation, PodExplanation
 from dra_kit.explain.text.summary import summarize
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import (
