@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import Row, part
-from dra_kit.cli.explanation_text import Page, tell_claim
-from dra_kit.explain.claims import Explainer
-from dra_kit.explain.cluster import model_of_claim
-from dra_kit.explain.snapshot import Objects
+from dra_kit.explain.claims.explainer import Explainer
+from dra_kit.explain.cluster.cluster import model_of_claim
+from dra_kit.explain.cluster.objects import Objects
+from dra_kit.explain.text.claims import tell_claim
+from dra_kit.explain.text.page import Page
 
-BUDGET = 2.0  # seconds with 5,000 nodes of 8 devices
+BUDGET = 1.0  # seconds with 5,000 nodes of 8 devices
 GROWTH = 1.5  # times as long for each device at most, from the smallest to the largest cluster
 NODES = (50, 500, 5000)
 DEVICES = 8
@@ -96,7 +97,7 @@ def seconds(known: Objects, count: int, selector: str) -> float:
     gc.collect()
     gc.disable()  # as the command does
     begun = time.process_time()
-    page = Page(colour=False)
+    page = Page(100, colour=False)
     tell_claim(page, Explainer(known.cluster()).explain(model_of_claim(claim)))
     str(page)
     taken = time.process_time() - begun

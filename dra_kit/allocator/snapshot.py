@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -85,6 +86,21 @@ class Snapshot:
         for document in classes:
             device_class = DeviceClass.model_validate(document)
             self.classes[device_class.metadata.name] = device_class
+
+    def overlaid(self, *, classes: Iterable[DeviceClass] = (), released: bool = False) -> Snapshot:
+        """The same cluster with a difference, at no cost: slices and what is known of them are shared.
+
+        Neither this snapshot nor the overlay may be changed while the overlay is in use.
+
+        Args:
+            classes: DeviceClasses, added or instead of those of the same name.
+            released: no claim holds anything.
+        """
+        overlay = copy.copy(self)
+        overlay.classes = self.classes | {each.metadata.name: each for each in classes}
+        if released:
+            overlay.usage = Usage()
+        return overlay
 
     def taint(self, rules: Iterable[DeviceTaintRule | Document]) -> None:
         """Replaces all DeviceTaintRules."""

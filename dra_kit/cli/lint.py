@@ -181,7 +181,7 @@ def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
 
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
     """The settings that the driver has in the sandbox of its project, but for what was given."""
-    from dra_kit.cli.first_inventory import NODE
+    from dra_kit.node.slices.first_inventory import NODE
     from dra_kit.sandbox.driver.drivers import SandboxDriver, project_settings
 
     values = {**project_settings(target, driver), **given}
@@ -233,7 +233,7 @@ def _surroundings(
 
 
 def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[tuple[str, str, v1.Device]]:
-    from dra_kit.cli.first_inventory import first_inventory
+    from dra_kit.node.slices.first_inventory import first_inventory
 
     # why the driver fails is told once, by this command
     log = logging.getLogger("dra_kit")
@@ -250,8 +250,8 @@ def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[
 
 def _saved(place: Path) -> tuple[list[v1.ResourceSlice], dict[str, v1.DeviceClass]]:
     """The slices and classes in a file, a folder or an archive."""
-    from dra_kit.cli.given_objects import load
     from dra_kit.resource import v1
+    from dra_kit.snapshot.given import load
 
     documents = load(place).documents
     try:

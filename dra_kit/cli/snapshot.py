@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from dra_kit.cli.options import path
-from dra_kit.cli.source_options import source_options
+from dra_kit.cli.source_options import credentials_of, source_options
 from dra_kit.values.printable import printable
+
+if TYPE_CHECKING:
+    from dra_kit.explain.cluster.objects import Objects
 
 
 @click.command
@@ -38,11 +42,16 @@ def command(
       dra-kit snapshot cluster.tar.gz
       dra-kit explain claim lunch --from cluster.tar.gz
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
-    from dra_kit.cli.live_objects import Source, read_live
-    from dra_kit.cli.snapshot_files import check_destination, save
+    from dra_kit.snapshot.files import check_destination, save
+    from dra_kit.snapshot.live import Scope, read_live
+
+    async def read() -> Objects:
+        credentials = await credentials_of(kubeconfig, context)
+        of = namespace or credentials.namespace or "default"
+        return await read_live(credentials, Scope(of, all_events=all_events), alpha=alpha)
 
     check_destination(destination)
-    objects, _ = asyncio.run(read_live(Source(kubeconfig, context, namespace), alpha=alpha, all_events=all_events))
+    objects = asyncio.run(read())
     count = save(objects, destination)
     click.echo(f"{count} objects saved in {destination}")
     for gap in objects.gaps:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dra_kit.cli.options import path
+from dra_kit.errors import ConfigurationError, SandboxError
+
+if TYPE_CHECKING:
+    from dra_kit.kube.credentials import Credentials
+    from dra_kit.sandbox.run.detached import DetachedSandbox
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,3 +29,35 @@ def source_options(function: F) -> F:
     ):  # fmt: skip
         function = option(function)
     return function
+
+
+async def credentials_of(kubeconfig: Path | None, context: str | None) -> Credentials:
+    """The credentials that the options mean.
+
+    Args:
+        kubeconfig: None for the usual places.
+        context: of the kubeconfig; None for its current one.
+
+    Raises:
+        ConfigurationError: there are none that can be used; says which sandboxes run.
+    """
+    from dra_kit.kube.credentials import load_credentials
+
+    try:
+        return await load_credentials(kubeconfig, context)
+    except ConfigurationError as error:
+        if kubeconfig is not None:
+            raise
+        ways = [*_sandboxes(), "dra-kit explain --from PATH looks at saved objects"]
+        raise ConfigurationError("; ".join((str(error), *ways))) from None
+
+
+def _sandboxes() -> list[str]:
+    """The sandboxes in the background that may be meant, else how to have one."""
+    from dra_kit.sandbox.run.detached import running
+
+    found: list[DetachedSandbox] = []
+    with contextlib.suppress(OSError, SandboxError):  # there may be no place where they could have left word
+        found = running()
+    named = [f"--kubeconfig {one.kubeconfig} is the sandbox of {one.title}" for one in found]
+    return named or ["dra-kit sandbox TARGET --detach starts a cluster, whose kubeconfig --kubeconfig takes"]

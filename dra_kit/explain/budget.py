@@ -35,6 +35,10 @@ class Budget:
         self.limit: int = _BASE + _PER_DEVICE * devices
         self._left = self.limit
 
+    def renew(self) -> None:
+        """Begin with the whole limit again."""
+        self._left = self.limit
+
     def evaluated(self, cost: int) -> None:
         """CEL has been evaluated.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 
 class Check(StrEnum):
-    """What a device is checked for, in the order in which reasons are told."""
+    """What a device is checked for, in the order in which reasons are given."""
 
     POOL = "pool"
     NODE = "node"
@@ -64,4 +64,4 @@ def feature(what: str, gate: str) -> Reason:
 
 
 UNMATCHED: Final = frozenset({Check.POOL, Check.NODE, Check.FEATURE, Check.CLASS, Check.SELECTOR, Check.ERROR})
-"""Checks that keep a device from being meant by a request at all; the others keep one that is meant from being had."""
+"""Checks that keep a device from matching a request at all; the others keep one that matches from being had."""

@@ -20,7 +20,7 @@ class DeviceVerdict:
 
     Attributes:
         device: as published.
-        nodes: names of the nodes it can be reached from; those it is meant for, where none of them is known.
+        nodes: names of the nodes it can be reached from; those it is for, where none of them is known.
         reasons: what stands against it, in the scheduler's order; empty if the allocator can choose it.
     """
 
@@ -39,8 +39,8 @@ class DeviceVerdict:
         return not self.reasons
 
     @property
-    def is_meant(self) -> bool:
-        """Whether the request means the device, can it be had or not."""
+    def matches(self) -> bool:
+        """Whether the device matches the request, can it be had or not."""
         return not any(reason.check in UNMATCHED for reason in self.reasons)
 
 
@@ -97,7 +97,7 @@ class Miss:
 
     Attributes:
         change: ``without `memory >= 80Gi```.
-        request: name of the request, or of the way to satisfy it; empty where all are meant.
+        request: name of the request, or of the way to satisfy it; empty for all of them.
         devices: how many fit then, those that fit anyway included; None where the change is not about devices.
         enough: the claim, or the pod that needs it, can be placed then.
     """

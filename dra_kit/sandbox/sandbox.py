@@ -251,7 +251,7 @@ class Sandbox:
 
     async def causes(self, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
         """What stands in the way of pods without a node, a sentence each, by UID."""
-        from dra_kit.sandbox.explanation.causes import pod_causes
+        from dra_kit.sandbox.cluster.causes import pod_causes
 
         return await pod_causes(self.informers, self.client, pods, self._settings.gates) if pods else {}
 

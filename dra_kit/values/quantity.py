@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from dra_kit.values.amount import INT64_MAX, MAX_DIGITS, MILLI, NANO, Amount, divide_up
@@ -37,6 +38,8 @@ _KNOWN_SUFFIXES: Final = " ".join(suffix for suffix in (*_DECIMAL_SUFFIXES, *_BI
 
 # Numbers of up to 18 digits always fit an int64.
 _INT64_DIGITS: Final = 18
+_TEXTS: Final = 1024
+"""Quantities in JSON that are remembered: devices that are alike write the same ones."""
 # In JSON, Kubernetes trims what Unicode calls White_Space, before it reads escapes: what JSON must escape stays.
 WHITE_SPACE: Final = " \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 
@@ -209,10 +212,15 @@ class Quantity:
 
 def _from_json(value: Any) -> Quantity:
     if isinstance(value, str):
-        return Quantity(value.strip(WHITE_SPACE))
+        return _from_text(value)
     if isinstance(value, float):
         return Quantity(repr(value))
     return Quantity(value)
+
+
+@lru_cache(maxsize=_TEXTS)
+def _from_text(text: str) -> Quantity:
+    return Quantity(text.strip(WHITE_SPACE))
 
 
 def _text_of(value: str | int | Decimal) -> str:

@@ -1,56 +1,13 @@
-"""Label selectors, with the grammar of k8s.io/apimachinery ``pkg/labels`` and of ``LabelSelector`` objects."""
+"""Label selectors of requests, with the grammar of k8s.io/apimachinery ``pkg/labels``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from dra_kit.apiserver.answers import bad_request
+from dra_kit.resource.labels import LabelSelector, Requirement
 
 _TOKEN = re.compile(r"\s*(?:(!=|==|=|!|,|\(|\)|>|<)|([^\s!=,()<>]+))")
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition on one label; ``operator`` is one of In, NotIn, Exists, DoesNotExist, Gt, Lt."""
-
-    key: str
-    operator: str
-    values: frozenset[str] = frozenset()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil it; NotIn is fulfilled where the label is missing."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-        if value is None or not re.fullmatch(r"-?\d+", value):
-            return False
-        bound = int(next(iter(self.values)))
-        return int(value) > bound if self.operator == "Gt" else int(value) < bound
-
-
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
-    """Conditions that must all hold; without any it chooses everything."""
-
-    requirements: tuple[Requirement, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.requirements)
-
-    def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Whether an object's labels fulfil all conditions."""
-        labels = obj["metadata"].get("labels") or {}
-        return all(requirement.matches(labels) for requirement in self.requirements)
 
 
 def parse(text: str) -> LabelSelector:
@@ -60,19 +17,6 @@ def parse(text: str) -> LabelSelector:
         Refusal: 400, it does not read so.
     """
     return LabelSelector(tuple(_Parser(text).requirements())) if text.strip() else LabelSelector()
-
-
-def from_object(selector: Mapping[str, Any] | None) -> LabelSelector:
-    """A ``metav1.LabelSelector``; an empty one chooses everything."""
-    selector = selector or {}
-    requirements = [
-        Requirement(key, "In", frozenset({value})) for key, value in selector.get("matchLabels", {}).items()
-    ]
-    requirements += [
-        Requirement(item["key"], item["operator"], frozenset(item.get("values") or ()))
-        for item in selector.get("matchExpressions") or ()
-    ]
-    return LabelSelector(tuple(requirements))
 
 
 class _Parser:

@@ -16,9 +16,9 @@ from dra_kit.apiserver.requests import Query
 from dra_kit.apiserver.resource_versions import CONTINUE_EXPIRED, EXPIRED, parse_version, too_large
 from dra_kit.apiserver.selectors import fields, labels
 from dra_kit.apiserver.selectors.fields import FieldSelector, reader
-from dra_kit.apiserver.selectors.labels import LabelSelector
 from dra_kit.apiserver.storage import Compacted, Stored
 from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden
+from dra_kit.resource.labels import LabelSelector
 
 _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -32,6 +32,14 @@ class Trait:
     types: set[str] = field(default_factory=set)
     values: dict[Any, int] = field(default_factory=dict)
     devices: int = 0
+
+    def add(self, type_: str, values: Iterable[Any], devices: int) -> None:
+        """Some devices have these values."""
+        self.types.add(type_)
+        self.devices += devices
+        for value in values:
+            if value in self.values or len(self.values) < _REMEMBERED:
+                self.values[value] = self.values.get(value, 0) + devices
 
     def shown(self) -> str:
         """Some of the values."""
@@ -88,13 +96,20 @@ class Advertised:
         self._traits: dict[Kind, dict[str, dict[str, Trait]]] = {"attributes": {}, "capacity": {}}
         self.distinct: list[tuple[KnownDevice, int]] = []
         positions: dict[Hashable, int] = {}
+        numbers: dict[Hashable, int] = {}
+        published: dict[Hashable, tuple[str, str, v1.DeviceAttribute | str]] = {}
         for driver, pool, device in devices:
             self.total += 1
             self.drivers.add(driver)
-            capacity = {name: str(capacity.value) for name, capacity in device.capacity.items()}
-            self._note(driver, device.attributes, capacity)
-            attributes = tuple((name, *vars(attribute).values()) for name, attribute in device.attributes.items())
-            key = driver, attributes, tuple(capacity.items()), bool(device.allow_multiple_allocations)
+            attributes = tuple([(driver, name, *vars(each).values()) for name, each in device.attributes.items()])
+            capacity = tuple([(driver, name, str(each.value)) for name, each in device.capacity.items()])
+            for trait, (name, attribute) in zip(attributes, device.attributes.items(), strict=True):
+                numbers[trait] = numbers.get(trait, 0) + 1
+                published.setdefault(trait, (driver, name, attribute))
+            for amount in capacity:
+                numbers[amount] = numbers.get(amount, 0) + 1
+                published.setdefault(amount, amount)
+            key = driver, attributes, capacity, bool(device.allow_multiple_allocations)
             position = positions.setdefault(key, len(self.distinct))
             if position == len(self.distinct):
                 known = KnownDevice(f"{driver}/{pool}/{device.name}", driver, device)
@@ -103,26 +118,24 @@ class Advertised:
                 self.distinct.append((known, 1))
             else:
                 self.distinct[position] = self.distinct[position][0], self.distinct[position][1] + 1
+        for found, (driver, name, value) in published.items():
+            self._note(driver, name, value, numbers[found])
 
-    def _note(self, driver: str, attributes: Mapping[str, v1.DeviceAttribute], capacity: Mapping[str, str]) -> None:
-        for name, attribute in attributes.items():
-            for kind, value in attribute.to_json().items():
-                listed = kind in _SINGULAR
-                values = value if listed else [value]
-                self._trait("attributes", driver, name, f"list of {_SINGULAR[kind]}" if listed else kind, values)
-        for name, amount in capacity.items():
-            self._trait("capacity", driver, name, "quantity", [amount])
-
-    def _trait(self, kind: Kind, driver: str, name: str, of: str, values: list[Any]) -> None:
+    def _note(self, driver: str, name: str, published: v1.DeviceAttribute | str, devices: int) -> None:
+        """Note an attribute, or an amount of capacity, that some devices have."""
         domain, slash, identifier = name.partition("/")
         if not slash:
             domain, identifier = driver, name
+        kind: Kind = "capacity" if isinstance(published, str) else "attributes"
         trait = self._traits[kind].setdefault(domain, {}).setdefault(identifier, Trait())
-        trait.types.add(of)
-        trait.devices += 1
-        for value in values:
-            if value in trait.values or len(trait.values) < _REMEMBERED:
-                trait.values[value] = trait.values.get(value, 0) + 1
+        if isinstance(published, str):
+            trait.add("quantity", [published], devices)
+            return
+        for type_, value in published.to_json().items():
+            if type_ in _SINGULAR:
+                trait.add(f"list of {_SINGULAR[type_]}", value, devices)
+            else:
+                trait.add(type_, [value], devices)
 
     def domains(self, kind: Kind) -> frozenset[str]:
         """The domains that a device has attributes, or capacities, in."""

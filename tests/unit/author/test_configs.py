@@ -251,7 +251,7 @@ class PastaConfig(dra.OpaqueConfig, api_version="kitchen.example/v2"):
     shape: str = "penne"
 
 
-def test_several_kinds_are_told_apart() -> None:
+def test_several_kinds_are_disjoint() -> None:
     decoder = ConfigDecoder[PizzaConfig | PastaConfig]([PizzaConfig, PastaConfig])
     assert decoder.decode(PIZZA) == PizzaConfig()
     assert decoder.decode({"apiVersion": "kitchen.example/v2", "kind": "PastaConfig"}) == PastaConfig()
@@ -409,6 +409,6 @@ def test_a_field_cannot_take_the_place_of_the_kind() -> None:
         ([CakeV1, type("Cake", (dra.OpaqueConfig,), {}, api_version="kitchen.example/v1")], "are both"),
     ],
 )
-def test_kinds_that_cannot_be_told_apart_are_refused(kinds: Sequence[type[dra.OpaqueConfig]], problem: str) -> None:
+def test_kinds_that_cannot_be_disjoint_are_refused(kinds: Sequence[type[dra.OpaqueConfig]], problem: str) -> None:
     with pytest.raises(dra.ConfigurationError, match=problem.replace("(", r"\(")):
         ConfigDecoder(kinds)

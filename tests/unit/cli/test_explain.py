@@ -318,6 +318,39 @@ def test_several_are_explained_one_after_the_other(tmp_path: Path, arguments: tu
     assert "✗ default/b cannot be allocated" in text
 
 
+@pytest.mark.parametrize("arguments", [(), ("pod",), ("pods",)])
+def test_without_a_name_all_pods_are_explained_that_are_pending(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    running = {**pod("cook", nodeName="node-1"), "status": {"phase": "Running"}}
+    elsewhere = pod("stranger")
+    elsewhere["metadata"]["namespace"] = "elsewhere"
+    documents = pod("a"), pod("b", claim="lost"), running, elsewhere
+
+    code, text = explained(tmp_path, *documents, what=arguments)
+
+    assert code == 3
+    assert "✓ pod default/a can run on node-1, node-2" in text
+    assert "✗ pod default/b waits for a claim" in text
+    assert "cook" not in text
+    assert "stranger" not in text
+    assert "pod elsewhere/stranger can run" in explained(tmp_path, *documents, what=("pod", "-A"))[1]
+
+
+def test_without_a_name_all_claims_are_explained_that_have_no_devices(tmp_path: Path) -> None:
+    documents = claim("a"), claim("b", held=("node-1", "rustica"))
+
+    code, text = explained(tmp_path, *documents, what=("claim",))
+
+    assert code == 0
+    assert "✓ default/a fits" in text
+    assert "default/b is allocated" not in text
+
+
+def test_that_nothing_is_pending_is_good(tmp_path: Path) -> None:
+    assert explained(tmp_path, what=()) == (0, "no pod of namespace default is pending\n")
+    assert explained(tmp_path, what=("claims", "-A")) == (0, "no claim is pending\n")
+    assert json.loads(explained(tmp_path, what=("pods", "-o", "json"))[1])["explanations"] == []
+
+
 @pytest.mark.parametrize("arguments", [("node", "node-1"), ("node/node-1",)])
 def test_what_cannot_be_explained_is_named(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     code, text = explained(tmp_path, what=arguments)
@@ -378,7 +411,7 @@ def test_without_credentials_the_sandbox_in_the_background_is_named(
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("claim",), ("claim/",), ("claim/a", "b"), ("claim", "lunch", "-f", "{file}")]
+    "arguments", [("claim/",), ("claim/a", "b"), ("claim", "lunch", "-f", "{file}"), ("claim", "-f", "{file}")]
 )
 def test_what_is_to_be_explained_must_be_said_once(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     file = str(manifest(tmp_path, claim("lunch")))

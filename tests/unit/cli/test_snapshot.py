@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from dra_kit.apiserver.server import run_in_thread
-from dra_kit.cli.given_objects import load
-from dra_kit.explain.snapshot import KINDS, reduced
+from dra_kit.explain.cluster.objects import KINDS, reduced
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.resources import EVENTS, NAMESPACES
+from dra_kit.snapshot.given import load
 from tests.support.api import Api
 from tests.unit.cli.saved import CLASS, KITCHEN, Document, claim, event, pod, run, save, slice_of, words
 

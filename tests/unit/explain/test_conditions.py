@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit import cel
-from dra_kit.explain.conditions import compared, reason_of, shorten
+from dra_kit.explain.devices.conditions import compared, reason_of, shorten
 from dra_kit.explain.reasons import Check, Reason
 
 A = 'device.attributes["d"]'

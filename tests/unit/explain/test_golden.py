@@ -11,8 +11,8 @@ import pytest
 
 from dra_kit.allocator import Allocator, Snapshot
 from dra_kit.errors import AllocationError
-from dra_kit.explain.claims import Explainer
-from dra_kit.explain.cluster import Cluster, model_of_claim
+from dra_kit.explain.claims.explainer import Explainer
+from dra_kit.explain.cluster.cluster import Cluster, model_of_claim
 from dra_kit.explain.verdicts import Way
 from tests.golden.allocator import gates_of, node_of
 from tests.golden.files import read

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.explain.cluster import Cluster
-from dra_kit.explain.conditions import shorten
+from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.devices.conditions import shorten
 from tests.unit.explain.world import (
     PIZZA,
     Document,

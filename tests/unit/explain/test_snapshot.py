@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.explain.snapshot import Objects, reduced
+from dra_kit.explain.cluster.objects import Objects, reduced
 
 WAITING = {"waiting": {"reason": "CreateContainerConfigError", "message": "no such key"}}
 CONTAINER = {"name": "main", "image": "hunter2", "imageID": "hunter2", "state": WAITING}

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from dra_kit.allocator import Gates
-from dra_kit.explain.claims import Explainer
-from dra_kit.explain.cluster import Cluster, Gap, model_of_claim
+from dra_kit.explain.claims.explainer import Explainer
+from dra_kit.explain.cluster.cluster import Cluster, Gap, model_of_claim
 from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict
 from tests.unit.allocator.cluster import claim, device, device_class, request, result, slice_of
 

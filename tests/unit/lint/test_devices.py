@@ -218,7 +218,7 @@ def test_an_attribute_of_the_same_domain_and_another_name_is_not_what_a_constrai
     assert finding.help == f"they have {DRIVER}/cores, {DRIVER}/driverVersion, {DRIVER}/mig, {DRIVER}/model"
 
 
-def test_devices_of_several_drivers_are_told_apart() -> None:
+def test_devices_of_several_drivers_are_disjoint() -> None:
     nic = v1.Device.model_validate({"name": "nic", "attributes": {"speed": {"int": 100}, f"{DRIVER}/x": {"int": 1}}})
     gpu = v1.Device.model_validate({"name": "gpu", **GPUS[0]})
     known = Advertised([("nic.acme.org", "p", nic), (DRIVER, "p", gpu), (DRIVER, "p", gpu)], complete=True)

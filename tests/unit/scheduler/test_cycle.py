@@ -323,7 +323,7 @@ def test_a_partition_whose_counters_are_used_is_not_told_to_fit() -> None:
     ]
 
 
-def test_devices_of_two_pools_with_one_name_are_told_apart() -> None:
+def test_devices_of_two_pools_with_one_name_are_disjoint() -> None:
     cluster = Cluster({"node-1": devices(2)})
     pool = {"name": "oven", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "dra.pizza", "pool": pool, "nodeName": "node-1", "devices": devices(2)}

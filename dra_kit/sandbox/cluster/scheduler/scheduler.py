@@ -20,10 +20,10 @@ from dra_kit.kube.resources import (
     RESOURCE_SLICES,
 )
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.sandbox.cluster.scheduler import hints
 from dra_kit.sandbox.cluster.scheduler.binding import Binder
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
+from dra_kit.scheduler import hints
 from dra_kit.scheduler.assumed_pods import AssumedPods
 from dra_kit.scheduler.choice import DeviceChoice
 from dra_kit.scheduler.claim_tracker import ClaimTracker
@@ -130,24 +130,24 @@ class Scheduler:
     def _claim_changed(self, change: Change) -> None:
         claim = change.object
         self._claims.seen(claim, deleted=change.type == "DELETED")
-        self._retry(lambda pod, plugins: hints.claim_helps(pod, plugins, change))
+        self._retry(lambda pod, plugins: hints.claim_helps(pod, plugins, *_states(change)))
         self._activate_users(claim, self._untried())
 
     def _node_changed(self, change: Change) -> None:
-        self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, change, self._classes.values()))
+        self._retry(lambda pod, plugins: hints.node_helps(pod, plugins, *_states(change), self._classes.values()))
 
     def _slice_changed(self, change: Change) -> None:
         self._devices.slice_changed(change)
-        self._retry(lambda _, plugins: hints.slice_helps(plugins, change))
+        self._retry(lambda _, plugins: hints.slice_helps(plugins, _states(change)[1]))
 
     def _class_changed(self, change: Change) -> None:
         self._devices.class_changed(change)
-        self._retry(lambda pod, plugins: hints.class_helps(pod, plugins, change))
+        self._retry(lambda pod, plugins: hints.class_helps(pod, plugins, *_states(change)))
 
     def _rule_changed(self, change: Change) -> None:
         self._devices.rules_changed(self._rules.values())
         slices = self._slices.values()
-        self._retry(lambda _, plugins: hints.rule_helps(plugins, change, slices))
+        self._retry(lambda _, plugins: hints.rule_helps(plugins, *_states(change), slices))
 
     def _is_ours(self, pod: Object) -> bool:
         return (
@@ -341,6 +341,11 @@ class Scheduler:
         if pod is not None and pod["metadata"]["uid"] == uid and self._waiting.get(key) == _NO_CHANGE_HELPS:
             self._backed_off.add(uid)
             self._activate(key)
+
+
+def _states(change: Change) -> tuple[Object | None, Object | None]:
+    """The states of an object before and after a change."""
+    return change.previous, None if change.type == "DELETED" else change.object
 
 
 def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:

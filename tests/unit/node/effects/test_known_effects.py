@@ -52,7 +52,7 @@ def cards(card: Card, finder: Finder) -> dra.Driver[Any, Any]:
     return driver(Doing(partitioned), finder, effects=[Partition], hardware=lambda _: card)
 
 
-async def test_own_and_foreign_partitions_are_told_apart(node: Node) -> None:
+async def test_own_and_foreign_partitions_are_disjoint(node: Node) -> None:
     card, finder = Card(), Finder()
     lunch, dinner = node.claim("lunch", ["pizza-0"]), node.claim("dinner", ["pizza-1"])
     async with node.running(cards(card, finder)):

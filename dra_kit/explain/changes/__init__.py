@@ -1,0 +1,1 @@
+"""What would have to change, tried with the allocator."""

@@ -1,0 +1,101 @@
+"""Claims and classes as they would be after one change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from dra_kit.explain.devices.conditions import conditions
+from dra_kit.resource.v1 import (
+    CELDeviceSelector,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceSelector,
+    DeviceSubRequest,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+
+_Body: TypeAlias = ExactDeviceRequest | DeviceSubRequest
+
+
+def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstraint]) -> ResourceClaim:
+    """The claim with these constraints instead of its own."""
+    return _with_devices(claim, {"constraints": tuple(constraints)})
+
+
+def with_count(claim: ResourceClaim, way: str, count: int) -> ResourceClaim:
+    """The claim with another count of a request, or of a way to satisfy it.
+
+    Args:
+        claim: the claim.
+        way: name of the request, or ``request/subrequest``.
+        count: of devices.
+    """
+    return _with_body(claim, way, lambda body: body.model_copy(update={"count": count}))
+
+
+def tolerating(claim: ResourceClaim, way: str, key: str) -> ResourceClaim:
+    """The claim with a toleration of all taints of a key."""
+    toleration = DeviceToleration(key=key, operator="Exists")
+    return _with_body(claim, way, lambda body: body.model_copy(update={"tolerations": (*body.tolerations, toleration)}))
+
+
+def without_condition(claim: ResourceClaim, way: str, condition: str) -> ResourceClaim | None:
+    """The claim without one condition of its own selectors; None where it cannot be taken out of the text."""
+    body = next((body for name, body in _bodies(claim) if name == way), None)
+    selectors = _without(body.selectors, condition) if body is not None else None
+    if selectors is None:
+        return None
+    return _with_body(claim, way, lambda body: body.model_copy(update={"selectors": selectors}))
+
+
+def class_without_condition(device_class: DeviceClass, condition: str) -> DeviceClass | None:
+    """The class without one condition of its selectors; None where it cannot be taken out of the text."""
+    selectors = _without(device_class.spec.selectors, condition)
+    if selectors is None:
+        return None
+    return device_class.model_copy(update={"spec": device_class.spec.model_copy(update={"selectors": selectors})})
+
+
+def _without(selectors: Sequence[DeviceSelector], condition: str) -> tuple[DeviceSelector, ...] | None:
+    changed: list[DeviceSelector] = []
+    found = False
+    for selector in selectors:
+        parts = conditions(selector.cel.expression) if selector.cel is not None else []
+        if condition not in parts:
+            changed.append(selector)
+            continue
+        found = True
+        rest = [f"({part})" for part in parts if part != condition]
+        if rest:
+            changed.append(DeviceSelector(cel=CELDeviceSelector(expression=" && ".join(rest))))
+    return tuple(changed) if found else None
+
+
+def _bodies(claim: ResourceClaim) -> list[tuple[str, _Body]]:
+    found: list[tuple[str, _Body]] = []
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None:
+            found.append((request.name, request.exactly))
+        found += [(f"{request.name}/{body.name}", body) for body in request.first_available]
+    return found
+
+
+def _with_body(claim: ResourceClaim, way: str, change: Callable[[_Body], _Body]) -> ResourceClaim:
+    requests = []
+    for request in claim.spec.devices.requests:
+        if request.exactly is not None and request.name == way:
+            requests.append(request.model_copy(update={"exactly": change(request.exactly)}))
+            continue
+        subrequests = tuple(
+            change(body) if f"{request.name}/{body.name}" == way else body for body in request.first_available
+        )
+        requests.append(request.model_copy(update={"first_available": subrequests}))
+    return _with_devices(claim, {"requests": tuple(requests)})
+
+
+def _with_devices(claim: ResourceClaim, update: dict[str, object]) -> ResourceClaim:
+    devices = claim.spec.devices.model_copy(update=update)
+    return claim.model_copy(update={"spec": claim.spec.model_copy(update={"devices": devices})})

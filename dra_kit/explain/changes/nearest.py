@@ -1,0 +1,224 @@
+"""The nearest miss: the one change, or the two, after which a claim gets devices."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from dra_kit.explain.changes.changed import (
+    class_without_condition,
+    tolerating,
+    with_constraints,
+    with_count,
+    without_condition,
+)
+from dra_kit.explain.changes.trials import Trials
+from dra_kit.explain.devices.conditions import compared
+from dra_kit.explain.reasons import RELEASED, Check, Reason
+from dra_kit.explain.verdicts import Miss, Request, Way
+from dra_kit.resource.v1 import DeviceClass, ResourceClaim
+
+_SHOWN: Final = 3
+
+_WAITING, _REQUEST, _LESS, _CLASS = range(4)
+"""Who has to do something: others, the claim's author, the author who gets less, the author of the class."""
+
+_TWO: Final = _CLASS + 1
+"""The rank of changes that help only together with another one is that of theirs which is less welcome, and this."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A change that may help.
+
+    Attributes:
+        miss: it; ``enough`` as the numbers of devices say.
+        rank: who has to do something.
+        short: no node has enough devices for the request as things are.
+        helps: whether the allocator says so, too.
+        fewer: the same with as many devices as there are then, where that helps.
+    """
+
+    miss: Miss
+    rank: int
+    short: bool
+    helps: Callable[[], bool]
+    fewer: Callable[[], Miss | None] = lambda: None
+
+    @property
+    def order(self) -> tuple[bool, int, int, str]:
+        """The best first."""
+        return not self.miss.enough, self.rank, -(self.miss.devices or 0), self.miss.change
+
+
+def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Trials) -> tuple[Miss, ...]:
+    """The changes after which the claim gets devices: waiting first, then what its author can do, then its class.
+
+    Args:
+        claim: does not fit.
+        requests: of the claim.
+        trials: asks the allocator.
+
+    Returns:
+        Up to three; if none suffices, the one that comes closest.
+    """
+    candidates = sorted(_candidates(claim, requests, trials), key=lambda candidate: candidate.order)
+    found: list[Miss] = []
+    for candidate in candidates:
+        if len(found) == _SHOWN or (found and candidate.rank >= _TWO):
+            break
+        if candidate.miss.enough and candidate.helps():
+            found.append(candidate.miss)
+    if found:
+        return tuple(found)
+    single = [candidate for candidate in candidates if candidate.rank < _TWO][:_SHOWN]
+    with_fewer = next((miss for candidate in single if (miss := candidate.fewer()) is not None), None)
+    closest = [replace(candidate.miss, enough=False) for candidate in candidates if candidate.short]
+    return (with_fewer,) if with_fewer is not None else tuple(closest[:1])
+
+
+def _candidates(claim: ResourceClaim, requests: Sequence[Request], trials: Trials) -> Iterator[_Candidate]:
+    for request in requests:
+        for way in request.ways:
+            yield from _of_devices(claim, way, trials)
+            yield from _of_count(claim, way, trials)
+    constraints = claim.spec.devices.constraints
+    nodes = trials.promising(requests)
+    for constraint in constraints:
+        changed = with_constraints(claim, [each for each in constraints if each is not constraint])
+        if trials.fits(changed, nodes):
+            name = constraint.match_attribute or constraint.distinct_attribute
+            rule = "matchAttribute" if constraint.match_attribute is not None else "distinctAttribute"
+            miss = Miss(f"without the constraint {rule}: {name}", "", None, enough=True)
+            yield _Candidate(miss, _LESS, False, lambda: True)
+
+
+def _of_count(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Candidate]:
+    """Fewer devices, as many as there can be."""
+    if way.choice is None or way.choice.all_devices or way.choice.count < 2:
+        return
+    possible = _most(way, _Changed(claim), way.fitting, trials)
+    if possible:
+        yield _Candidate(Miss(f"with count: {possible}", way.name, None, enough=True), _LESS, False, lambda: True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    """A claim after changes, and what is different around it."""
+
+    claim: ResourceClaim
+    released: bool = False
+    device_class: DeviceClass | None = None
+
+    def fits(self, nodes: Sequence[str], trials: Trials) -> bool:
+        """Whether one of some nodes has devices for it."""
+        return trials.fits(self.claim, nodes, released=self.released, device_class=self.device_class)
+
+
+def _most(way: Way, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> int:
+    """How many devices can be had, fewer than are asked for.
+
+    Args:
+        way: whose count is lowered.
+        changed: the claim, with whatever else is changed.
+        numbers: how many devices fit then, by node.
+        trials: asks the allocator.
+    """
+    assert way.choice is not None  # noqa: S101 - the caller looked
+    nodes = [node for node, _ in Counter(numbers).most_common()]
+    possible, refused = 0, min(way.choice.count, max(numbers.values(), default=0) + 1)
+    while refused - possible > 1:
+        middle = (possible + refused) // 2
+        if replace(changed, claim=with_count(changed.claim, way.name, middle)).fits(nodes, trials):
+            possible = middle
+        else:
+            refused = middle
+    return possible
+
+
+def _of_devices(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Candidate]:
+    """What devices have against them that have nothing else against them, or only one other thing."""
+    if way.choice is None or way.choice.all_devices:
+        return
+    gained: Counter[frozenset[str]] = Counter()
+    reasons: dict[frozenset[str], list[Reason]] = {}
+    by_node: defaultdict[frozenset[str], Counter[str]] = defaultdict(Counter)
+    for verdict in way.devices:
+        changes = {reason.remedy: reason for reason in verdict.reasons}
+        if 1 <= len(changes) <= 2 and all(map(_can_change, verdict.reasons)):
+            remedies = frozenset(changes)
+            gained[remedies] += 1
+            reasons.setdefault(remedies, list(changes.values()))
+            by_node[remedies].update(trials.allowed(verdict.nodes))
+    short = way.choice.count > max((way.fitting[node] for node in trials.allowed(way.fitting)), default=0)
+    for remedies in gained:
+        # with both changes, the devices fit that lack only one of them, too
+        helped = [each for each in gained if each <= remedies]
+        numbers = Counter(way.fitting)
+        for each in helped:
+            numbers.update(by_node[each])
+        nodes = [node for node, number in numbers.most_common() if number >= way.choice.count]
+        nodes = list(trials.allowed(nodes))
+        changes_ = sorted(reasons[remedies], key=_rank)
+        change = " and ".join(reason.remedy for reason in changes_)
+        miss = Miss(change, way.name, len(way.fits) + sum(gained[each] for each in helped), enough=bool(nodes))
+        rank = _rank(changes_[-1]) + (_TWO if len(changes_) > 1 else 0)
+        changed = _after(claim, way, changes_)
+        if changed is None:
+            yield _Candidate(miss, rank, short, lambda: True)
+            continue
+        yield _Candidate(
+            miss,
+            rank,
+            short,
+            partial(changed.fits, nodes, trials),
+            partial(_fewer, way, miss, changed, numbers, trials),
+        )
+
+
+def _fewer(way: Way, miss: Miss, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> Miss | None:
+    """What a miss comes to with a lower count; None where that does not help, either."""
+    possible = _most(way, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
+    return Miss(f"{miss.change} and with count: {possible}", way.name, None, enough=True) if possible else None
+
+
+def _can_change(reason: Reason) -> bool:
+    """Whether somebody can do something; devices of another driver are never what somebody wants."""
+    if not reason.remedy or reason.check is Check.ERROR:
+        return False
+    comparison = compared(reason.details["condition"]) if reason.check in {Check.CLASS, Check.SELECTOR} else None
+    return comparison is None or comparison.path != "device.driver"
+
+
+def _rank(reason: Reason) -> int:
+    if reason.remedy == RELEASED:
+        return _WAITING
+    return _CLASS if reason.check is Check.CLASS else _REQUEST
+
+
+def _after(claim: ResourceClaim, way: Way, reasons: Sequence[Reason]) -> _Changed | None:
+    """The claim after what reasons suggest; None where that cannot be tried."""
+    assert way.choice is not None  # noqa: S101 - the caller looked
+    changed = _Changed(claim)
+    for reason in reasons:
+        if reason.remedy == RELEASED:
+            changed = replace(changed, released=True)
+        elif reason.check is Check.CLASS:
+            before = changed.device_class or way.choice.device_class
+            device_class = class_without_condition(before, reason.details["condition"])
+            if device_class is None:
+                return None
+            changed = replace(changed, device_class=device_class)
+        elif reason.check is Check.SELECTOR:
+            relaxed = without_condition(changed.claim, way.name, reason.details["condition"])
+            if relaxed is None:
+                return None
+            changed = replace(changed, claim=relaxed)
+        elif reason.check is Check.TAINT:
+            changed = replace(changed, claim=tolerating(changed.claim, way.name, reason.details["key"]))
+        else:
+            return None
+    return changed

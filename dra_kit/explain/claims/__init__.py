@@ -1,0 +1,1 @@
+"""Why a claim has its devices, gets them, or does not."""

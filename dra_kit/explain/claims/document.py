@@ -1,0 +1,92 @@
+"""Explanations as JSON: for programs. Fields are only ever added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dra_kit.explain.cluster.cluster import Gap
+from dra_kit.explain.reasons import Reason
+from dra_kit.explain.text.summary import summarize
+from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, NodeOutcome, Way
+from dra_kit.resource.config import configs_for_driver
+from dra_kit.resource.v1 import AllocationResult
+
+
+def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
+    """The explanation of a claim."""
+    allocation = explanation.claim.status.allocation
+    return {
+        "kind": "claim",
+        "namespace": explanation.claim.metadata.namespace,
+        "name": explanation.claim.metadata.name,
+        "outcome": explanation.outcome,
+        "blockers": list(explanation.blockers),
+        "nearest": [
+            {"change": miss.change, "request": miss.request, "devices": miss.devices, "enough": miss.enough}
+            for miss in explanation.nearest
+        ],
+        "remedies": list(explanation.remedies),
+        "notLookedAt": list(explanation.not_looked_at),
+        "requests": [
+            {"name": request.name, "ways": [_way(way) for way in request.ways]} for request in explanation.requests
+        ],
+        "nodes": [_node(outcome) for outcome in explanation.nodes],
+        **({"allocation": _allocation(allocation)} if allocation is not None else {}),
+    }
+
+
+def gap_documents(gaps: Iterable[Gap]) -> list[dict[str, str]]:
+    """What could not be read."""
+    return [{"kind": gap.kind, "text": gap.text, "consequence": gap.consequence} for gap in gaps]
+
+
+def _way(way: Way) -> dict[str, Any]:
+    if way.choice is None:
+        return {"name": way.name, "error": str(way.error)}
+    return {
+        "name": way.name,
+        "deviceClass": way.choice.device_class.metadata.name,
+        "count": None if way.choice.all_devices else way.choice.count,
+        "summary": summarize(way.devices),
+        "fitting": dict(way.fitting),
+        "devices": [_device(verdict) for verdict in way.devices],
+    }
+
+
+def _device(verdict: DeviceVerdict) -> dict[str, Any]:
+    return {
+        "driver": verdict.id.driver,
+        "pool": verdict.id.pool,
+        "device": verdict.id.device,
+        "nodes": list(verdict.nodes),
+        "fits": verdict.fits,
+        "reasons": [_reason(reason) for reason in verdict.reasons],
+    }
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {"check": str(reason.check), "text": reason.text, "remedy": reason.remedy, **reason.details}
+
+
+def _node(outcome: NodeOutcome) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": outcome.node.name, "fits": outcome.allocations is not None}
+    if outcome.error is not None:
+        document["error"] = {"kind": outcome.error.kind, "text": str(outcome.error)}
+    if outcome.allocations is not None:
+        document["allocations"] = [_allocation(allocation) for allocation in outcome.allocations]
+    return document
+
+
+def _allocation(allocation: AllocationResult) -> list[dict[str, Any]]:
+    """The devices, each with its configuration, the weakest first."""
+    return [
+        {
+            **result.to_json(),
+            "config": [
+                {"source": config.source, "parameters": config.opaque.parameters if config.opaque is not None else None}
+                for config in configs_for_driver(allocation.devices.config, result.request, result.driver)
+            ],
+        }
+        for result in allocation.devices.results
+    ]

@@ -1,0 +1,296 @@
+"""Explains a claim: what the allocator says of it on every node, and why."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from dra_kit.allocator import Allocator, Attempt, Node
+from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.requests import choices_of
+from dra_kit.errors import AllocationError
+from dra_kit.explain.budget import Budget, WorkSpent
+from dra_kit.explain.changes.nearest import nearest_misses
+from dra_kit.explain.changes.trials import Trials
+from dra_kit.explain.claims.constraints import constraint_blockers
+from dra_kit.explain.claims.hopeless import hopeless_nodes
+from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.devices.conditions import compared, conditions
+from dra_kit.explain.devices.judge import judge
+from dra_kit.explain.devices.selectors import wrong_selectors
+from dra_kit.explain.text.summary import groups_of
+from dra_kit.explain.verdicts import ClaimExplanation, Miss, NodeOutcome, Outcome, Request, Way
+from dra_kit.resource.v1 import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
+
+_CLASSES: Final = 5
+_ADVICE: Final = {
+    "cel-runtime": "kube-scheduler gives up the whole pod at the first device for which a selector fails",
+    "invalid-pools": "what the driver publishes contradicts itself; kube-scheduler passes over that pool",
+    "all-constraint": "with allocationMode All every matching device must satisfy the constraint; narrow the selectors",
+    "all-pool-incomplete": "wait until the driver has published all slices, or ask for a count instead of All",
+    "too-many-devices": "split the claim",
+}
+
+
+class Explainer:
+    """Explains claims of one cluster; one for all claims remembers what selectors say of devices.
+
+    Args:
+        cluster: the cluster.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._budget = Budget(sum(len(slice_.spec.devices) for slice_ in cluster.slices))
+        self._evaluator = CelEvaluator(self._budget.evaluated)
+        self._allocator = Allocator(cluster.snapshot, cluster.gates, evaluator=self._evaluator)
+
+    def renew_budget(self) -> None:
+        """Give what is explained next a budget of its own."""
+        self._budget.renew()
+
+    def explain(self, claim: ResourceClaim) -> ClaimExplanation:
+        """Why a claim has its devices, gets them, or does not.
+
+        Args:
+            claim: with the defaults of the API.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+        """
+        if claim.status.allocation is not None:
+            return ClaimExplanation(claim, "allocated")
+        requests: list[Request] = []
+        nodes: list[NodeOutcome] = []
+        try:
+            self._budget.compiled(_characters(claim))
+            requests += self._requests(claim)
+            nodes += self._outcomes([claim], hopeless=hopeless_nodes(claim, requests, self.cluster.nodes))
+        except WorkSpent:
+            return ClaimExplanation(claim, "stopped", tuple(requests), not_looked_at=_missed(claim, requests))
+        explanation = ClaimExplanation(claim, self._outcome(nodes), tuple(requests), tuple(nodes))
+        if explanation.outcome == "unknown":
+            missed = ("which nodes there are, and their labels", *self.cluster.not_known)
+            return replace(explanation, not_looked_at=missed)
+        if explanation.finds_devices:
+            return replace(explanation, not_looked_at=self.cluster.not_known)
+        try:
+            return self._with_advice(explanation)
+        except WorkSpent:
+            return replace(explanation, not_looked_at=("what would have to change",))
+
+    def _outcome(self, nodes: Sequence[NodeOutcome]) -> Outcome:
+        """What becomes of a claim: an error on a node ends the scheduler's attempt, unless it is that node's alone."""
+        if any(outcome.error is not None and not outcome.error.node_only for outcome in nodes):
+            return "error"
+        if any(outcome.allocations is not None for outcome in nodes):
+            return "devices-fit" if self.cluster.not_known else "fits"
+        return "unknown" if self.cluster.has_devices_for_unknown_nodes else "does-not-fit"
+
+    def _with_advice(self, explanation: ClaimExplanation) -> ClaimExplanation:
+        """What stands in the way of a claim, and what would help."""
+        claim, requests = explanation.claim, explanation.requests
+        blockers = list(self._errors(requests, explanation.nodes)) or list(_shortages(requests))
+        if not blockers:
+            blockers += constraint_blockers(claim, requests, Trials(self.cluster, self._evaluator, self._budget))
+        wrong, remedies = wrong_selectors(self.cluster, requests)
+        sentences = tuple(dict.fromkeys((*wrong, *blockers)))
+        explanation = replace(explanation, blockers=sentences, remedies=remedies)
+        return replace(explanation, nearest=self.nearest(explanation))
+
+    def nearest(
+        self, explanation: ClaimExplanation, beside: Sequence[ResourceClaim] = (), nodes: Sequence[str] | None = None
+    ) -> tuple[Miss, ...]:
+        """What would help a claim, best first; nothing after an error, when it does not matter what else would fit.
+
+        Args:
+            explanation: of the claim.
+            beside: other claims without allocation that its pod needs.
+            nodes: names of the nodes that take the pod; None means all.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkSpent: it is too much work.
+        """
+        if explanation.outcome != "does-not-fit":
+            return ()
+        trials = Trials(self.cluster, self._evaluator, self._budget, beside, nodes)
+        return nearest_misses(explanation.claim, explanation.requests, trials)
+
+    def outcomes(self, claims: Sequence[ResourceClaim], nodes: Sequence[str] | None = None) -> tuple[NodeOutcome, ...]:
+        """What the allocator says of claims that one pod needs together.
+
+        Args:
+            claims: without allocation.
+            nodes: names of the nodes to look at; None means all.
+
+        Raises:
+            Unsupported: Kubernetes could decide this, and dra-kit cannot.
+            WorkSpent: it is too much work.
+        """
+        return tuple(self._outcomes(claims, nodes))
+
+    def _outcomes(
+        self,
+        claims: Sequence[ResourceClaim],
+        nodes: Sequence[str] | None = None,
+        hopeless: Collection[str] = frozenset(),
+    ) -> Iterator[NodeOutcome]:
+        attempt = self._allocator.attempt(claims, is_aborted=self._budget.asked)
+        selected = None if nodes is None else frozenset(nodes)
+        for node in self.cluster.nodes:
+            if selected is None or node.name in selected:
+                yield self._without_devices(node) if node.name in hopeless else _on(attempt, node)
+
+    def _without_devices(self, node: Node) -> NodeOutcome:
+        """What the allocator says of a node that has too few devices for a request: nobody need ask it."""
+        try:
+            self.cluster.snapshot.pools(node, self.cluster.gates)
+        except AllocationError as error:
+            return NodeOutcome(node, error=error)
+        return NodeOutcome(node)
+
+    def _requests(self, claim: ResourceClaim) -> Iterator[Request]:
+        for request in claim.spec.devices.requests:
+            ways = []
+            for position, choice in enumerate(
+                choices_of(claim, request, self.cluster.snapshot.classes, self.cluster.gates)
+            ):
+                if isinstance(choice, AllocationError):
+                    name = request.name
+                    if request.first_available:
+                        name = f"{name}/{request.first_available[position].name}"
+                    ways.append(Way(name, None, choice))
+                else:
+                    ways.append(judge(self.cluster, choice, self._evaluator))
+            yield Request(request.name, tuple(ways))
+
+    def _errors(self, requests: Sequence[Request], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
+        """What ends the attempt, each kind once, with advice."""
+        ways = {str(way.error): way.name for request in requests for way in request.ways if way.error is not None}
+        errors = [way.error for request in requests for way in request.ways if way.error is not None]
+        errors += [outcome.error for outcome in nodes if outcome.error is not None]
+        seen = set()
+        for error in errors:
+            if error.kind in seen:
+                continue
+            seen.add(error.kind)
+            if error.kind == "class-not-found":
+                yield f"request {ways[str(error)]}: {self._missing_class(str(error).rsplit(chr(34), 2)[1])}"
+            else:
+                advice = _ADVICE.get(error.kind)
+                yield f"{error}; {advice}" if advice else str(error)
+
+    def _missing_class(self, name: str) -> str:
+        missing = f"there is no DeviceClass {name}"
+        known = sorted(self.cluster.snapshot.classes)
+        if not known:
+            return f"{missing}, nor any other: is the driver's chart installed?"
+        similar = difflib.get_close_matches(name, known, n=1)
+        if similar:
+            return f"{missing}; did you mean {similar[0]}?"
+        more = f" and {len(known) - _CLASSES} more" if len(known) > _CLASSES else ""
+        return f"{missing}; there are {', '.join(known[:_CLASSES])}{more}"
+
+
+def _characters(claim: ResourceClaim) -> int:
+    """How long the selectors are that a claim brings along."""
+    asked: list[ExactDeviceRequest | DeviceSubRequest] = []
+    for request in claim.spec.devices.requests:
+        asked += [request.exactly] if request.exactly is not None else []
+        asked += request.first_available
+    return sum(
+        len(selector.cel.expression) for each in asked for selector in each.selectors if selector.cel is not None
+    )
+
+
+def _missed(claim: ResourceClaim, requests: Sequence[Request]) -> tuple[str, ...]:
+    """What was not come to before the work was too much."""
+    missed = [f"devices for request {each.name}" for each in claim.spec.devices.requests[len(requests) :]]
+    return (*missed, "which nodes have devices for all requests", "what would have to change")
+
+
+def _on(attempt: Attempt, node: Node) -> NodeOutcome:
+    try:
+        return NodeOutcome(node, attempt.on(node))
+    except AllocationError as error:
+        return NodeOutcome(node, error=error)
+
+
+def _shortages(requests: Sequence[Request]) -> Iterator[str]:
+    """Requests for which no node has enough devices, however the others are satisfied."""
+    for request in requests:
+        if any(_suffices(way) for way in request.ways):
+            continue
+        for way in request.ways:
+            if way.choice is not None:
+                yield _shortage(way)
+
+
+def _suffices(way: Way) -> bool:
+    if way.choice is None:
+        return False
+    if way.choice.all_devices:
+        return not _all_shortage(way)
+    return way.choice.count <= max(way.fitting.values(), default=0)
+
+
+def _shortage(way: Way) -> str:
+    choice = way.choice
+    assert choice is not None  # noqa: S101 - the caller looks
+    if not way.devices:
+        return f"request {way.name}: no driver has published any device; is one installed, and does it run?"
+    if choice.all_devices:
+        return _all_shortage(way)
+    best = max(way.fitting.values(), default=0)
+    if not best:
+        matching = [verdict for verdict in way.devices if verdict.matches]
+        if not matching:
+            return f"request {way.name}: no device matches{_silent_drivers(way)}"
+        match = "1 device matches, and is not" if len(matching) == 1 else f"{len(matching)} devices match, and none is"
+        return f"request {way.name}: {match} to be had: {', '.join(groups_of(matching))}"
+    node = next(name for name, count in way.fitting.items() if count == best)
+    return (
+        f"request {way.name}: asks for {choice.count} devices that one node can reach, and no node has more than "
+        f"{best} that fit (node {node})"
+    )
+
+
+def _silent_drivers(way: Way) -> str:
+    """The drivers whose devices are asked for, and that have published none."""
+    assert way.choice is not None  # noqa: S101 - the caller looked
+    heard = {verdict.id.driver for verdict in way.devices}
+    found = [
+        compared(part) for text in (*way.choice.class_selectors, *way.choice.selectors) for part in conditions(text)
+    ]
+    wanted = [
+        each.constant.strip("\"'")
+        for each in found
+        if each is not None and each.path == "device.driver" and each.sign == "=="
+    ]
+    silent = [driver for driver in dict.fromkeys(wanted) if driver not in heard]
+    if not silent:
+        return ""
+    return f": driver {' and '.join(silent)} has published nothing; is it installed, and does it run?"
+
+
+def _all_shortage(way: Way) -> str:
+    """Why mode All cannot be satisfied anywhere; empty where the devices alone do not tell."""
+    selected = [verdict for verdict in way.devices if verdict.matches]
+    if not selected:
+        return f"request {way.name}: asks for all matching devices of a node, and none matches"
+    by_node: dict[str, list[str]] = {}
+    for verdict in selected:
+        for node in verdict.nodes:
+            blocked = by_node.setdefault(node, [])
+            if verdict.reasons:
+                blocked.append(f"{verdict.id.device} ({verdict.reasons[0].text})")
+    if not all(by_node.values()):
+        return ""
+    node, blocked = min(by_node.items(), key=lambda item: len(item[1]))
+    return (
+        f"request {way.name}: asks for all matching devices of a node, and on every node some cannot be had; "
+        f"on {node}: {', '.join(blocked[:3])}{', …' if len(blocked) > 3 else ''}"
+    )

@@ -1,0 +1,61 @@
+"""Nodes on which a claim certainly gets no devices, as the verdicts on the devices tell already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from dra_kit.allocator import Node
+from dra_kit.explain.reasons import Check, Reason
+from dra_kit.explain.verdicts import Request, Way
+from dra_kit.resource.v1 import ResourceClaim
+
+_ERRORS: Final = frozenset({Check.ERROR, Check.POOL})
+
+
+def hopeless_nodes(claim: ResourceClaim, requests: Sequence[Request], nodes: Sequence[Node]) -> frozenset[str]:
+    """The nodes that have too few devices for one of the requests, whatever becomes of the others, and no error.
+
+    The first node is never among them: an error that ends the attempt on every node comes up there.
+
+    Args:
+        claim: without an allocation.
+        requests: of the claim.
+        nodes: all nodes.
+    """
+    ways = [way for request in requests for way in request.ways]
+    if any(way.choice is None or way.choice.all_devices for way in ways):
+        return frozenset()
+    if claim.spec.devices.constraints and any(way.choice is not None and way.choice.derived for way in ways):
+        return frozenset()  # a constraint on a derived attribute may fail before a request is found to be hopeless
+    hopeful = {nodes[0].name} if nodes else set()
+    hopeful |= {name for way in ways for name in _with_errors(way)}
+    sufficient = [set().union(*map(_sufficient, request.ways)) for request in requests]
+    if sufficient:
+        hopeful |= set.intersection(*sufficient)
+    else:
+        hopeful |= {node.name for node in nodes}
+    return frozenset(node.name for node in nodes if node.name not in hopeful)
+
+
+def _sufficient(way: Way) -> set[str]:
+    """The nodes with enough devices for a way, as far as each device itself goes."""
+    assert way.choice is not None  # noqa: S101 - the caller looked
+    # one that can be shared may be taken more than once
+    needed = 1 if any(verdict.device.shareable for verdict in way.fits) else way.choice.count
+    return {name for name, number in way.fitting.items() if number >= needed}
+
+
+def _with_errors(way: Way) -> Iterable[str]:
+    """The nodes with a device that something is wrong with."""
+    known: dict[int, bool] = {}  # like devices share their reasons
+    for verdict in way.devices:
+        wrong = known.get(id(verdict.reasons))
+        if wrong is None:
+            wrong = known[id(verdict.reasons)] = _is_error(verdict.reasons)
+        if wrong:
+            yield from verdict.nodes
+
+
+def _is_error(reasons: Iterable[Reason]) -> bool:
+    return any(reason.check in _ERRORS for reason in reasons)

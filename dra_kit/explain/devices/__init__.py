@@ -1,0 +1,1 @@
+"""Why a device is for a request, or is not."""

@@ -1,0 +1,181 @@
+"""Conditions of selectors in short: ``cheese == "mozzarella"`` instead of the whole path to the attribute."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from dra_kit.cel.explanation import Conjunct
+from dra_kit.cel.failure import Refusal
+from dra_kit.cel.parser import parse
+from dra_kit.cel.syntax import Call, Ident, Literal, Node, Select
+from dra_kit.explain.reasons import Check, Reason
+
+_SHOWN: Final = 100
+_VALUES: Final = 3
+
+_SIGNS: Final = {"_==_": "==", "_!=_": "!=", "_<_": "<", "_<=_": "<=", "_>_": ">", "_>=_": ">="}
+_OPPOSITE: Final = {"==": "≠", "!=": "=", "<": "≥", "<=": ">", ">": "≤", ">=": "<"}
+_MIRRORED: Final = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_METHODS: Final = {"isGreaterThan": ">", "isLessThan": "<"}
+_MAPS: Final = frozenset({"attributes", "capacity"})
+_PATH: Final = re.compile(r"""device\s*\.\s*(?:attributes|capacity)\s*\[\s*(?:"[^"]*"|'[^']*')\s*\]\s*\.\s*""")
+
+
+class Comparison(NamedTuple):
+    """A condition that compares one value of the device with a constant.
+
+    Attributes:
+        name: what is compared: ``memory``.
+        path: the same as it is written.
+        sign: ``==`` or another of CEL's.
+        constant: as written: ``"mozzarella"``, ``80Gi``.
+    """
+
+    name: str
+    path: str
+    sign: str
+    constant: str
+
+
+def shorten(text: str) -> str:
+    """Conditions as one would say them: without the paths to attributes, quantities compared like numbers."""
+    short = " && ".join(_short(condition) for condition in conditions(text))
+    return short if len(short) <= _SHOWN else f"{short[:_SHOWN]}…"
+
+
+def _short(condition: str) -> str:
+    comparison = compared(condition)
+    if comparison is not None:
+        return f"{comparison.name} {comparison.sign} {comparison.constant}"
+    return " ".join(_PATH.sub("", condition).split())
+
+
+@lru_cache(maxsize=1024)
+def conditions(text: str) -> tuple[str, ...]:
+    """What a selector joins with ``&&``."""
+    try:
+        waiting = [parse(text)]
+    except (Refusal, RecursionError):
+        return (text,)
+    found: list[str] = []
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Call) and node.function == "_&&_":
+            waiting.extend(reversed(node.arguments))
+        else:
+            found.append(node.text(text))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1024)
+def compared(text: str) -> Comparison | None:
+    """What a condition compares; None if it is of another form."""
+    try:
+        root = parse(text)
+    except (Refusal, RecursionError):
+        return None
+    return _comparison(root, text)
+
+
+@lru_cache(maxsize=8192)
+def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
+    """Why a device fails a condition.
+
+    Args:
+        conjunct: the condition, which is not true for the device.
+        check: whether it is one of the class or of the request.
+        where: ``class gpu`` or ``request gpu``.
+    """
+    short = shorten(conjunct.text)
+    details = {
+        "condition": conjunct.text,
+        "of": where,
+        "line": conjunct.line,
+        "column": conjunct.column,
+        "values": dict(conjunct.values),
+        **({"error": conjunct.error} if conjunct.error else {}),
+    }
+    of_class = check is Check.CLASS
+    remedy = f"without `{short}`{f' ({where})' if of_class else ''}"
+    comparison = compared(conjunct.text)
+    text, brief, found, wanted = f"not `{short}`", f"not `{short}`", "", ""
+    if of_class:
+        text = f"the class wants `{short}`"
+    if conjunct.result is None:
+        missing = conjunct.error.removeprefix("no such key: ")
+        known = missing != conjunct.error
+        text = f"has no {missing}" if known else f"`{short}` fails: {conjunct.error}"
+        brief = f"without {missing}" if known else f"error in `{short}`"
+    elif comparison is not None and comparison.path in (values := dict(conjunct.values)):
+        found, wanted = values[comparison.path], f"{_OPPOSITE[comparison.sign]} {comparison.constant}"
+        text = f"{comparison.name} is {found}, {_wish(comparison, of_class=of_class)}"
+        brief = f"wrong {comparison.name}"
+    elif conjunct.values:
+        found_values = ", ".join(f"{_PATH.sub('', path)} is {value}" for path, value in conjunct.values[:_VALUES])
+        text = f"{text} ({found_values})"
+    return Reason(check, text, brief, found, wanted, remedy, details)
+
+
+def _wish(comparison: Comparison, *, of_class: bool) -> str:
+    equals = comparison.sign == "=="
+    verb = "the class wants" if of_class else "not" if equals else "must be"
+    return f"{verb} {comparison.constant}" if equals else f"{verb} {comparison.sign} {comparison.constant}"
+
+
+def _comparison(node: Node, text: str) -> Comparison | None:
+    if (name := _name(node)) is not None:
+        return Comparison(name, node.text(text), "==", "true")
+    if not isinstance(node, Call):
+        return None
+    if node.function == "!_" and len(node.arguments) == 1:
+        inner = node.arguments[0]
+        name = _name(inner)
+        return None if name is None else Comparison(name, inner.text(text), "==", "false")
+    if node.function in _METHODS and node.target is not None and len(node.arguments) == 1:
+        return _between(node.target, _METHODS[node.function], node.arguments[0], text)
+    sign = _SIGNS.get(node.function)
+    if sign is None or len(node.arguments) != 2:
+        return None
+    left, right = node.arguments
+    if isinstance(left, Call) and left.function == "compareTo" and left.target is not None and len(left.arguments) == 1:
+        if isinstance(right, Literal) and right.value == 0:
+            return _between(left.target, sign, left.arguments[0], text)
+        return None
+    return _between(left, sign, right, text) or _between(right, _MIRRORED[sign], left, text)
+
+
+def _between(value: Node, sign: str, constant: Node, text: str) -> Comparison | None:
+    name, written = _name(value), _constant(constant, text)
+    return None if name is None or written is None else Comparison(name, value.text(text), sign, written)
+
+
+def _name(node: Node) -> str | None:
+    """``driver`` for ``device.driver``, ``memory`` for ``device.capacity["d"].memory``; None for anything else."""
+    if not isinstance(node, Select) or node.test_only:
+        return None
+    operand = node.operand
+    if isinstance(operand, Ident):
+        # what cel.bind names may be the attributes of a domain
+        return node.field if operand.name != "device" or node.field not in _MAPS else None
+    indexes = isinstance(operand, Call) and operand.function == "_[_]" and len(operand.operands) == 2
+    if not indexes or not isinstance(operand, Call):
+        return None
+    base, key = operand.operands
+    is_map = isinstance(base, Select) and base.field in _MAPS and isinstance(base.operand, Ident)
+    return node.field if is_map and isinstance(key, Literal) else None
+
+
+def _constant(node: Node, text: str) -> str | None:
+    if isinstance(node, Literal):
+        return node.text(text)
+    if (
+        isinstance(node, Call)
+        and node.function in {"quantity", "semver"}
+        and node.target is None
+        and len(node.arguments) == 1
+        and isinstance(node.arguments[0], Literal)
+    ):
+        return str(node.arguments[0].value)
+    return None

@@ -1,0 +1,288 @@
+"""Judges the devices of a cluster for one way to satisfy a request: each either fits, or has reasons against it.
+
+What decides is the allocator's own code; the reasons only put into words what it looks at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dra_kit import cel
+from dra_kit.allocator import Node
+from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.holding import OPTIONAL_NODE_OPERATIONS, Holding
+from dra_kit.allocator.likeness import Likeness
+from dra_kit.allocator.nodes import node_matches
+from dra_kit.allocator.pools import NodePool
+from dra_kit.allocator.requests import Choice
+from dra_kit.allocator.selection import Selection
+from dra_kit.allocator.taints import tolerates
+from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
+from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.devices.alike import Alikeness, Class
+from dra_kit.explain.devices.amounts import PoolCounters, capacity_reasons
+from dra_kit.explain.devices.conditions import reason_of
+from dra_kit.explain.devices.selectors import remedy
+from dra_kit.explain.devices.unreachable import unreachable
+from dra_kit.explain.reasons import RELEASED, Check, Reason, feature
+from dra_kit.explain.verdicts import DeviceVerdict, Way
+from dra_kit.resource.v1 import DeviceTaint
+
+
+def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> Way:
+    """Judges all devices.
+
+    Args:
+        cluster: where they are.
+        choice: what they are wanted for.
+        evaluator: remembers what selectors say of devices.
+    """
+    judge_ = _Judge(cluster, choice, evaluator)
+    found: dict[AdvertisedDevice, tuple[list[str], tuple[Reason, ...]]] = {}
+    fitting: dict[str, int] = {}
+    for node in cluster.nodes:
+        try:
+            pools = cluster.snapshot.pools(node, cluster.gates).ordered
+        except AllocationError:
+            continue  # the allocator's verdict on this node tells
+        on_node = _OnNode(judge_, node, pools)
+        for pool in pools:
+            for device in pool.devices:
+                if not on_node.reaches(device):
+                    continue
+                known = found.get(device)
+                if known is None:
+                    known = found[device] = ([], on_node.reasons(device, pool))
+                elif known[1] and on_node.matters(device, pool):
+                    # of several nodes it is enough that the device fits on one
+                    known = found[device] = (known[0], on_node.reasons(device, pool))
+                known[0].append(node.name)
+                if not known[1]:
+                    fitting[node.name] = fitting.get(node.name, 0) + 1
+    verdicts = [DeviceVerdict(device, nodes, reasons) for device, (nodes, reasons) in found.items()]
+    return Way(choice.name, choice, None, (*verdicts, *unreachable(cluster, found)), fitting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reasons:
+    """What stands against a device, and against all that are alike.
+
+    Attributes:
+        first: before that claims hold it, in the scheduler's order.
+        last: after that.
+        is_barred: the device cannot be had, whether it matches or not.
+    """
+
+    first: tuple[Reason, ...]
+    last: tuple[Reason, ...] = ()
+    is_barred: bool = False
+
+
+class _Judge:
+    """What is the same on all nodes."""
+
+    def __init__(self, cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> None:
+        self.cluster = cluster
+        self.choice = choice
+        self.evaluator = evaluator
+        self.sees_sharing = cluster.gates.variant.knows_sharing
+        class_name = f"class {choice.device_class.metadata.name}"
+        self._selectors = [
+            *((Check.CLASS, class_name, expression) for expression in choice.class_selectors),
+            *((Check.SELECTOR, f"request {choice.name}", expression) for expression in choice.selectors),
+        ]
+        self.alikeness = Alikeness(choice, cluster.gates, cluster.snapshot.usage)
+        self.known: dict[Class, _Reasons] = {}
+        self._explainers: dict[str, cel.Explainer] = {}
+        self._alike: dict[tuple[Check, str, Likeness], tuple[Reason, ...]] = {}
+
+    def mismatches(self, device: AdvertisedDevice) -> Iterator[Reason]:
+        """Why a device does not match the request, on whatever node."""
+        if device.device.binding_conditions and not self.cluster.gates.device_binding_and_status:
+            yield feature("binding conditions", "DRADeviceBindingConditions")
+        yield from self._unmatched(device)
+
+    def _unmatched(self, device: AdvertisedDevice) -> Iterator[Reason]:
+        """Why selectors do not select a device."""
+        for check, where, expression in self._selectors:
+            try:
+                if self.evaluator.selects(expression, device, sees_sharing=self.sees_sharing):
+                    continue
+            except CelCompileError as error:
+                yield Reason(Check.ERROR, f"a selector of {where} is no CEL: {error}", f"invalid selector of {where}",
+                             remedy=self._remedy(expression, where))  # fmt: skip
+                return
+            except CelRuntimeError as error:
+                yield _error(error, where, expression, self._remedy(expression, where, device))
+                return
+            yield from self._unmet(check, where, expression, device)
+
+    def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
+        """What to write instead of a selector that fails."""
+        try:
+            view = (
+                self.evaluator.view(expression, device, sees_sharing=self.sees_sharing) if device is not None else None
+            )
+        except CelRuntimeError:
+            view = None
+        return remedy(self.cluster, expression, where, view)
+
+    def _unmet(self, check: Check, where: str, expression: str, device: AdvertisedDevice) -> tuple[Reason, ...]:
+        """What a selector says of a device that it does not select; once for devices that look the same to it."""
+        likeness = self.evaluator.likeness(expression, device, sees_sharing=self.sees_sharing)
+        known = self._alike.get((check, expression, likeness)) if likeness is not None else None
+        if known is None:
+            known = tuple(reason_of(conjunct, check, where) for conjunct in self._conjuncts(expression, device))
+            if likeness is not None:
+                self._alike[check, expression, likeness] = known
+        return known
+
+    def _conjuncts(self, expression: str, device: AdvertisedDevice) -> tuple[cel.Conjunct, ...]:
+        explainer = self._explainers.get(expression)
+        if explainer is None:
+            explainer = self._explainers[expression] = cel.Explainer(
+                cel.compile_selector(expression), self.evaluator.meter
+            )
+        return explainer.unmet(self.evaluator.view(expression, device, sees_sharing=self.sees_sharing))
+
+    def untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:
+        """The taints of a device that keep it away."""
+        gates = self.cluster.gates
+        if not gates.device_taints:
+            return
+        sources = [(taint, "") for taint in device.taints]
+        if gates.device_taint_rules:
+            sources += [(taint, self._rule(device.id, taint)) for taint in device.rule_taints]
+        for taint, rule in sources:
+            if not any(tolerates(toleration, taint) for toleration in self.choice.tolerations):
+                yield _taint(taint, rule)
+
+    def _rule(self, device: DeviceID, taint: DeviceTaint) -> str:
+        for rule in self.cluster.rules:
+            selector = rule.spec.device_selector
+            if (
+                selector is not None
+                and rule.spec.taint is taint
+                and selector.driver in {None, device.driver}
+                and selector.pool in {None, device.pool}
+                and selector.device in {None, device.device}
+            ):
+                return rule.metadata.name
+        return ""
+
+    def held(self, device: AdvertisedDevice) -> Iterator[Reason]:
+        """The claims that hold a device that cannot be shared."""
+        if not self.alikeness.is_held(device):
+            return
+        claims = sorted({holder.claim for holder in self.cluster.holders.get(device.id, ())})
+        by = ", ".join(claims) or "a claim"
+        yield Reason(
+            Check.ALLOCATED, f"allocated to {by}", "allocated", found=by, remedy=RELEASED, details={"claims": claims}
+        )
+
+
+class _OnNode:
+    """The devices that one node can reach."""
+
+    def __init__(self, judge_: _Judge, node: Node, pools: Sequence[NodePool]) -> None:
+        gates = judge_.cluster.gates
+        self._judge = judge_
+        self._node = node
+        self._selection = Selection(node, gates, judge_.evaluator)
+        self._holding = Holding(node, gates, judge_.cluster.snapshot.usage, pools)
+        self._ledgers: dict[NodePool, PoolCounters] = {}
+
+    def reaches(self, device: AdvertisedDevice) -> bool:
+        """Whether the device itself is for the node; its slice is."""
+        if not device.spec.per_device_node_selection:
+            return True
+        try:
+            return node_matches(self._node, *device.node_scope)
+        except ValueError:
+            return True  # the allocator stumbles over it here
+
+    def matters(self, device: AdvertisedDevice, pool: NodePool) -> bool:
+        """Whether the verdict may be another than on a node that was looked at before."""
+        return bool(pool.invalid or device.spec.skip_node_operations)
+
+    def reasons(self, device: AdvertisedDevice, pool: NodePool) -> tuple[Reason, ...]:
+        """What stands against a device that the node reaches; nothing if the allocator can choose it."""
+        if pool.invalid:
+            text = f"its pool {pool.id.name} is invalid: {pool.invalid}"
+            return (Reason(Check.POOL, text, "in an invalid pool"), *self._judge.mismatches(device))
+        alike = self._judge.alikeness.of(device)
+        found = self._judge.known.get(alike) if alike is not None else None
+        if found is None:
+            found = self._reasons(device, pool)
+            if alike is not None:
+                self._judge.known[alike] = found
+        if not found.is_barred:
+            return found.first
+        return (*found.first, *self._judge.held(device), *found.last)
+
+    def _reasons(self, device: AdvertisedDevice, pool: NodePool) -> _Reasons:
+        choice = self._judge.choice
+        try:
+            matches = self._selection.matches(choice, device)
+        except AllocationError as error:
+            if error.kind == "node-selector-invalid":
+                return _Reasons((Reason(Check.ERROR, str(error), "with an invalid node selector"),))
+            matches = False
+        try:
+            taken = self._holding.take(choice, device, 0, (), must=False)
+        except AllocationError as error:
+            text = "error in the capacity request"
+            return _Reasons((*self._judge.mismatches(device), Reason(Check.ERROR, str(error), text)))
+        mismatches = () if matches else tuple(self._judge.mismatches(device))
+        if taken is not None:
+            _, undo = taken
+            undo()
+            return _Reasons(mismatches)
+        return _Reasons(
+            (*mismatches, *self._judge.untolerated(device)), tuple(self._unserved(device, pool)), is_barred=True
+        )
+
+    def _unserved(self, device: AdvertisedDevice, pool: NodePool) -> Iterator[Reason]:
+        cluster, gates = self._judge.cluster, self._judge.cluster.gates
+        skips = device.spec.skip_node_operations and gates.variant.skips_operations
+        works = gates.optional_node_operations and OPTIONAL_NODE_OPERATIONS in self._node.declared_features
+        if skips and not works:
+            yield Reason(
+                Check.FEATURE,
+                f"asks the kubelet to skip calls of its driver, which node {self._node.name} cannot",
+                "not served by the node's kubelet",
+            )
+        yield from capacity_reasons(self._judge.choice, device, cluster)
+        if not device.demands:
+            return
+        if not gates.partitionable_devices:
+            yield feature("shared counters", "DRAPartitionableDevices")
+        elif not (self._holding.is_shareable(device) and cluster.snapshot.usage.is_shared(device.id, gates)):
+            counters = self._ledgers.get(pool)
+            if counters is None:
+                counters = self._ledgers[pool] = PoolCounters(pool, cluster)
+            yield from counters.reasons(device)
+
+
+def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
+    missing = error.message.removeprefix("no such key: ")
+    if missing != error.message:
+        text = f"has no {missing}, for which a selector of {where} asks without has()"
+        return Reason(Check.ERROR, text, f"without {missing}", remedy=mended, details={"selector": expression})
+    text = f"a selector of {where} fails: {error.message}"
+    return Reason(Check.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression})
+
+
+def _taint(taint: DeviceTaint, rule: str) -> Reason:
+    shown = f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+    by = f" (by DeviceTaintRule {rule})" if rule else ""
+    return Reason(
+        Check.TAINT,
+        f"tainted {shown}{by}",
+        "tainted",
+        found=shown,
+        remedy=f"with a toleration of the taint {taint.key}",
+        details={"key": taint.key, "value": taint.value, "effect": taint.effect, **({"rule": rule} if rule else {})},
+    )

@@ -1,0 +1,72 @@
+"""What is wrong with selectors that fail, or that no device matches: what dra-kit lint says of them, too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from dra_kit import cel
+from dra_kit.explain.cluster.cluster import Cluster
+from dra_kit.explain.reasons import Check
+from dra_kit.explain.verdicts import Request, Way
+from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed
+from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.resource.mistakes.catalogue import mistakes
+from dra_kit.resource.mistakes.expression import compiled
+from dra_kit.resource.mistakes.mistake import Mistake
+
+
+def wrong_selectors(cluster: Cluster, requests: Sequence[Request]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is wrong with the selectors of a claim that gets no devices, a sentence each, and what to write instead.
+
+    Args:
+        cluster: whose devices are asked for.
+        requests: of the claim.
+    """
+    ways = [way for request in requests for way in request.ways]
+    found: list[str] = []
+    remedies: list[str] = []
+    for way in ways:
+        reasons = [reason for verdict in way.devices for reason in verdict.reasons]
+        failed = [reason.remedy for reason in reasons if reason.check is Check.ERROR and reason.remedy]
+        if failed or (way.devices and not any(verdict.matches for verdict in way.devices)):
+            for where, text in _selectors(way):
+                for mistake in _mistakes(text, cluster.advertised):
+                    found.append(f"{where}: {mistake.message}")
+                    remedies += [_marked(mistake.help, where)] if mistake.help else []
+            remedies += failed
+    return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(remedies))
+
+
+def remedy(cluster: Cluster, expression: str, where: str, device: cel.Device | None = None) -> str:
+    """What to write instead of a selector that fails.
+
+    Args:
+        cluster: whose devices are asked for.
+        expression: the selector.
+        where: whose it is: ``class gpu`` or ``request gpu``.
+        device: for which it fails; None if it fails for all.
+    """
+    help_ = next((mistake.help for mistake in _mistakes(expression, cluster.advertised) if mistake.help), "")
+    if not help_ and device is not None:
+        parsed = compiled(expression, cel.STORED)
+        read = blamed(parsed, device)
+        if read is not None:
+            help_ = (ask_first if read.domain == device.driver else begin_with_driver)(parsed, read)
+    return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
+
+
+def _selectors(way: Way) -> Iterator[tuple[str, str]]:
+    """The selectors that a device must pass, each with whose it is."""
+    if way.choice is not None:
+        yield from ((f"class {way.choice.device_class.metadata.name}", text) for text in way.choice.class_selectors)
+        yield from ((f"request {way.name}", text) for text in way.choice.selectors)
+
+
+@lru_cache(maxsize=64)
+def _mistakes(expression: str, advertised: Advertised | None) -> tuple[Mistake, ...]:
+    return tuple(mistakes(compiled(expression, cel.STORED), advertised))
+
+
+def _marked(help_: str, where: str) -> str:
+    return f"{help_} ({where})"

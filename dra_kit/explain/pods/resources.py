@@ -1,0 +1,125 @@
+"""Extended resources of a pod: what provides each of them on which nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit.explain.claims.disjoint import named
+from dra_kit.explain.cluster.cluster import Document, model_of_claim
+from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.scheduler.extended import extended_resources
+from dra_kit.scheduler.resources import pod_requests
+
+_NATIVE: Final = "kubernetes.io/"
+_IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedResource:
+    """An extended resource that a pod asks for (KEP-5004).
+
+    Attributes:
+        name: of the resource.
+        device_class: whose devices provide it where no device plugin does; empty if there is no such class.
+        by_claim: names of the nodes on which kube-scheduler makes a claim for it.
+        by_plugin: names of the nodes on which a device plugin provides it.
+    """
+
+    name: str
+    device_class: str
+    by_claim: tuple[str, ...]
+    by_plugin: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """What provides it, in a sentence."""
+        ways = []
+        if self.by_claim:
+            ways.append(f"by devices of class {self.device_class} on {named(self.by_claim)}")
+        if self.by_plugin:
+            ways.append(f"by a device plugin on {named(self.by_plugin)}")
+        if not ways:
+            return f"{self.name} is provided by nothing: neither a device plugin of a node nor a DeviceClass has it"
+        return f"{self.name} is provided {', '.join(ways)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        return {
+            "name": self.name,
+            "deviceClass": self.device_class,
+            "byClaim": list(self.by_claim),
+            "byDevicePlugin": list(self.by_plugin),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Provision:
+    """Nodes on which one claim provides the same extended resources of a pod.
+
+    Attributes:
+        resources: that it provides.
+        nodes: their names.
+        claim: that kube-scheduler makes there; None where it makes none.
+    """
+
+    resources: frozenset[str]
+    nodes: tuple[str, ...]
+    claim: ResourceClaim | None = None
+
+
+def provisions(
+    pod: Document, classes: Sequence[Document], allocatable: Mapping[str, Mapping[str, int]]
+) -> list[Provision]:
+    """The nodes by the claim that the pod would need on them for its extended resources, most nodes first.
+
+    Args:
+        pod: asks for resources.
+        classes: all DeviceClasses.
+        allocatable: what each node has, by name.
+    """
+    extended = extended_resources(pod, classes)
+    if extended is None:
+        return [Provision(frozenset(), tuple(allocatable))]
+    groups: dict[frozenset[str], list[str]] = {}
+    for node, amounts in allocatable.items():
+        groups.setdefault(extended.provided_on(amounts), []).append(node)
+    if not groups:
+        groups[extended.provided_on({})] = []
+    found = []
+    for resources, nodes in groups.items():
+        claim = None
+        if resources:
+            document = extended.claim_on(allocatable[nodes[0]] if nodes else {}).document
+            claim = model_of_claim({**document, "metadata": {**document["metadata"], "name": "extended-resources"}})
+        found.append(Provision(resources, tuple(nodes), claim))
+    return sorted(found, key=lambda provision: -len(provision.nodes))
+
+
+def provided(
+    pod: Document, classes: Sequence[Document], allocatable: Mapping[str, Mapping[str, int]]
+) -> Iterator[ExtendedResource]:
+    """What provides each extended resource of a pod: on all nodes, or on the one that it is on.
+
+    Args:
+        pod: asks for resources.
+        classes: all DeviceClasses.
+        allocatable: what each node has that counts, by name.
+    """
+    asked = [name for name, amount in pod_requests(pod).items() if amount > 0 and _is_extended(name)]
+    extended = extended_resources(pod, classes)
+    providers = extended.providers if extended is not None else {}
+    place = pod["spec"].get("nodeName")
+    mappings = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
+    taken = {mapping.get("resourceName") for mapping in mappings}
+    for name in sorted(asked):
+        by_plugin = tuple(node for node, amounts in allocatable.items() if amounts.get(name))
+        by_claim = tuple(node for node in allocatable if node not in by_plugin) if name in providers else ()
+        if place:  # it is decided
+            by_claim, by_plugin = ((place,), ()) if name in taken else ((), by_plugin)
+        yield ExtendedResource(name, providers.get(name, ""), by_claim, by_plugin)
+
+
+def _is_extended(name: str) -> bool:
+    return name.startswith(_IMPLICIT) or ("/" in name and _NATIVE not in name)

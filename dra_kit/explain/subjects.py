@@ -1,0 +1,126 @@
+"""What is to be explained: claims and pods by name, those of manifests, or all that are pending."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from dra_kit.errors import NotFound
+from dra_kit.explain.cluster.cluster import Cluster, Document
+from dra_kit.resource.v1 import ResourceClaim
+
+SubjectKind: TypeAlias = Literal["claim", "pod"]
+
+_KINDS: Final[Mapping[SubjectKind, str]] = {"claim": "ResourceClaim", "pod": "Pod"}
+_NAMES: Final = 8
+
+
+class Subject(NamedTuple):
+    """One claim or pod."""
+
+    kind: SubjectKind
+    namespace: str
+    name: str
+
+
+def pending(cluster: Cluster, kind: SubjectKind, namespace: str | None) -> list[Subject]:
+    """The pods that do not run yet, or the claims that have no devices yet.
+
+    Args:
+        cluster: whose.
+        kind: of the subjects.
+        namespace: None for all.
+
+    Raises:
+        NotFound: they could not be read.
+    """
+    if (gap := cluster.gap(_KINDS[kind])) is not None and (namespace is None or not cluster.documents(_KINDS[kind])):
+        raise NotFound(f"{gap.plural} could not be read: {gap.text}")
+    return [
+        Subject(kind, at, name)
+        for at, name in (_pending_pods(cluster) if kind == "pod" else _pending_claims(cluster))
+        if namespace in {None, at}
+    ]
+
+
+def of_manifests(given: Mapping[str, Sequence[Document]]) -> tuple[list[Subject], Mapping[str, Sequence[Document]]]:
+    """The pods of manifests; where there are none the claims, and those that the templates would give.
+
+    Args:
+        given: objects by kind.
+
+    Returns:
+        The subjects, and the objects with those claims.
+    """
+    if given.get("Pod"):
+        return [_subject("pod", pod) for pod in given["Pod"]], given
+    claims = [*given.get("ResourceClaim", ()), *map(_claim_of, given.get("ResourceClaimTemplate", ()))]
+    return [_subject("claim", claim) for claim in claims], {**given, "ResourceClaim": claims}
+
+
+def claim_of(cluster: Cluster, subject: Subject) -> ResourceClaim:
+    """A claim.
+
+    Raises:
+        NotFound: there is none, or it could not be read.
+    """
+    claim = cluster.claims.get((subject.namespace, subject.name))
+    if claim is None:
+        raise _missing(cluster, subject)
+    return claim
+
+
+def pod_of(cluster: Cluster, subject: Subject) -> Document:
+    """A pod.
+
+    Raises:
+        NotFound: there is none, or it could not be read.
+    """
+    pod = cluster.find("Pod", subject.namespace, subject.name)
+    if pod is None:
+        raise _missing(cluster, subject)
+    return pod
+
+
+def _pending_pods(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    for pod in cluster.documents("Pod"):
+        if (pod.get("status") or {}).get("phase", "Pending") == "Pending":
+            yield pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
+
+
+def _pending_claims(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    return (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
+
+
+def _subject(kind: SubjectKind, document: Document) -> Subject:
+    metadata = document["metadata"]
+    return Subject(kind, metadata["namespace"], metadata["name"])
+
+
+def _claim_of(template: Document) -> Document:
+    """A claim as it would be made from a template, by the template's name."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": template["metadata"]["name"], "namespace": template["metadata"]["namespace"]},
+        "spec": template["spec"]["spec"],
+    }
+
+
+def _missing(cluster: Cluster, subject: Subject) -> NotFound:
+    kind, namespace, name = _KINDS[subject.kind], subject.namespace, subject.name
+    gap = cluster.gap(kind)
+    if gap is not None:
+        return NotFound(f"{kind} {namespace}/{name} could not be read: {gap.text}")
+    found = [item["metadata"] for item in cluster.documents(kind)]
+    names = [each.get("name", "") for each in found if each.get("namespace") == namespace]
+    similar = difflib.get_close_matches(name, names, n=1)
+    elsewhere = [each["namespace"] for each in found if each["name"] == name]
+    if similar:
+        hint = f"did you mean {similar[0]}?"
+    elif elsewhere:
+        hint = f"there is one in namespace {elsewhere[0]}: add -n {elsewhere[0]}"
+    else:
+        hint = f"the namespace has {', '.join(sorted(names)[:_NAMES]) or 'none'}; -n names another"
+    return NotFound(f"there is no {kind} {namespace}/{name}; {hint}", status=404)

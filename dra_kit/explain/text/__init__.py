@@ -1,0 +1,1 @@
+"""Explanations in words, for a terminal."""

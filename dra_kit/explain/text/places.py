@@ -1,0 +1,54 @@
+"""Devices by the place where they are named: the node that has them, or all the nodes that share them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dra_kit.explain.verdicts import DeviceVerdict
+
+_NAMES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where devices are.
+
+    Attributes:
+        nodes: the nodes that have such devices each, or that all reach the same ones.
+        devices: those of the first node.
+    """
+
+    nodes: tuple[str, ...]
+    devices: Sequence[DeviceVerdict]
+
+    def name(self, *, everything: bool) -> str:
+        """The nodes.
+
+        Args:
+            everything: all of them, instead of the first ones.
+        """
+        if not self.nodes:
+            return "no node"
+        if everything or len(self.nodes) <= _NAMES:
+            return ", ".join(self.nodes)
+        return f"{', '.join(self.nodes[:_NAMES])} and {len(self.nodes) - _NAMES} more nodes"
+
+
+def by_place(verdicts: Sequence[DeviceVerdict]) -> list[Place]:
+    """Places and their devices, those first that are closest to fitting; nodes that look alike are one place.
+
+    Args:
+        verdicts: on all devices.
+    """
+    by_nodes: dict[tuple[str, ...], list[DeviceVerdict]] = {}
+    for verdict in verdicts:
+        by_nodes.setdefault(tuple(verdict.nodes), []).append(verdict)
+    alike: dict[Hashable, list[tuple[str, ...]]] = {}
+    for nodes, devices in by_nodes.items():
+        look = tuple((verdict.id.driver, verdict.id.device, verdict.reasons) for verdict in devices)
+        alike.setdefault((look, len(nodes) == 1 or nodes), []).append(nodes)
+    places = [Place(tuple(node for nodes in group for node in nodes), by_nodes[group[0]]) for group in alike.values()]
+    places.sort(key=lambda place: min(len(verdict.reasons) for verdict in place.devices))
+    return places

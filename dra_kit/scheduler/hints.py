@@ -1,0 +1,151 @@
+"""Whether a change may help a pod that found no node: the queueing hints of kube-scheduler's plugins (1.37). Pure.
+
+A pod is looked at again only when a plugin that rejected it for some node says that the change may help; all others
+wait on, and what is reported of them stays as it is. A change is an object's state before, None for a new one, and its
+state after, None for one that is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from dra_kit.resource.pods import pod_claims
+from dra_kit.scheduler.extended import extended_resources
+from dra_kit.scheduler.nodes import (
+    DYNAMIC_RESOURCES,
+    NODE_AFFINITY,
+    NODE_RESOURCES_FIT,
+    NODE_UNSCHEDULABLE,
+    TAINT_TOLERATION,
+    is_affine,
+    is_cordoned,
+    is_tainted,
+)
+from dra_kit.scheduler.pods import Object
+from dra_kit.scheduler.resources import allocatable, pod_requests, shortages
+from dra_kit.scheduler.taints import published_devices, selects
+
+
+def node_helps(
+    pod: Object, plugins: Collection[str], before: Object | None, after: Object | None, classes: Iterable[Object]
+) -> bool:
+    """Whether another Node, or another state of one, may help.
+
+    Args:
+        pod: that found no node.
+        plugins: that rejected it.
+        before: the Node before.
+        after: the Node after.
+        classes: all DeviceClasses.
+    """
+    if after is None:
+        return False
+    if NODE_RESOURCES_FIT in plugins and _grown(pod, before, after, classes):
+        return True
+    return any(plugin in _NODE_HINTS and _NODE_HINTS[plugin](pod, before, after) for plugin in plugins)
+
+
+def claim_helps(pod: Object, plugins: Iterable[str], before: Object | None, after: Object | None) -> bool:
+    """Whether a change of a ResourceClaim may help: it gave devices back, or is one of the pod's."""
+    if DYNAMIC_RESOURCES not in plugins:
+        return False
+    if _allocated(before) and not _allocated(after):
+        return True
+    if after is None or not uses(pod, after):
+        return False
+    return before is None or before.get("status") != after.get("status")
+
+
+def pod_end_helps(plugins: Iterable[str]) -> bool:
+    """Whether the end of a pod that had a node may help; devices come back with its claims."""
+    return NODE_RESOURCES_FIT in plugins
+
+
+def failed_binding_helps(plugins: Collection[str]) -> bool:
+    """Whether a placement that failed may help others, which could not have what it was to have.
+
+    Kubernetes lets those that waited for its devices wait until something else happens, five minutes at most.
+    """
+    return NODE_RESOURCES_FIT in plugins or DYNAMIC_RESOURCES in plugins
+
+
+def class_helps(pod: Object, plugins: Iterable[str], before: Object | None, after: Object | None) -> bool:
+    """Whether a change of a DeviceClass may help."""
+    if after is None:
+        return False
+    names = {item["spec"].get("extendedResourceName") for item in (before, after) if item}
+    provides = bool(names & pod_requests(pod).keys())
+    return DYNAMIC_RESOURCES in plugins or (NODE_RESOURCES_FIT in plugins and provides)
+
+
+def slice_helps(plugins: Iterable[str], after: Object | None) -> bool:
+    """Whether a change of a ResourceSlice may help."""
+    return after is not None and DYNAMIC_RESOURCES in plugins
+
+
+def rule_helps(plugins: Iterable[str], before: Object | None, after: Object | None, slices: Iterable[Object]) -> bool:
+    """Whether a change of a DeviceTaintRule may help: it is about a published device.
+
+    Args:
+        plugins: that rejected the pod.
+        before: the rule before.
+        after: the rule after.
+        slices: all ResourceSlices.
+    """
+    states = [item for item in (before, after) if item is not None]
+    return DYNAMIC_RESOURCES in plugins and any(
+        selects(rule, device_id) for device_id, _ in published_devices(slices) for rule in states
+    )
+
+
+def uses(pod: Object, claim: Object) -> bool:
+    """Whether a claim is one of the pod's."""
+    namespace, name = claim["metadata"].get("namespace"), claim["metadata"].get("name")
+    return (
+        name is not None  # one that is still to be made has none
+        and pod["metadata"]["namespace"] == namespace
+        and any(entry.claim == name for entry in pod_claims(pod))
+    )
+
+
+def _allocated(claim: Mapping[str, object] | None) -> bool:
+    status = (claim or {}).get("status") or {}
+    return isinstance(status, Mapping) and bool(status.get("allocation"))
+
+
+# --- nodes
+
+
+def _uncordoned(pod: Object, before: Object | None, after: Object) -> bool:
+    return (before is None or is_cordoned(pod, before)) and not is_cordoned(pod, after)
+
+
+def _untainted(pod: Object, before: Object | None, after: Object) -> bool:
+    return (before is None or is_tainted(pod, before)) and not is_tainted(pod, after)
+
+
+def _labelled(pod: Object, before: Object | None, after: Object) -> bool:
+    return (before is None or not is_affine(pod, before)) and is_affine(pod, after)
+
+
+def _grown(pod: Object, before: Object | None, after: Object, classes: Iterable[Object]) -> bool:
+    requests, size = pod_requests(pod), allocatable(after)
+    former = allocatable(before) if before else {}
+    grown = before is None or any(size.get(name, 0) > former.get(name, 0) for name in (*requests, "pods"))
+    if not grown:
+        return False
+    extended = extended_resources(pod, classes)
+    return not shortages(requests, size, {}, pods=0, provided=extended.provided_on(size) if extended else ())
+
+
+def _other_devices(_: Object, before: Object | None, after: Object) -> bool:
+    return before is None or before["metadata"].get("labels") != after["metadata"].get("labels")
+
+
+_NODE_HINTS: Final[Mapping[str, Callable[[Object, Object | None, Object], bool]]] = {
+    NODE_UNSCHEDULABLE: _uncordoned,
+    TAINT_TOLERATION: _untainted,
+    NODE_AFFINITY: _labelled,
+    DYNAMIC_RESOURCES: _other_devices,
+}

@@ -1,0 +1,138 @@
+"""What an API server says of objects from files: whether it has stored them like this, and whether it would."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Final
+
+from dra_kit.apiserver import metadata
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.errors import ConfigurationError, Invalid
+from dra_kit.resource.conversion import V1
+from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.schema.decode import decode, zero
+from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.resource.schema.table import LIST, MAP, item_type, struct
+
+NO_TIME: Final = "1970-01-01T00:00:00Z"
+"""When something was made that is not in a cluster; it decides nothing in an explanation."""
+
+_NAMESPACE: Final = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+_MODELLED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"})
+"""Kinds of resource.k8s.io that become models all at once, which look at their fields."""
+
+_READ: Final = {
+    "Event": ("metadata", "regarding", "involvedObject", "reason", "note", "message"),
+    "Node": ("metadata", "spec", "status"),
+    "Pod": ("metadata", "spec", "status"),
+    "ResourceClaimTemplate": ("metadata", "spec"),
+}
+"""What is read as JSON of the other kinds, and what of resource.k8s.io has to be converted."""
+
+_UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFields"})
+"""Of the metadata; deletionTimestamp is there or not."""
+
+
+def context_of(api_version: str, *, alpha: bool) -> Context:
+    """The context of a request with a new object; of namespaces nothing is known, and so they allow admin access.
+
+    Args:
+        api_version: of the object.
+        alpha: the alpha features of resource.k8s.io are on.
+    """
+    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
+    return Context(gates, api_version, NO_TIME, "", lambda *_: _NAMESPACE, lambda _: ())
+
+
+def refuse_invalid(kind: Kind, obj: Object, context: Context, where: str) -> None:
+    """Raises what an API server answers to a new object that breaks its rules.
+
+    Args:
+        kind: of the object.
+        obj: as it would be stored, with defaults; it is not changed.
+        context: of the request.
+        where: file and document.
+
+    Raises:
+        Invalid: with the fields that are wrong.
+    """
+    name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
+    new = {**copy.deepcopy(obj), "spec": copy.deepcopy(obj.get("spec") or {})}
+    metadata.fill_for_create(new, kind, context.now)
+    kind.strategy.prepare_for_create(new, context)
+    errors = kind.strategy.said(metadata.validate(new, kind) + kind.strategy.validate(new, context), context)
+    if errors:
+        named = {str(error): (error.path, error.body) for error in errors}
+        raise Invalid(
+            f"{where}: the API server would refuse {kind.kind} {name}: {'; '.join(named)}; dra-kit lint shows where",
+            status=422,
+            reason="Invalid",
+            causes=tuple(named.values()),
+        )
+
+
+def as_stored(kind: Kind, document: Object, where: str) -> Object:
+    """A saved object, in which all that is read later has the shape that the API gives it.
+
+    Args:
+        kind: of the object.
+        document: as it was saved.
+        where: file and document.
+
+    Raises:
+        ConfigurationError: no API server stores such an object.
+    """
+    name = document["metadata"].get("name")
+    if not isinstance(name, str) or not name:
+        raise _damaged(kind, "", where, "it has no metadata.name")
+    namespace = document["metadata"].get("namespace") or "default"
+    if not isinstance(namespace, str):
+        raise _damaged(kind, name, where, "its metadata.namespace is no text")
+    if kind.namespaced:
+        document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
+    if kind.kind in _MODELLED and document["apiVersion"] == V1:
+        return document
+    known = struct(kind.type_of(str(document["apiVersion"])))
+    fields = known.fields if known is not None else {}
+    read: Object = {}
+    for field in _READ.get(kind.kind, ("metadata", "spec")):
+        if field not in fields:
+            continue
+        value = document.get(field)
+        if field == "metadata":
+            value = {key: item for key, item in document["metadata"].items() if key not in _UNREAD}
+        try:
+            read[field] = zero(fields[field].type) if value is None else decode(value, fields[field].type)
+        except WrongType as error:
+            raise _damaged(kind, name, where, f"{field}: {error}") from None
+        if field == "spec":
+            for path in _missing(read[field], fields[field].type, field):
+                raise _damaged(kind, name, where, f"it has no {path}")
+    unread = {key: item for key, item in document["metadata"].items() if key in _UNREAD}
+    return {**document, **read, "metadata": {**unread, **read["metadata"]}}
+
+
+def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
+    """The fields that the API requires and that are empty."""
+    if type_name.startswith(LIST):
+        for index, item in enumerate(value):
+            yield from _missing(item, item_type(type_name), f"{path}[{index}]")
+    elif type_name.startswith(MAP):
+        for key, item in value.items():
+            yield from _missing(item, item_type(type_name), f"{path}.{key}")
+    elif (known := struct(type_name)) is not None:
+        for name, field in known.fields.items():
+            item = value.get(name)
+            if field.required and item in (None, "", []):
+                yield f"{path}.{name}"
+            elif item is not None:
+                yield from _missing(item, field.type, f"{path}.{name}")
+
+
+def _damaged(kind: Kind, name: str, where: str, cause: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: {' '.join(filter(None, (kind.kind, name)))} is damaged: {cause}; save it again, "
+        "with dra-kit snapshot or kubectl get -o yaml"
+    )

@@ -1,0 +1,150 @@
+"""Reads what explanations need from an API server, with whatever rights there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit import __version__
+from dra_kit.errors import Forbidden, NotFound
+from dra_kit.explain.cluster.cluster import Gap, missing_rules
+from dra_kit.explain.cluster.objects import KINDS, Objects
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import (
+    DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
+    EVENTS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Resource,
+)
+from dra_kit.kube.versions import discover
+
+_RESOURCES: Final = {
+    resource.kind: resource
+    for resource in (
+        RESOURCE_SLICES,
+        DEVICE_CLASSES,
+        DEVICE_TAINT_RULES,
+        RESOURCE_CLAIMS,
+        RESOURCE_CLAIM_TEMPLATES,
+        NODES,
+        PODS,
+        EVENTS,
+    )
+}
+_NOT_AUTHENTICATED: Final = 401
+_NEEDED: Final = frozenset({"ResourceSlice", "DeviceClass"})
+_CONSEQUENCES: Final = {
+    "Node": "nodes are those that slices name; their labels, taints, cpu and memory are not known",
+    "ResourceClaim": "devices that claims of other namespaces hold look free",
+    "ResourceClaimTemplate": "claims of pods that are not made yet are not known",
+    "DeviceTaintRule": "taints of DeviceTaintRules are not known",
+    "Pod": "what runs on the nodes is not known, so that cpu and memory look free",
+    "Event": "what controllers and kubelets reported is not known",
+}
+
+
+_ACTIVE_PODS: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_ENDED: Final = ("status.phase=Succeeded", "status.phase=Failed")
+_WARNINGS_ON_PODS: Final = "regarding.kind=Pod,type=Warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What to read; the API server selects it.
+
+    Attributes:
+        namespace: whose Events are read, and whose objects where those of all namespaces may not be.
+        kinds: what to read.
+        all_events: Events of all namespaces are wanted, not only those of the one namespace.
+        ended: names of pods of the namespace that are wanted even if they have ended, of which no others are read then,
+            and no Events but the warnings on pods; None for all that there is.
+    """
+
+    namespace: str
+    kinds: Collection[str] = KINDS
+    all_events: bool = False
+    ended: Sequence[str] | None = None
+
+    def parts(self, kind: str) -> Iterator[tuple[str | None, str]]:
+        """The lists that have the objects of a kind: namespace, None for all of them, and field selector."""
+        if kind == PODS.kind and self.ended is not None:
+            yield None, _ACTIVE_PODS
+            yield from ((self.namespace, f"metadata.name={name},{phase}") for name in self.ended for phase in _ENDED)
+        elif kind == EVENTS.kind:
+            namespace = None if self.all_events else self.namespace
+            yield namespace, "" if self.ended is None else _WARNINGS_ON_PODS
+        else:
+            yield None, ""
+
+
+async def read_live(credentials: Credentials, scope: Scope, *, alpha: bool = False) -> Objects:
+    """Read the objects of a cluster.
+
+    Args:
+        credentials: of its API server.
+        scope: what to read.
+        alpha: the cluster's alpha features are on.
+
+    Raises:
+        Forbidden: slices or classes may not be read; names every right that is missing.
+        KubeError: the server does not answer.
+        ConfigurationError: the cluster does not serve resource.k8s.io/v1.
+    """
+    async with Client(credentials, user_agent=f"dra-kit/{__version__} explain", timeout=60) as client:
+        features = await discover(client)
+        found = await asyncio.gather(*(_read(client, kind, scope) for kind in scope.kinds))
+    gaps = tuple(gap for _, gap in found if gap is not None)
+    _require(gaps)
+    documents = {kind: items for kind, (items, _) in zip(scope.kinds, found, strict=True)}
+    return Objects(documents, str(features), alpha, gaps)
+
+
+async def _read(client: Client, kind: str, scope: Scope) -> tuple[list[dict[str, Any]], Gap | None]:
+    resource = _RESOURCES[kind]
+    parts = list(scope.parts(kind))
+    try:
+        return await _lists(client, resource, parts), None
+    except NotFound:
+        return [], None  # a release before the kind
+    except Forbidden as error:
+        refusal = error
+    if not resource.namespaced:
+        return [], _gap(kind, resource, refusal)
+    try:
+        # those of one namespace are better than nothing
+        parts = [(scope.namespace, selector) for _, selector in parts]
+        return await _lists(client, resource, parts), _gap(kind, resource, refusal)
+    except Forbidden:
+        return [], _gap(kind, resource, refusal)
+
+
+async def _lists(client: Client, resource: Resource, parts: Sequence[tuple[str | None, str]]) -> list[dict[str, Any]]:
+    return [
+        item
+        for namespace, selector in parts
+        for item in (await client.list(resource, namespace, field_selector=selector)).items
+    ]
+
+
+def _gap(kind: str, resource: Resource, refusal: Forbidden) -> Gap:
+    if refusal.status == _NOT_AUTHENTICATED:
+        raise refusal
+    return Gap(kind, resource.group, resource.plural, _CONSEQUENCES.get(kind, ""))
+
+
+def _require(gaps: Sequence[Gap]) -> None:
+    if any(gap.kind in _NEEDED for gap in gaps):
+        rules = ", ".join(missing_rules(gaps))
+        raise Forbidden(
+            f"nothing can be explained without ResourceSlices and DeviceClasses, which you may not list; a ClusterRole "
+            f"with these rules would do: {rules}",
+            status=403,
+        )

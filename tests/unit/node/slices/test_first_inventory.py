@@ -1,0 +1,42 @@
+"""A provider that is asked once on a machine that is no node has what it has on a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.node.slices.first_inventory import first_inventory
+
+
+class Bus:
+    names = ("a", "b")
+
+
+class Finder(dra.DeviceProvider[dra.Device, Bus]):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield [dra.Device(name=f"{name}-{self.context.driver.partition('.')[0]}") for name in self.hardware.names]
+
+
+class Waiter(dra.Preparer):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        return dra.Prepared()
+
+
+def finding(hardware: Any) -> dra.Driver[Any, Any]:
+    return dra.Driver("bus.example", provider=Finder(), preparer=Waiter(), hardware=hardware)
+
+
+def test_a_provider_has_the_hardware_and_the_context() -> None:
+    [pool] = first_inventory(finding(lambda _: Bus()), None, 60).pools
+    assert [device.name for device in pool.devices] == ["a-bus", "b-bus"]
+
+
+def test_hardware_that_is_not_there_is_told() -> None:
+    def broken(context: dra.Context[Any]) -> Bus:
+        raise OSError("no such bus")
+
+    with pytest.raises(dra.ConfigurationError, match=r"Driver\(hardware=…\) raised OSError: no such bus"):
+        first_inventory(finding(broken), None, 60)

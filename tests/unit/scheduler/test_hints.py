@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.scheduler.hints import (
+    claim_helps,
+    class_helps,
+    node_helps,
+    pod_end_helps,
+    rule_helps,
+    slice_helps,
+)
+
+Object = dict[str, Any]
+DYNAMIC = ["DynamicResources"]
+
+
+def pod(cpu: str = "1", **spec: Any) -> Object:
+    claims = [{"name": "oven", "resourceClaimName": "lunch"}]
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    return {
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": containers, "resourceClaims": claims, **spec},
+    }
+
+
+def node(cpu: str = "8", zone: str = "a", **spec: Any) -> Object:
+    status = {"allocatable": {"cpu": cpu, "pods": "110"}}
+    return {"metadata": {"name": "n", "labels": {"zone": zone}}, "spec": spec, "status": status}
+
+
+def claim(name: str = "lunch", *, allocated: bool = False) -> Object:
+    status: Object = {"allocation": {"devices": {"results": []}}} if allocated else {}
+    return {"metadata": {"name": name, "namespace": "default"}, "status": status}
+
+
+TAINT = [{"key": "a", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "asking", "before", "after", "helps"),
+    [
+        ("NodeUnschedulable", pod(), node(unschedulable=True), node(), True),
+        ("NodeUnschedulable", pod(), node(), node(zone="b"), False),
+        ("TaintToleration", pod(), node(taints=TAINT), node(), True),
+        ("TaintToleration", pod(), node(), node(taints=TAINT), False),
+        ("NodeAffinity", pod(nodeSelector={"zone": "b"}), node(), node(zone="b"), True),
+        ("NodeAffinity", pod(nodeSelector={"zone": "b"}), node(), node(zone="c"), False),
+        ("NodeAffinity", pod(), node(), node(unschedulable=True), False),
+        ("NodeResourcesFit", pod("4"), node(cpu="2"), node(cpu="4"), True),
+        ("NodeResourcesFit", pod("4"), node(cpu="2"), node(cpu="3"), False),
+        ("NodeResourcesFit", pod("4"), node(cpu="8"), node(cpu="6"), False),
+        ("DynamicResources", pod(), node(), node(zone="b"), True),
+        ("DynamicResources", pod(), node(unschedulable=True), node(), False),
+    ],
+)
+def test_only_the_plugin_that_rejected_a_pod_says_what_helps(
+    plugin: str, asking: Object, before: Object, after: Object, helps: bool
+) -> None:
+    assert node_helps(asking, [plugin], before, after, []) is helps
+
+
+@pytest.mark.parametrize(
+    "plugin", ["NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodeResourcesFit", "DynamicResources"]
+)
+def test_a_new_node_helps_and_one_that_goes_does_not(plugin: str) -> None:
+    assert node_helps(pod(), [plugin], None, node(), [])
+    assert not node_helps(pod(), [plugin], node(), None, [])
+
+
+def test_a_node_without_a_device_plugin_helps_where_a_class_has_its_resource() -> None:
+    asking = pod()
+    asking["spec"]["containers"][0]["resources"]["requests"]["example.com/oven"] = "1"
+    device_class = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
+
+    assert node_helps(asking, ["NodeResourcesFit"], None, node(), [device_class])
+    assert not node_helps(asking, ["NodeResourcesFit"], None, node(), [])
+
+
+def test_a_claim_helps_that_gave_its_devices_back() -> None:
+    assert claim_helps(pod(), DYNAMIC, claim("other", allocated=True), claim("other"))
+    assert claim_helps(pod(), DYNAMIC, claim("other", allocated=True), None)
+    assert not claim_helps(pod(), DYNAMIC, claim("other"), claim("other", allocated=True))
+    assert not claim_helps(pod(), ["NodeAffinity"], claim("other", allocated=True), claim("other"))
+
+
+def test_a_claim_of_the_pod_helps_when_it_comes_or_its_status_changes() -> None:
+    labelled = claim() | {"metadata": claim()["metadata"] | {"labels": {"a": "b"}}}
+
+    assert claim_helps(pod(), DYNAMIC, None, claim())
+    assert claim_helps(pod(), DYNAMIC, claim(), claim(allocated=True))
+    assert not claim_helps(pod(), DYNAMIC, claim(), labelled)
+    assert not claim_helps(pod(), DYNAMIC, None, claim("other"))
+    assert not claim_helps(pod(), DYNAMIC, claim(), None)
+
+
+def test_the_end_of_a_pod_gives_back_what_nodes_have() -> None:
+    assert pod_end_helps(["NodeResourcesFit", "DynamicResources"])
+    assert not pod_end_helps(DYNAMIC)
+
+
+def test_classes_and_slices_help_where_devices_were_missing() -> None:
+    oven = {"metadata": {"name": "oven"}, "spec": {"extendedResourceName": "example.com/oven"}}
+    asking = pod() | {"spec": {"containers": [{"name": "c", "resources": {"requests": {"example.com/oven": "1"}}}]}}
+
+    assert slice_helps(DYNAMIC, {})
+    assert not slice_helps(["NodeAffinity"], {})
+    assert not slice_helps(DYNAMIC, None)
+    assert class_helps(pod(), DYNAMIC, None, oven)
+    assert class_helps(asking, ["NodeResourcesFit"], None, oven)
+    assert not class_helps(pod(), ["NodeResourcesFit"], None, oven)
+    assert not class_helps(asking, DYNAMIC, oven, None)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize(("driver", "helps"), [("dra.pizza", True), ("dra.pasta", False)])
+def test_a_rule_helps_that_is_about_a_published_device(driver: str, *, deleted: bool, helps: bool) -> None:
+    rule = {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"driver": driver}, "taint": {}}}
+    pool = {"name": "node-1", "generation": 1}
+    published = [{"spec": {"driver": "dra.pizza", "pool": pool, "devices": [{"name": "pizza-0"}]}}]
+
+    before, after = (rule, None) if deleted else (None, rule)
+
+    assert rule_helps(DYNAMIC, before, after, published) is helps
+    assert not rule_helps(["NodeAffinity"], before, after, published)

@@ -1,0 +1,1 @@
+"""Objects of a cluster for explanations."""

@@ -1,0 +1,68 @@
+"""What is read from an API server: no more than explanations look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dra_kit.apiserver.server import run_in_thread
+from dra_kit.explain.cluster.objects import Objects
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import Credentials, load_credentials
+from dra_kit.kube.resources import EVENTS, PODS
+from dra_kit.snapshot.live import Scope, read_live
+
+Document = dict[str, Any]
+
+
+async def cluster(client: Client) -> None:
+    """A pod that is pending, two that have ended, and Events."""
+    for name, phase in (("waits", "Pending"), ("ended", "Succeeded"), ("failed", "Failed")):
+        spec = {"containers": [{"name": "c", "image": "busybox"}]}
+        await client.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
+        await client.patch(PODS, name, {"status": {"phase": phase}}, "default", subresource="status")
+    for kind, type_ in (("Pod", "Warning"), ("Pod", "Normal"), ("ResourceClaim", "Warning")):
+        event: Document = {
+            "metadata": {"name": f"{kind}.{type_}".lower(), "namespace": "default"},
+            "regarding": {"kind": kind, "namespace": "default", "name": "waits"},
+            "type": type_,
+            "reason": "FailedScheduling",
+            "action": "Scheduling",
+            "note": "no devices",
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "default-scheduler",
+            "reportingInstance": "default-scheduler",
+        }
+        await client.create(EVENTS, event, "default")
+
+
+def names(objects: Objects, kind: str) -> set[str]:
+    return {document["metadata"]["name"] for document in objects.documents[kind]}
+
+
+@pytest.mark.parametrize(
+    ("ended", "pods", "events"),
+    [
+        (None, {"waits", "ended", "failed"}, {"pod.warning", "pod.normal", "resourceclaim.warning"}),
+        ((), {"waits"}, {"pod.warning"}),
+        (("failed", "waits", "nobody"), {"waits", "failed"}, {"pod.warning"}),
+    ],
+)
+async def test_pods_that_have_ended_are_read_only_where_they_are_named(
+    tmp_path: Path, ended: tuple[str, ...] | None, pods: set[str], events: set[str]
+) -> None:
+    config = tmp_path / "kubeconfig"
+    with run_in_thread() as server:
+        config.write_text(yaml.safe_dump(server.kubeconfig()))
+        credentials: Credentials = await load_credentials(config)
+        async with Client(credentials, user_agent="dra-kit/test", timeout=30) as client:
+            await cluster(client)
+
+        objects = await read_live(credentials, Scope("default", ended=ended))
+
+    assert names(objects, "Pod") == pods
+    assert names(objects, "Event") == events
+    assert len(objects.documents["Pod"]) == len(pods)
