@@ -24,8 +24,8 @@ from dra_kit.values.printable import printable
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.lint.check import Outcome
-    from dra_kit.lint.documents import SourceFile
     from dra_kit.lint.surroundings import Surroundings
+    from dra_kit.manifests.documents import SourceFile
     from dra_kit.resource import v1
 
 _OPTION: Final = "--driver"
@@ -133,7 +133,7 @@ def command(
 
 def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
     """Tell the findings; on standard error where standard output is for a mended text."""
-    from dra_kit.lint import report
+    from dra_kit.lint.findings import report
 
     findings = outcome.findings
     if style == "json":
@@ -148,7 +148,7 @@ def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
 
 
 def _sources(item: Path) -> Iterator[SourceFile]:
-    from dra_kit.lint.documents import SourceFile
+    from dra_kit.manifests.documents import SourceFile
     from dra_kit.manifests.files import files_in, read_file, read_folder, read_stream
     from dra_kit.manifests.limits import MANIFESTS
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.parser import parse
-from dra_kit.lint.classes import class_problems, drivers_meant, known_classes, selector_mistakes
-from dra_kit.lint.constraints import constraint_problems
-from dra_kit.lint.counts import capacity_problems, count_problems
-from dra_kit.lint.documents import SourceFile, read
-from dra_kit.lint.expressions import expressions
-from dra_kit.lint.finding import Finding, finding
+from dra_kit.lint.devices.classes import class_problems, drivers_meant, known_classes, selector_mistakes
+from dra_kit.lint.devices.constraints import constraint_problems
+from dra_kit.lint.devices.counts import capacity_problems, count_problems
+from dra_kit.lint.devices.expressions import expressions
+from dra_kit.lint.devices.opaque import opaque_problems
+from dra_kit.lint.findings.finding import Finding, finding
 from dra_kit.lint.fixes.making import fix_of
 from dra_kit.lint.fixes.remedy import Replace
-from dra_kit.lint.manifests import Manifest, manifest
-from dra_kit.lint.opaque import opaque_problems
-from dra_kit.lint.pods import pod_problems
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.references.pods import pod_problems
+from dra_kit.lint.structure.fields import Problem
+from dra_kit.lint.structure.manifest import Manifest, manifest
+from dra_kit.lint.structure.validation import validate
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.lint.validation import validate
+from dra_kit.manifests.documents import SourceFile, read
 from dra_kit.manifests.positions import Place
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.catalogue import mistakes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from dra_kit.manifests.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 _INDEX: Final = re.compile(r"\[([0-9]+)\]")
 _INDEX_DIGITS: Final = 9

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dra_kit.cli.lint import command
-from dra_kit.lint.documents import SourceFile
+from dra_kit.lint.findings.report import as_text, fixed_as_text
+from dra_kit.lint.findings.rules import GROUPS, RULES
 from dra_kit.lint.fixes.mending import mend
-from dra_kit.lint.manifests import KINDS
-from dra_kit.lint.old_versions import WITHDRAWN
-from dra_kit.lint.report import as_text, fixed_as_text
-from dra_kit.lint.rules import GROUPS, RULES
+from dra_kit.lint.structure.manifest import KINDS
+from dra_kit.lint.structure.old_versions import WITHDRAWN
+from dra_kit.manifests.documents import SourceFile
 from tests.unit.lint.texts import claim, device_class, found, pod
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "lint.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.lint.check import Outcome, check
-from dra_kit.lint.documents import SourceFile, read
+from dra_kit.manifests.documents import SourceFile, read
 from tests.unit.lint.texts import found, rules, underlined
 
 

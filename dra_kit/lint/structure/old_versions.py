@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_kit.lint.fixes.remedy import Enclose, Remedy, Rewrite, Unwrap
-from dra_kit.lint.structure import check_structure
+from dra_kit.lint.structure.fields import check_structure
 from dra_kit.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
 
 _LONGEST: Final = 300

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dra_kit.lint.fixes.remedy import Remedy, Rewrite
-from dra_kit.lint.manifests import KINDS, Manifest
-from dra_kit.lint.structure import Problem, misspelt
+from dra_kit.lint.structure.fields import Problem, misspelt
+from dra_kit.lint.structure.manifest import KINDS, Manifest
 from dra_kit.resource import names, v1, v1alpha3
 from dra_kit.resource.dropping import drop_disabled_fields
 from dra_kit.resource.fielderror import ErrorKind, FieldError, invalid, required

@@ -7,8 +7,8 @@ from typing import Any
 
 from dra_kit.errors import InvalidConfig
 from dra_kit.lint.fixes.remedy import Rewrite
-from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.structure.fields import Problem
+from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource.mistakes.devices import unknown_driver
 from dra_kit.values.nearest import one_slip

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dra_kit.lint.documents import Document
 from dra_kit.lint.fixes.remedy import Rewrite
-from dra_kit.lint.old_versions import classic_claim, in_v1, requests_of_v1, withdrawn
-from dra_kit.lint.structure import Problem, check_structure
+from dra_kit.lint.structure.fields import Problem, check_structure
+from dra_kit.lint.structure.old_versions import classic_claim, in_v1, requests_of_v1, withdrawn
+from dra_kit.manifests.documents import Document
 from dra_kit.manifests.objects import is_meant
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.conversion import to_v1
