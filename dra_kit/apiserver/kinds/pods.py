@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -14,6 +14,7 @@ from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
 from dra_kit.apiserver.selectors.fields import flag
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.validation.pods import validate_pod_spec, validate_pod_status
+from dra_kit.values.paths import value_at
 from dra_kit.values.quantity import Quantity
 
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -236,14 +237,8 @@ def _quality(pod: Object) -> str:
     return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
 
 
-def _or_none(path: tuple[str, ...]) -> Any:
-    def read(obj: Object) -> str:
-        value: Any = obj
-        for name in path:
-            value = (value or {}).get(name)
-        return str(value or "<none>")
-
-    return read
+def _or_none(path: tuple[str, ...]) -> Callable[[Object], str]:
+    return lambda obj: str(value_at(obj, path) or "<none>")
 
 
 KINDS: Final = (

@@ -24,6 +24,7 @@ from dra_kit.resource.validation.pool_status import (
     validate_pool_status_request_update,
 )
 from dra_kit.resource.validation.taint_rules import validate_taint_rule, validate_taint_rule_status
+from dra_kit.values.paths import value_at
 
 
 class ClassStrategy(ResourceStrategy):
@@ -120,14 +121,8 @@ def _claim_state(claim: Object) -> str:
     return ",".join(words if "allocated" in words else [*words, "pending"])
 
 
-def _spec(*path: str) -> Any:
-    def read(obj: Object) -> str:
-        value: Any = obj["spec"]
-        for name in path:
-            value = (value or {}).get(name)
-        return str(value or "")
-
-    return read
+def _spec(*path: str) -> Callable[[Object], str]:
+    return lambda obj: str(value_at(obj["spec"], path) or "")
 
 
 def _met(request: Object, type_: str) -> Object | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.schema.decode import zero
 from dra_kit.resource.v1 import APIModel
 from dra_kit.values.nearest import did_you_mean, one_slip
+from dra_kit.values.paths import value_at
 
 GROUP: Final = "resource.k8s.io"
 _SINCE_134: Final = ("v1", "v1beta2", "v1beta1")
@@ -130,7 +131,7 @@ class Manifest:
 
 
 def _text(value: Any, *keys: str) -> str:
-    found = _at(value, keys)
+    found = value_at(value, keys)
     return found if isinstance(found, str) else ""
 
 
@@ -226,20 +227,14 @@ def _decode_pod(made: Manifest, known: PodKind) -> None:
     if known.part:
         metadata = body.get("metadata")
         made.metadata, made.problems = check_structure({} if metadata is None else metadata, _METADATA, "metadata")
-    part = _at(body, known.part)
+    part = value_at(body, known.part)
     if part is None:
         return
     cleaned, problems = check_structure(part, known.type, ".".join(known.part))
     made.problems += problems
     if not known.part:
-        made.metadata = _at(cleaned, ("metadata",))
+        made.metadata = value_at(cleaned, ("metadata",))
     made.metadata = made.metadata or {}
-    spec = _at(cleaned, known.spec)
+    spec = value_at(cleaned, known.spec)
     if spec is not None or not problems:
         made.pod_spec = ".".join((*known.part, *known.spec)), spec or {}
-
-
-def _at(value: Any, keys: Sequence[str]) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
