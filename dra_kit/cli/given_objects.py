@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,16 +19,16 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.explain.cluster import Document
 from dra_kit.explain.snapshot import KINDS, Objects
 from dra_kit.manifests.archive import ARCHIVES, members
-from dra_kit.manifests.files import SUFFIXES, files_in, read_file, read_folder, read_stream
-from dra_kit.manifests.limits import MANIFESTS, SNAPSHOTS
-from dra_kit.manifests.objects import named_objects, values
+from dra_kit.manifests.documents import SourceFile, objects
+from dra_kit.manifests.files import SUFFIXES, files_in, read_file, read_folder
+from dra_kit.manifests.limits import SNAPSHOTS
+from dra_kit.manifests.sources import source_files
 from dra_kit.resource.conversion import V1, to_v1
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.schema.scalars import WrongType
 
-_STDIN: Final = "-"
 _SERVED: Final = Registry(kind for kind in SERVED if kind.kind in KINDS)
 _WITH_STATUS_OF_OTHERS: Final = frozenset({"Pod", "ResourceClaim"})
 
@@ -48,23 +47,13 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
     """
     found: dict[str, list[Document]] = {}
     for path in paths:
-        folder = path.is_dir()
-        for file, content in _named(path):
-            for where, document in named_objects(values(content, str(file)), str(file), chosen=not folder):
+        for file in source_files(path):
+            for where, document in objects(file):
                 kind = document["kind"]
                 if kind not in KINDS:
                     continue  # other objects of an application
                 found.setdefault(kind, []).append(_stored(document, where, namespace, alpha=alpha))
     return found
-
-
-def _named(path: Path) -> Iterator[tuple[Path, bytes]]:
-    """The files that a path stands for; ``-`` is standard input."""
-    if path.is_dir():
-        return read_folder(files_in(path, recursive=False, hidden=True), path, MANIFESTS)
-    if str(path) == _STDIN:
-        return iter([(Path("<stdin>"), read_stream(sys.stdin.buffer, "standard input", MANIFESTS))])
-    return iter([(path, read_file(path, MANIFESTS))])
 
 
 def load(path: Path) -> Objects:
@@ -83,7 +72,7 @@ def load(path: Path) -> Objects:
             index = _index(f"{path}: {name}", content)
             continue
         named = str(path) if name == path.name else f"{path}: {name}"
-        for where, document in named_objects(values(content, named, SNAPSHOTS), named):
+        for where, document in objects(SourceFile.of(content, named), SNAPSHOTS):
             kind = document["kind"]
             if kind in KINDS:
                 served = _kind(document, where)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import STDIN
 from dra_kit.values.printable import printable
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from dra_kit.lint.surroundings import Surroundings
     from dra_kit.manifests.documents import SourceFile
 
-STDIN: Final = "<stdin>"
-"""Name of standard input."""
 _WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _MARK: Final = "\ufeff"

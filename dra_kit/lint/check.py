@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.parser import parse
@@ -26,6 +27,8 @@ from dra_kit.resource import v1
 from dra_kit.resource.mistakes.catalogue import mistakes
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import Mistake, Replacement
+
+_HELM: Final = "{{"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,10 @@ def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None)
     for file in files:
         order.setdefault(file.name, len(order))
         reading = read(file)
+        if reading.problem and not file.chosen and _HELM in file.text:
+            continue  # a template of Helm's, which is no manifest yet
         manifests += map(manifest, reading.documents)
-        for document in reading.documents:
+        for document in {one.number: one for one in reading.documents}.values():
             findings += [
                 finding(
                     "duplicate-key", file, place, f"{path} stands twice in one mapping", help_="remove one", path=path

@@ -9,8 +9,7 @@ from typing import Any, Final
 from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem, check_structure
 from dra_kit.lint.structure.old_versions import classic_claim, in_v1, requests_of_v1, withdrawn
-from dra_kit.manifests.documents import Document
-from dra_kit.manifests.objects import is_meant
+from dra_kit.manifests.documents import Document, is_meant
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.conversion import to_v1
 from dra_kit.resource.defaults import fill_in_defaults
