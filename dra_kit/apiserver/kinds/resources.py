@@ -20,7 +20,6 @@ from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.classes import validate_class
 from dra_kit.resource.validation.pool_status import (
     validate_pool_status,
-    validate_pool_status_request,
     validate_pool_status_request_update,
 )
 from dra_kit.resource.validation.taint_rules import validate_taint_rule, validate_taint_rule_status
@@ -36,11 +35,6 @@ class ClassStrategy(ResourceStrategy):
     def name_problems(self, name: str) -> list[str]:
         """None here: the rule about names is a declarative one, and so there is none about prefixes of names."""
         return []
-
-    @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        return validate_class(_class(obj), gates=context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
@@ -66,11 +60,6 @@ class TaintRuleStrategy(ResourceStrategy, StatusStrategy):
             taint["timeAdded"] = context.now
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        return validate_taint_rule(_rule(obj))
-
-    @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
         """The rules of ``resource/validation``."""
         return validate_taint_rule(_rule(obj), _rule(old))
@@ -90,11 +79,6 @@ class PoolStatusStrategy(ResourceStrategy, StatusStrategy):
     """ResourcePoolStatusRequest: neither spec nor status change once they are set."""
 
     kind = "ResourcePoolStatusRequest"
-
-    @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        return validate_pool_status_request(_pool_request(obj))
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
