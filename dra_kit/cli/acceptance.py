@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from dra_kit.errors import ConfigurationError, Invalid
-from dra_kit.manifests.creation import Object, answer
+from dra_kit.manifests.creation import answer
 from dra_kit.manifests.kinds import KnownKind
 from dra_kit.resource.conversion import V1, errors_in
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import decode, zero
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.values.json import Object
 
 _MODELLED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"})
 """Kinds of resource.k8s.io that become models all at once, which look at their fields."""

@@ -6,7 +6,7 @@ Nothing of a cluster is known here: what admission says, of namespaces, accounts
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.manifests.kinds import KnownKind
 from dra_kit.resource.conversion import to_v1
@@ -18,9 +18,8 @@ from dra_kit.resource.pod_defaults import default_pull_policies
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.validation.metadata import subdomain_problems, validate_object_meta
 from dra_kit.resource.validation.new_objects import validate_new
+from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
-
-Object: TypeAlias = dict[str, Any]
 
 NO_TIME: Final = "1970-01-01T00:00:00Z"
 """When something was made that is not in a cluster; no rule looks at it."""

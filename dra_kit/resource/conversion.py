@@ -8,12 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, GoStruct, in_order
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 V1: Final = "resource.k8s.io/v1"
 V1BETA1: Final = "resource.k8s.io/v1beta1"

@@ -6,12 +6,11 @@ Source: Kubernetes 1.37.1 ``pkg/apis/resource/v1*/defaults.go`` and ``pkg/apis/c
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.resource.conversion import V1BETA1
 from dra_kit.resource.pod_defaults import fill_in_pod_defaults
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 _POOL_LIMIT: Final = 100
 

@@ -6,9 +6,8 @@ Source: Kubernetes 1.37 ``pkg/apis/core/v1/defaults.go``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 
 def fill_in_pod_defaults(pod: Object) -> None:

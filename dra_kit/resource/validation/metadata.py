@@ -6,7 +6,7 @@ Source: k8s.io/apimachinery 0.37 ``pkg/api/validation/objectmeta.go``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import (
@@ -18,8 +18,7 @@ from dra_kit.resource.fielderror import (
     required,
     too_long,
 )
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 _ANNOTATIONS_MAX: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.fielderror import FieldError, forbidden
@@ -16,9 +16,8 @@ from dra_kit.resource.validation.pool_status import validate_pool_status_request
 from dra_kit.resource.validation.slices import validate_slice
 from dra_kit.resource.validation.taint_rules import validate_taint_rule
 from dra_kit.resource.validation.templates import validate_template
+from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
-
-Object: TypeAlias = dict[str, Any]
 
 POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": ("spec",),
