@@ -94,7 +94,8 @@ def in_v1(kind: str, version: str, body: Mapping[str, Any]) -> tuple[Remedy, ...
         return ()
     moves: list[Remedy] = []
     path = ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", *(() if kind == "ResourceSlice" else ("requests",)))
-    for index, item in enumerate(value_at(body, path) or ()):
+    items: Any = value_at(body, path) or ()
+    for index, item in enumerate(items):
         where = f"{'.'.join(path)}[{index}]"
         if kind == "ResourceSlice":
             moves += [Unwrap(where, "basic")] if "basic" in item else []

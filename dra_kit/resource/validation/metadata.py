@@ -1,4 +1,4 @@
-"""ObjectMeta: the rules that hold for every kind; names and namespaces have others for each.
+"""ObjectMeta: the rules that hold for every kind; of names each kind has its own.
 
 Source: k8s.io/apimachinery 0.37 ``pkg/api/validation/objectmeta.go``.
 """
@@ -64,16 +64,7 @@ def validate_object_meta(
         errors.append(required("metadata.namespace"))
     if metadata.get("generation", 0) < 0:
         errors.append(invalid("metadata.generation", metadata["generation"], NOT_NEGATIVE))
-    return errors + validate_metadata(metadata)
-
-
-def validate_metadata(metadata: Object) -> list[FieldError]:
-    """What is wrong with labels, annotations, owners and finalizers.
-
-    Args:
-        metadata: values of the right types.
-    """
-    return _labels(metadata) + _annotations(metadata) + _owners(metadata) + _finalizers(metadata)
+    return [*errors, *_labels(metadata), *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
 
 
 def _labels(metadata: Object) -> list[FieldError]:
