@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Object
-from dra_kit.resource import names
-from dra_kit.resource.fielderror import NOT_NEGATIVE, FieldError, forbidden, invalid, quote, required
-from dra_kit.resource.validation.metadata import validate_metadata
+from dra_kit.resource.fielderror import FieldError, forbidden, invalid, quote
+from dra_kit.resource.validation.metadata import validate_object_meta
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 _SUFFIX_LENGTH: Final = 5
@@ -81,32 +80,7 @@ def _take(metadata: Object, before: Object, name: str) -> None:
 
 def validate(obj: Object, kind: Kind) -> list[FieldError]:
     """The rules for metadata of new and changed objects."""
-    metadata = obj["metadata"]
-    errors: list[FieldError] = []
-    generate_name = metadata.get("generateName")
-    if generate_name:
-        masked = f"{generate_name[:-1]}a" if generate_name.endswith("-") else generate_name
-        errors += [
-            invalid("metadata.generateName", generate_name, text) for text in kind.strategy.name_problems(masked)
-        ]
-    name = metadata.get("name")
-    if not name:
-        errors.append(required("metadata.name", "name or generateName is required"))
-    else:
-        errors += [invalid("metadata.name", name, text) for text in kind.strategy.name_problems(name)]
-    if kind.namespaced:
-        if not metadata.get("namespace"):
-            errors.append(required("metadata.namespace"))
-        else:
-            errors += [
-                invalid("metadata.namespace", metadata["namespace"], text)
-                for text in names.dns_label(metadata["namespace"])
-            ]
-    elif metadata.get("namespace"):
-        errors.append(forbidden("metadata.namespace", "not allowed on this type"))
-    if metadata.get("generation", 0) < 0:
-        errors.append(invalid("metadata.generation", metadata["generation"], NOT_NEGATIVE))
-    return errors + validate_metadata(metadata)
+    return validate_object_meta(obj["metadata"], namespaced=kind.namespaced, name_problems=kind.strategy.name_problems)
 
 
 def validate_update(obj: Object, old: Object) -> list[FieldError]:

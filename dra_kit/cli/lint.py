@@ -15,21 +15,20 @@ import click
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.cli.driver_settings import author_settings, settings_options
-from dra_kit.cli.lint_fix import STDIN, fix_files, show_diff
+from dra_kit.cli.lint_fix import fix_files, show_diff
 from dra_kit.cli.options import RoleCommand, complete_target, path, value_of
 from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import STDIN
 from dra_kit.process.target import load_driver
 from dra_kit.values.printable import printable
 
 if TYPE_CHECKING:
     from dra_kit.author.driver import Driver
     from dra_kit.lint.check import Outcome
-    from dra_kit.lint.documents import SourceFile
     from dra_kit.lint.surroundings import Surroundings
     from dra_kit.resource import v1
 
 _OPTION: Final = "--driver"
-_STDIN: Final = "-"
 
 
 class LintCommand(RoleCommand):
@@ -109,10 +108,11 @@ def command(
     could not be made, or a file not be written.
     """
     from dra_kit.lint.check import check
+    from dra_kit.manifests.sources import source_files
 
     if diff and style != "text":
         raise click.UsageError(f"--diff prints a diff; leave out --format {style}")
-    sources = [source for item in files for source in _sources(item)]
+    sources = [source for item in files for source in source_files(item, tree=True)]
     driver: Driver[Any, Any] | None = ctx.meta.get("driver")
     given: dict[str, object] = ctx.meta.get("driver_settings", {})
     classes = _classes_of(target) if target is not None else {}
@@ -133,7 +133,7 @@ def command(
 
 def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
     """Tell the findings; on standard error where standard output is for a mended text."""
-    from dra_kit.lint import report
+    from dra_kit.lint.findings import report
 
     findings = outcome.findings
     if style == "json":
@@ -145,31 +145,6 @@ def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
         colour = (sys.stderr if aside else sys.stdout).isatty() and not os.environ.get("NO_COLOR")
         text = report.as_text(findings, files=outcome.files, objects=outcome.objects, colour=colour)
         click.echo(text, err=aside, color=colour)
-
-
-def _sources(item: Path) -> Iterator[SourceFile]:
-    from dra_kit.lint.documents import SourceFile
-    from dra_kit.manifests.files import files_in, read_file, read_folder, read_stream
-    from dra_kit.manifests.limits import MANIFESTS
-
-    if str(item) == _STDIN:
-        yield SourceFile(STDIN, _text(read_stream(sys.stdin.buffer, "standard input", MANIFESTS), STDIN))
-    elif item.is_dir():
-        files = files_in(item, recursive=True, hidden=False)
-        for file, content in read_folder(files, item, MANIFESTS):
-            yield SourceFile(str(file), _text(content, str(file)), chosen=False)
-    else:
-        yield SourceFile(str(item), _text(read_file(item, MANIFESTS), str(item)))
-
-
-def _text(content: bytes, name: str) -> str:
-    from dra_kit.manifests.text import decoded
-    from dra_kit.manifests.unreadable import Unreadable
-
-    try:
-        return decoded(content)
-    except Unreadable as error:
-        raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
 
 
 def _classes_of(target: str) -> dict[str, v1.DeviceClass]:

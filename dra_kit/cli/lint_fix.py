@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import STDIN
 from dra_kit.values.printable import printable
 
 if TYPE_CHECKING:
     from dra_kit.lint.check import Outcome
-    from dra_kit.lint.documents import SourceFile
     from dra_kit.lint.surroundings import Surroundings
+    from dra_kit.manifests.documents import SourceFile
 
-STDIN: Final = "<stdin>"
-"""Name of standard input."""
 _WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _MARK: Final = "\ufeff"
@@ -41,8 +40,8 @@ def fix_files(sources: Sequence[SourceFile], surroundings: Surroundings, *, quie
     Raises:
         ConfigurationError: a file cannot be written; it is as it was.
     """
+    from dra_kit.lint.findings.report import fixed_as_text
     from dra_kit.lint.fixes.mending import mend
-    from dra_kit.lint.report import fixed_as_text
 
     sources = _once(sources)
     mended = mend(sources, surroundings)
@@ -65,8 +64,8 @@ def fix_files(sources: Sequence[SourceFile], surroundings: Surroundings, *, quie
 
 def show_diff(sources: Sequence[SourceFile], outcome: Outcome, surroundings: Surroundings) -> None:
     """Print what would be written as a diff, and how many findings there are on standard error."""
+    from dra_kit.lint.findings.report import summary
     from dra_kit.lint.fixes.mending import mend
-    from dra_kit.lint.report import summary
 
     sources = _once(sources)
     mended = mend(sources, surroundings)

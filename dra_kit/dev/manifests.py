@@ -13,7 +13,7 @@ from dra_kit.errors import ConfigurationError, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
-from dra_kit.sandbox.stories.manifests import read_documents, read_folder_documents
+from dra_kit.sandbox.stories.manifests import read_manifests
 from dra_kit.sandbox.stories.objects import AppliedObject, apply, check
 from dra_kit.scheduler.pods import held
 
@@ -93,7 +93,7 @@ class GivenManifests:
         for path in self.paths:
             if not path.exists():
                 raise ConfigurationError(f"-f {path} is gone; write it again, or start dra-kit dev without it")
-            for where, body in (read_folder_documents if path.is_dir() else read_documents)(path):
+            for where, body in read_manifests(path):
                 found[_key(body)] = where, body
         return found
 

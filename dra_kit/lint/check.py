@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.parser import parse
-from dra_kit.lint.classes import class_problems, drivers_meant, known_classes, selector_mistakes
-from dra_kit.lint.constraints import constraint_problems
-from dra_kit.lint.counts import capacity_problems, count_problems
-from dra_kit.lint.documents import SourceFile, read
-from dra_kit.lint.expressions import expressions
-from dra_kit.lint.finding import Finding, finding
+from dra_kit.lint.devices.classes import class_problems, drivers_meant, known_classes, selector_mistakes
+from dra_kit.lint.devices.constraints import constraint_problems
+from dra_kit.lint.devices.counts import capacity_problems, count_problems
+from dra_kit.lint.devices.expressions import expressions
+from dra_kit.lint.devices.opaque import opaque_problems
+from dra_kit.lint.findings.finding import Finding, finding
 from dra_kit.lint.fixes.making import fix_of
 from dra_kit.lint.fixes.remedy import Replace
-from dra_kit.lint.manifests import Manifest, manifest
-from dra_kit.lint.opaque import opaque_problems
-from dra_kit.lint.pods import pod_problems
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.references.pods import pod_problems
+from dra_kit.lint.structure.fields import Problem
+from dra_kit.lint.structure.manifest import Manifest, manifest
+from dra_kit.lint.structure.validation import validate
 from dra_kit.lint.surroundings import Surroundings
-from dra_kit.lint.validation import validate
+from dra_kit.manifests.documents import SourceFile, read
 from dra_kit.manifests.positions import Place
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.catalogue import mistakes
 from dra_kit.resource.mistakes.expression import Expression
 from dra_kit.resource.mistakes.mistake import Mistake, Replacement
+
+_HELM: Final = "{{"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,10 @@ def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None)
     for file in files:
         order.setdefault(file.name, len(order))
         reading = read(file)
+        if reading.problem and not file.chosen and _HELM in file.text:
+            continue  # a template of Helm's, which is no manifest yet
         manifests += map(manifest, reading.documents)
-        for document in reading.documents:
+        for document in {one.number: one for one in reading.documents}.values():
             findings += [
                 finding(
                     "duplicate-key", file, place, f"{path} stands twice in one mapping", help_="remove one", path=path

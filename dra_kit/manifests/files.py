@@ -14,6 +14,9 @@ from dra_kit.manifests.limits import Limits, size_text
 SUFFIXES: Final = frozenset({".json", ".yaml", ".yml"})
 """Of files that are taken from a folder."""
 
+STDIN: Final = "<stdin>"
+"""The name of standard input, for which ``-`` stands as a path."""
+
 _KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),

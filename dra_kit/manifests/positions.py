@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
-from dra_kit.manifests.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from dra_kit.values.paths import value_at
 
 _INDEX: Final = re.compile(r"\[([0-9]+)\]")
 _INDEX_DIGITS: Final = 9
@@ -123,10 +124,7 @@ class Positions:
 
     def holder(self, field: Field) -> object:
         """The value that a field is in."""
-        value: Any = self.root.value
-        for key in field.keys[:-1]:
-            value = value[key]
-        return value
+        return value_at(self.root.value, field.keys[:-1])
 
     def _places(self, node: ScalarNode) -> list[Place]:
         places = self._aligned.get(id(node))

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dra_kit.manifests.composer import compose
-from dra_kit.manifests.json_text import check_json, json_document
 from dra_kit.manifests.limits import MANIFESTS, Limits
-from dra_kit.manifests.nodes import Node, ScalarNode, SequenceNode
+from dra_kit.manifests.parsing.composer import compose
+from dra_kit.manifests.parsing.json_text import check_json, json_document
+from dra_kit.manifests.parsing.nodes import Node, ScalarNode, SequenceNode
 from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.values.json import DuplicateKeysObject
 

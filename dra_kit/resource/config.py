@@ -6,9 +6,17 @@ entries come first, the claim's after them, and of the entries that match the la
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from dra_kit.resource.v1 import DeviceAllocationConfiguration
+
+CONFIG_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ResourceClaim": ("spec", "devices", "config"),
+    "ResourceClaimTemplate": ("spec", "spec", "devices", "config"),
+    "DeviceClass": ("spec", "config"),
+}
+"""Where objects carry a list of configs, by kind; the same in v1, v1beta2 and v1beta1."""
 
 
 def base_request(request: str) -> str:

@@ -6,14 +6,13 @@ Source: Kubernetes 1.37.1 ``pkg/apis/resource/v1beta1/conversion.go``; v1beta2 a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.resource import v1
-from dra_kit.resource.fielderror import FieldError, GoStruct
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.resource.fielderror import FieldError, GoStruct, in_order
+from dra_kit.values.json import Object
 
 V1: Final = "resource.k8s.io/v1"
 V1BETA1: Final = "resource.k8s.io/v1beta1"
@@ -39,10 +38,18 @@ def from_v1(obj: Object, kind: str, api_version: str) -> Object:
     return _FROM_V1[kind](obj) if api_version == V1BETA1 and kind in _FROM_V1 else obj
 
 
-def error_in(error: FieldError, api_version: str) -> FieldError:
-    """An error of a v1 object as it is said to somebody who sent another version.
+def errors_in(errors: Iterable[FieldError], api_version: str) -> list[FieldError]:
+    """Errors of a v1 object as the API server answers them to somebody who sent another version.
 
-    Only what declarative rules find is told with the names of that version (measured on kube-apiserver 1.37.1).
+    Hand-written rules come first.
+    """
+    return in_order(error_in(error, api_version) for error in errors)
+
+
+def error_in(error: FieldError, api_version: str) -> FieldError:
+    """An error of a v1 object as the API server answers it to somebody who sent another version.
+
+    Only what declarative rules find has the names of that version (measured on kube-apiserver 1.37.1).
     """
     if api_version != V1BETA1 or not error.declarative:
         return error

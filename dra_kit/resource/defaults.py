@@ -1,16 +1,16 @@
-"""What the API server fills in where a field of resource.k8s.io is absent.
+"""What the API server fills in where a field is absent, by rules that the schema table's defaults cannot have.
 
-Source: Kubernetes 1.37.1 ``pkg/apis/resource/v1*/defaults.go``.
+Source: Kubernetes 1.37.1 ``pkg/apis/resource/v1*/defaults.go`` and ``pkg/apis/core/v1/defaults.go``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.resource.conversion import V1BETA1
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.resource.pod_defaults import fill_in_pod_defaults
+from dra_kit.values.json import Object
 
 _POOL_LIMIT: Final = 100
 
@@ -41,6 +41,16 @@ def fill_in_defaults(obj: Object, kind: str, api_version: str, now: str) -> None
                 _fill(spec["taint"], "timeAdded", now)
         case "ResourcePoolStatusRequest":
             _fill(spec, "limit", _POOL_LIMIT)
+        case "Pod":
+            fill_in_pod_defaults(obj)
+        case "Node":
+            _allocatable(obj.get("status") or {})
+
+
+def _allocatable(status: Object) -> None:
+    """Of a node everything is allocatable unless somebody says otherwise."""
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
 
 
 def _requests(spec: Object, api_version: str) -> None:

@@ -6,11 +6,10 @@ Source: Kubernetes 1.37.1, ``pkg/registry/resource/*/strategy.go``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.resource.gates import FeatureGates
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 _EACH: Final = "*"
 _DEVICES: Final = "spec.devices.*"

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from typing import Any, Final
 
-from dra_kit.apiserver import metadata
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
 from dra_kit.errors import ConfigurationError, Invalid
-from dra_kit.resource.conversion import V1
+from dra_kit.manifests.creation import answer
+from dra_kit.manifests.kinds import KnownKind
+from dra_kit.resource.conversion import V1, errors_in
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import decode, zero
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.resource.schema.table import LIST, MAP, item_type, struct
+from dra_kit.values.json import Object
 
-NO_TIME: Final = "1970-01-01T00:00:00Z"
-"""When something was made that is not in a cluster; it decides nothing in an explanation."""
-
-_NAMESPACE: Final = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
 _MODELLED: Final = frozenset({"DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceSlice"})
 """Kinds of resource.k8s.io that become models all at once, which look at their fields."""
 
@@ -35,45 +30,32 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 """Of the metadata; deletionTimestamp is there or not."""
 
 
-def context_of(api_version: str, *, alpha: bool) -> Context:
-    """The context of a request with a new object; of namespaces nothing is known, and so they allow admin access.
-
-    Args:
-        api_version: of the object.
-        alpha: the alpha features of resource.k8s.io are on.
-    """
-    gates = FeatureGates.alpha() if alpha else FeatureGates.default()
-    return Context(gates, api_version, NO_TIME, "", lambda *_: _NAMESPACE, lambda _: ())
-
-
-def refuse_invalid(kind: Kind, obj: Object, context: Context, where: str) -> None:
+def refuse_invalid(kind: KnownKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
     """Raises what an API server answers to a new object that breaks its rules.
 
     Args:
         kind: of the object.
-        obj: as it would be stored, with defaults; it is not changed.
-        context: of the request.
+        obj: as :func:`dra_kit.manifests.creation.with_defaults` gives it.
+        gates: of the API server.
+        api_version: of the object as it was sent.
         where: file and document.
 
     Raises:
         Invalid: with the fields that are wrong.
     """
     name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or "without a name"
-    new = {**copy.deepcopy(obj), "spec": copy.deepcopy(obj.get("spec") or {})}
-    metadata.fill_for_create(new, kind, context.now)
-    kind.strategy.prepare_for_create(new, context)
-    errors = kind.strategy.said(metadata.validate(new, kind) + kind.strategy.validate(new, context), context)
+    errors = errors_in(answer(obj, kind, gates).errors, api_version)
     if errors:
-        named = {str(error): (error.path, error.body) for error in errors}
+        texts = {str(error): (error.path, error.body) for error in errors}
         raise Invalid(
-            f"{where}: the API server would refuse {kind.kind} {name}: {'; '.join(named)}; dra-kit lint shows where",
+            f"{where}: the API server would refuse {kind.name} {name}: {'; '.join(texts)}; dra-kit lint shows where",
             status=422,
             reason="Invalid",
-            causes=tuple(named.values()),
+            causes=tuple(texts.values()),
         )
 
 
-def as_stored(kind: Kind, document: Object, where: str) -> Object:
+def as_stored(kind: KnownKind, document: Object, where: str) -> Object:
     """A saved object, in which all that is read later has the shape that the API gives it.
 
     Args:
@@ -92,12 +74,12 @@ def as_stored(kind: Kind, document: Object, where: str) -> Object:
         raise _damaged(kind, name, where, "its metadata.namespace is no text")
     if kind.namespaced:
         document = {**document, "metadata": {**document["metadata"], "namespace": namespace}}
-    if kind.kind in _MODELLED and document["apiVersion"] == V1:
+    if kind.name in _MODELLED and document["apiVersion"] == V1:
         return document
-    known = struct(kind.type_of(str(document["apiVersion"])))
+    known = struct(kind.types[str(document["apiVersion"])])
     fields = known.fields if known is not None else {}
     read: Object = {}
-    for field in _READ.get(kind.kind, ("metadata", "spec")):
+    for field in _READ.get(kind.name, ("metadata", "spec")):
         if field not in fields:
             continue
         value = document.get(field)
@@ -131,8 +113,8 @@ def _missing(value: Any, type_name: str, path: str) -> Iterator[str]:
                 yield from _missing(item, field.type, f"{path}.{name}")
 
 
-def _damaged(kind: Kind, name: str, where: str, cause: str) -> ConfigurationError:
+def _damaged(kind: KnownKind, name: str, where: str, cause: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{where}: {' '.join(filter(None, (kind.kind, name)))} is damaged: {cause}; save it again, "
+        f"{where}: {' '.join(filter(None, (kind.name, name)))} is damaged: {cause}; save it again, "
         "with dra-kit snapshot or kubectl get -o yaml"
     )

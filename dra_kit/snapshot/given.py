@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 
-from dra_kit.apiserver.kinds.builtin import KINDS as SERVED
-from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.kinds.versioned import GROUP
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.cluster.cluster import Document
 from dra_kit.explain.cluster.objects import KINDS, Objects
 from dra_kit.manifests.archive import ARCHIVES, members
-from dra_kit.manifests.files import SUFFIXES, files_in, read_file, read_folder, read_stream
-from dra_kit.manifests.limits import MANIFESTS, SNAPSHOTS
-from dra_kit.manifests.objects import named_objects, values
+from dra_kit.manifests.creation import NO_TIME, with_defaults
+from dra_kit.manifests.documents import SourceFile, objects
+from dra_kit.manifests.files import SUFFIXES, files_in, read_file, read_folder
+from dra_kit.manifests.kinds import KINDS as KNOWN_KINDS
+from dra_kit.manifests.kinds import KnownKind
+from dra_kit.manifests.limits import SNAPSHOTS
+from dra_kit.manifests.sources import source_files
 from dra_kit.resource.conversion import V1, to_v1
 from dra_kit.resource.defaults import fill_in_defaults
+from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import Strictness, decode
-from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.snapshot.acceptance import NO_TIME, as_stored, context_of, refuse_invalid
+from dra_kit.snapshot.acceptance import as_stored, refuse_invalid
 from dra_kit.snapshot.files import INDEX_FILE, SnapshotIndex
-
-_STDIN: Final = "-"
-_SERVED: Final = Registry(kind for kind in SERVED if kind.kind in KINDS)
-_WITH_STATUS_OF_OTHERS: Final = frozenset({"Pod", "ResourceClaim"})
 
 
 def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[Document]]:
@@ -48,23 +43,13 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
     """
     found: dict[str, list[Document]] = {}
     for path in paths:
-        folder = path.is_dir()
-        for file, content in _named(path):
-            for where, document in named_objects(values(content, str(file)), str(file), chosen=not folder):
+        for file in source_files(path):
+            for where, document in objects(file):
                 kind = document["kind"]
                 if kind not in KINDS:
                     continue  # other objects of an application
                 found.setdefault(kind, []).append(_stored(document, where, namespace, alpha=alpha))
     return found
-
-
-def _named(path: Path) -> Iterator[tuple[Path, bytes]]:
-    """The files that a path stands for; ``-`` is standard input."""
-    if path.is_dir():
-        return read_folder(files_in(path, recursive=False, hidden=True), path, MANIFESTS)
-    if str(path) == _STDIN:
-        return iter([(Path("<stdin>"), read_stream(sys.stdin.buffer, "standard input", MANIFESTS))])
-    return iter([(path, read_file(path, MANIFESTS))])
 
 
 def load(path: Path) -> Objects:
@@ -83,7 +68,7 @@ def load(path: Path) -> Objects:
             index = _index(f"{path}: {name}", content)
             continue
         named = str(path) if name == path.name else f"{path}: {name}"
-        for where, document in named_objects(values(content, named, SNAPSHOTS), named):
+        for where, document in objects(SourceFile.of(content, named), SNAPSHOTS):
             kind = document["kind"]
             if kind in KINDS:
                 served = _kind(document, where)
@@ -119,50 +104,39 @@ def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool
     """A manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])
-    type_name = kind.type_of(api_version)
     strictness = Strictness()
     try:
-        decoded = decode(document, type_name, strictness)
+        decoded = decode(document, kind.types[api_version], strictness)
     except WrongType as error:
-        raise ConfigurationError(f"{where} ({kind.kind}): {error}") from None
+        raise ConfigurationError(f"{where} ({kind.name}): {error}") from None
     if strictness.problems:
-        raise ConfigurationError(f"{where} ({kind.kind}): {', '.join(strictness.problems)}")
-    apply_defaults(decoded, type_name)
-    context = context_of(api_version, alpha=alpha)
-    kind.strategy.default(decoded, context)
-    metadata = decoded.setdefault("metadata", {})
-    # it is as if it were created anew, even if it was copied from one that is there
-    for assigned in ("uid", "creationTimestamp", "deletionTimestamp"):
-        metadata.pop(assigned, None)
-    if kind.kind in _WITH_STATUS_OF_OTHERS:
-        decoded.pop("status", None)
-    if kind.namespaced:
-        metadata["namespace"] = metadata.get("namespace") or namespace
-    stored = _converted({**decoded, "apiVersion": api_version, "kind": kind.kind}, kind)
-    refuse_invalid(kind, stored, context, where)
+        raise ConfigurationError(f"{where} ({kind.name}): {', '.join(strictness.problems)}")
+    stored = with_defaults(decoded, kind, namespace=namespace)
+    refuse_invalid(kind, stored, FeatureGates.alpha() if alpha else FeatureGates.default(), api_version, where)
+    metadata = stored["metadata"]
     if not metadata.get("name"):
         stored["metadata"] = {**metadata, "name": metadata["generateName"].rstrip("-")}
-    return stored
+    return {**stored, "apiVersion": V1} if kind.model is not None else stored
 
 
-def _converted(document: dict[str, Any], kind: Kind) -> dict[str, Any]:
-    if kind.group != GROUP:
+def _converted(document: dict[str, Any], kind: KnownKind) -> dict[str, Any]:
+    if kind.model is None:
         return document
-    return {**to_v1(document, kind.kind, str(document["apiVersion"])), "apiVersion": V1}
+    return {**to_v1(document, kind.name, str(document["apiVersion"])), "apiVersion": V1}
 
 
-def _defaulted(document: dict[str, Any], kind: Kind) -> dict[str, Any]:
+def _defaulted(document: dict[str, Any], kind: KnownKind) -> dict[str, Any]:
     """A saved object with the defaults of the API, which one that was not saved from a cluster may lack."""
-    if kind.group == GROUP:
+    if kind.model is not None:
         # what does not have the shape of the API is reported when it becomes a model
         with contextlib.suppress(AttributeError, KeyError, TypeError):
-            fill_in_defaults(document, kind.kind, V1, NO_TIME)
+            fill_in_defaults(document, kind.name, V1, NO_TIME)
     return document
 
 
-def _kind(document: Mapping[str, Any], where: str) -> Kind:
+def _kind(document: Mapping[str, Any], where: str) -> KnownKind:
     api_version = str(document.get("apiVersion"))
-    kind = _SERVED.by_kind(api_version, str(document["kind"]))
-    if kind is None or api_version.rpartition("/")[2] not in kind.types:
+    kind = KNOWN_KINDS.get(str(document["kind"]))
+    if kind is None or api_version not in kind.types:
         raise ConfigurationError(f"{where}: {document['kind']} of {api_version} is no API of Kubernetes 1.34 to 1.37")
     return kind

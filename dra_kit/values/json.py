@@ -10,6 +10,9 @@ from typing import Any, Final, NoReturn, TypeAlias
 JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | float | bool | None"
 """What ``loads`` returns, for type checkers."""
 
+Object: TypeAlias = dict[str, Any]
+"""An object of JSON whose fields are known to be of the types that the API gives them."""
+
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(
     r"(?P<pair>\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.",

@@ -25,7 +25,7 @@ from dra_kit.webhook.certificate import ServerCertificate
 from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import VERSIONS
-from dra_kit.webhook.review import CONFIG_FIELDS
+from dra_kit.webhook.review import REVIEWED
 from dra_kit.webhook.server import ReviewServer
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
         host=settings.host,
         port=settings.port,
         webhooks=[WEBHOOK_ID],
-        resources=list(CONFIG_FIELDS),
+        resources=list(REVIEWED),
         lanes=lanes,
         watchdog=watchdog,
     )

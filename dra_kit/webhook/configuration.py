@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
-from dra_kit.webhook.review import CONFIG_FIELDS
+from dra_kit.resource.config import CONFIG_FIELDS
+from dra_kit.webhook.review import REVIEWED
 
 WEBHOOK_ID: Final = "validate-opaque-config"
 WEBHOOK_PATH: Final = f"/{WEBHOOK_ID}"
@@ -69,12 +70,12 @@ def validating_webhook_configuration(
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": f"opaque-config.{driver_name}"},
-        "webhooks": [_webhook(resource, driver_name, client, versions) for resource in CONFIG_FIELDS],
+        "webhooks": [_webhook(resource, driver_name, client, versions) for resource in REVIEWED],
     }
 
 
 def _webhook(resource: Resource, driver_name: str, client: dict[str, Any], versions: Sequence[str]) -> dict[str, Any]:
-    configs = "object." + ".".join(f"?{field}" for field in CONFIG_FIELDS[resource])
+    configs = "object." + ".".join(f"?{field}" for field in CONFIG_FIELDS[resource.kind])
     ours = json.dumps(driver_name)
     return {
         # the API server wants three labels at least, and a driver's name may be a single one

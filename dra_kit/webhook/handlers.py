@@ -10,7 +10,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.kube.operator import kopf
 from dra_kit.webhook.configuration import WEBHOOK_ID
 from dra_kit.webhook.lanes import Lanes
-from dra_kit.webhook.review import CONFIG_FIELDS, refusal
+from dra_kit.webhook.review import REVIEWED, refusal
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def register(registry: kopf.OperatorRegistry, driver: Driver[Any, Any], versions
             raise kopf.AdmissionError(text, code=_REFUSED)
 
     for version in versions:
-        for resource in CONFIG_FIELDS:
+        for resource in REVIEWED:
             kopf.on.validate(resource.group, version, resource.plural, id=WEBHOOK_ID, registry=registry)(validate)
 
 

@@ -12,21 +12,17 @@ from dra_kit.author.config.problems import MOST_PROBLEMS, duplicate_keys
 from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidConfig
 from dra_kit.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Resource
+from dra_kit.resource.config import CONFIG_FIELDS
 from dra_kit.values.cutting import cut
+from dra_kit.values.paths import value_at
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-CONFIG_FIELDS: Final[Mapping[Resource, tuple[str, ...]]] = {
-    RESOURCE_CLAIMS: ("spec", "devices", "config"),
-    RESOURCE_CLAIM_TEMPLATES: ("spec", "spec", "devices", "config"),
-    DEVICE_CLASSES: ("spec", "config"),
-}
-"""Where objects carry a list of configs; the same in v1, v1beta2 and v1beta1."""
+REVIEWED: Final[tuple[Resource, ...]] = (RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES, DEVICE_CLASSES)
+"""What carries configs."""
 
 _TITLE_BYTES: Final = 600
 """Kind, namespace and name of whatever the API server lets pass have fewer."""
-
-_FIELDS_OF_KIND: Final = {resource.kind: fields for resource, fields in CONFIG_FIELDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,7 @@ def looked_at(obj: Mapping[str, Any]) -> dict[str, Any]:
     metadata = _mapping(obj.get("metadata"))
     result: dict[str, Any] = {"apiVersion": obj.get("apiVersion"), "kind": obj.get("kind")}
     result["metadata"] = {key: metadata[key] for key in ("name", "namespace", "generateName") if key in metadata}
-    fields = _FIELDS_OF_KIND.get(str(obj.get("kind")), ())
+    fields = CONFIG_FIELDS.get(str(obj.get("kind")), ())
     inner: Any = _configs(obj, fields)
     for field in reversed(fields):
         inner = {field: inner}
@@ -127,7 +123,7 @@ def refusal(
     Raises:
         ValueError: another operation, or an object of another kind: it is not known what they bring in.
     """
-    if operation not in {"CREATE", "UPDATE", "DELETE"} or obj.get("kind") not in _FIELDS_OF_KIND:
+    if operation not in {"CREATE", "UPDATE", "DELETE"} or obj.get("kind") not in CONFIG_FIELDS:
         raise ValueError(f"{operation} of a {obj.get('kind')} is not checked here")
     if operation == "DELETE" or (operation == "UPDATE" and obj.get("kind") == RESOURCE_CLAIMS.kind):
         return None
@@ -155,15 +151,13 @@ def _exact(parameters: Any) -> tuple[object, ...] | None:
 
 
 def _configs(obj: Mapping[str, Any], fields: Collection[str]) -> list[Any] | None:
-    configs: Any = obj if fields else None
-    for field in fields:
-        configs = _mapping(configs).get(field)
+    configs = value_at(obj, fields) if fields else None
     return configs if isinstance(configs, list) else None
 
 
 def _parameters(obj: Mapping[str, Any], driver: str) -> Iterator[tuple[str, Any]]:
     """Path and value of the ``parameters`` of each config for ``driver``."""
-    fields = _FIELDS_OF_KIND.get(str(obj.get("kind")), ())
+    fields = CONFIG_FIELDS.get(str(obj.get("kind")), ())
     for index, config in enumerate(_configs(obj, fields) or ()):
         opaque = _mapping(_mapping(config).get("opaque"))
         if opaque.get("driver") == driver:

@@ -12,8 +12,8 @@ from dra_kit.apiserver.kinds.versioned import ResourceStrategy
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.validation.claim_status import validate_claim_status
-from dra_kit.resource.validation.claims import validate_claim_spec, validate_claim_spec_update
-from dra_kit.resource.validation.templates import validate_template, validate_template_update
+from dra_kit.resource.validation.claims import validate_claim_spec_update
+from dra_kit.resource.validation.templates import validate_template_update
 
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _ADMIN_NAMESPACE: Final = (
@@ -28,9 +28,9 @@ class ClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
+        """The rules of ``resource/validation``, and who may have admin access."""
         spec = v1.ResourceClaimSpec.model_validate(obj.get("spec") or {})
-        return [*_admin_access(spec, obj, context), *validate_claim_spec(spec, context.gates)]
+        return [*_admin_access(spec, obj, context), *super().validate(obj, context)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
@@ -74,9 +74,8 @@ class TemplateStrategy(ResourceStrategy):
 
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        template = _template(obj)
-        return [*_admin_access(template.spec.spec, obj, context), *validate_template(template, context.gates)]
+        """The rules of ``resource/validation``, and who may have admin access."""
+        return [*_admin_access(_template(obj).spec.spec, obj, context), *super().validate(obj, context)]
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:

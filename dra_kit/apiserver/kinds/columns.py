@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Column
 from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.values.paths import value_at
 
 NONE: Final = "<none>"
 
@@ -14,14 +15,7 @@ NONE: Final = "<none>"
 def at(path: str) -> Callable[[Object], Any]:
     """The value at a path, None where there is none."""
     names = path.split(".")
-
-    def read(obj: Object) -> Any:
-        value: Any = obj
-        for name in names:
-            value = value.get(name) if isinstance(value, dict) else None
-        return value
-
-    return read
+    return lambda obj: value_at(obj, names)
 
 
 def text(path: str) -> Callable[[Object], str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.columns import text
+from dra_kit.apiserver.kinds.columns import at, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
 from dra_kit.apiserver.selectors.fields import reader
@@ -164,21 +164,9 @@ def _one_of(values: tuple[str, ...]) -> str:
 def _column(described: Object) -> Column:
     type_ = "age" if described["type"] == "date" else described["type"]
     return Column(
-        described["name"], _cell(described["jsonPath"]), type=type_, format=described.get("format", ""),
+        described["name"], at(described["jsonPath"].strip(".")), type=type_, format=described.get("format", ""),
         priority=described.get("priority", 0),
     )  # fmt: skip
-
-
-def _cell(path: str) -> Callable[[Object], Any]:
-    names = path.strip(".").split(".")
-
-    def read(obj: Object) -> Any:
-        value: Any = obj
-        for name in names:
-            value = value.get(name) if isinstance(value, dict) else None
-        return value
-
-    return read
 
 
 def _created(definition: Object) -> Any:

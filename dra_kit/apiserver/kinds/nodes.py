@@ -11,8 +11,9 @@ from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.pods import LOST_NODE
 from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
 from dra_kit.apiserver.selectors.fields import flag
+from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.fielderror import FieldError, duplicate, invalid
-from dra_kit.resource.validation.node_taints import validate_node_taints
+from dra_kit.resource.validation.new_objects import validate_new
 
 
 class NodeStrategy(Strategy):
@@ -31,9 +32,7 @@ class NodeStrategy(Strategy):
     @override
     def default(self, obj: Object, context: Context) -> None:
         """Everything is allocatable unless somebody says otherwise."""
-        status = obj.get("status") or {}
-        if status.get("capacity") and not status.get("allocatable"):
-            status["allocatable"] = dict(status["capacity"])
+        fill_in_defaults(obj, "Node", context.api_version, context.now)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
@@ -43,7 +42,7 @@ class NodeStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
         """Its taints."""
-        return validate_node_taints((obj.get("spec") or {}).get("taints") or ())
+        return validate_new(obj, "Node", context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Final
 
 from typing_extensions import override
@@ -13,7 +13,10 @@ from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
 from dra_kit.apiserver.selectors.fields import flag
 from dra_kit.resource.fielderror import FieldError, forbidden
-from dra_kit.resource.validation.pods import validate_pod_spec, validate_pod_status
+from dra_kit.resource.pod_defaults import fill_in_pod_defaults
+from dra_kit.resource.validation.new_objects import validate_new
+from dra_kit.resource.validation.pods import validate_pod_status
+from dra_kit.values.paths import value_at
 from dra_kit.values.quantity import Quantity
 
 LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -29,15 +32,6 @@ def containers(pod: Object, *fields: str) -> Iterator[Object]:
         yield from pod["spec"].get(field) or ()
 
 
-def default_pull_policies(pod: Object) -> None:
-    """``imagePullPolicy`` of a pod's or a template's containers, by the image's tag."""
-    for container in containers(pod):
-        if not container.get("imagePullPolicy"):
-            tag = container.get("image", "").rpartition("/")[2]
-            latest = (":" not in tag and "@" not in tag) or tag.endswith(":latest")
-            container["imagePullPolicy"] = "Always" if latest else "IfNotPresent"
-
-
 class PodStrategy(Strategy):
     """Defaults of the API and of its admission plugins, the first status, and what may change later."""
 
@@ -47,19 +41,7 @@ class PodStrategy(Strategy):
     @override
     def default(self, obj: Object, context: Context) -> None:
         """``imagePullPolicy`` by the image's tag, requests from limits, and the ports of the node that it is on."""
-        if "spec" not in obj:
-            return
-        obj["spec"].setdefault("enableServiceLinks", True)
-        for volume in obj["spec"].get("volumes") or ():
-            if not any(value is not None for name, value in volume.items() if name != "name"):
-                volume["emptyDir"] = {}
-        default_pull_policies(obj)
-        for container in containers(obj):
-            resources = container.get("resources") or {}
-            if limits := resources.get("limits"):
-                resources["requests"] = {**limits, **(resources.get("requests") or {})}
-            for port in (container.get("ports") or ()) if obj["spec"].get("hostNetwork") else ():
-                port["hostPort"] = port.get("hostPort") or port.get("containerPort")
+        fill_in_pod_defaults(obj)
 
     @override
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
@@ -102,10 +84,7 @@ class PodStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
         """Its containers and claims, and that what is gated has no node yet."""
-        errors = validate_pod_spec(obj["spec"])
-        if obj["spec"].get("schedulingGates") and obj["spec"].get("nodeName"):
-            errors.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
-        return errors
+        return validate_new(obj, "Pod", context.gates)
 
     @override
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
@@ -236,14 +215,8 @@ def _quality(pod: Object) -> str:
     return "Guaranteed" if guaranteed and anything else "Burstable" if anything else "BestEffort"
 
 
-def _or_none(path: tuple[str, ...]) -> Any:
-    def read(obj: Object) -> str:
-        value: Any = obj
-        for name in path:
-            value = (value or {}).get(name)
-        return str(value or "<none>")
-
-    return read
+def _or_none(path: tuple[str, ...]) -> Callable[[Object], str]:
+    return lambda obj: str(value_at(obj, path) or "<none>")
 
 
 KINDS: Final = (

@@ -20,10 +20,10 @@ from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.classes import validate_class
 from dra_kit.resource.validation.pool_status import (
     validate_pool_status,
-    validate_pool_status_request,
     validate_pool_status_request_update,
 )
 from dra_kit.resource.validation.taint_rules import validate_taint_rule, validate_taint_rule_status
+from dra_kit.values.paths import value_at
 
 
 class ClassStrategy(ResourceStrategy):
@@ -35,11 +35,6 @@ class ClassStrategy(ResourceStrategy):
     def name_problems(self, name: str) -> list[str]:
         """None here: the rule about names is a declarative one, and so there is none about prefixes of names."""
         return []
-
-    @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        return validate_class(_class(obj), gates=context.gates)
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
@@ -65,11 +60,6 @@ class TaintRuleStrategy(ResourceStrategy, StatusStrategy):
             taint["timeAdded"] = context.now
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        return validate_taint_rule(_rule(obj))
-
-    @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
         """The rules of ``resource/validation``."""
         return validate_taint_rule(_rule(obj), _rule(old))
@@ -89,11 +79,6 @@ class PoolStatusStrategy(ResourceStrategy, StatusStrategy):
     """ResourcePoolStatusRequest: neither spec nor status change once they are set."""
 
     kind = "ResourcePoolStatusRequest"
-
-    @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        return validate_pool_status_request(_pool_request(obj))
 
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
@@ -120,14 +105,8 @@ def _claim_state(claim: Object) -> str:
     return ",".join(words if "allocated" in words else [*words, "pending"])
 
 
-def _spec(*path: str) -> Any:
-    def read(obj: Object) -> str:
-        value: Any = obj["spec"]
-        for name in path:
-            value = (value or {}).get(name)
-        return str(value or "")
-
-    return read
+def _spec(*path: str) -> Callable[[Object], str]:
+    return lambda obj: str(value_at(obj["spec"], path) or "")
 
 
 def _met(request: Object, type_: str) -> Object | None:

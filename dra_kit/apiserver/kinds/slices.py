@@ -43,11 +43,6 @@ class SliceStrategy(ResourceStrategy):
                 raise forbidden(GROUP, "resourceslices", obj["metadata"].get("name") or "", problem)
 
     @override
-    def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """The rules of ``resource/validation``."""
-        return validate_slice(_slice(obj), fractional_ranges=_FRACTIONAL in context.gates)
-
-    @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
         """The rules of ``resource/validation``."""
         return validate_slice(_slice(obj), old=_slice(old), fractional_ranges=_FRACTIONAL in context.gates)

@@ -12,6 +12,7 @@ from typing_extensions import override
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.gates import FeatureGates
+from dra_kit.resource.validation.metadata import subdomain_problems
 
 Object: TypeAlias = dict[str, Any]
 
@@ -125,7 +126,7 @@ class Strategy:
 
     def name_problems(self, name: str) -> list[str]:
         """What is wrong with an object's name, in the API server's words."""
-        return names.dns_subdomain(name, unit="characters")
+        return subdomain_problems(name)
 
 
 class StatusStrategy(Strategy):

@@ -7,10 +7,11 @@ from typing import ClassVar
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
-from dra_kit.resource.conversion import error_in, from_v1, to_v1
+from dra_kit.resource.conversion import errors_in, from_v1, to_v1
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.dropping import drop_disabled_fields
-from dra_kit.resource.fielderror import FieldError, in_order
+from dra_kit.resource.fielderror import FieldError
+from dra_kit.resource.validation.new_objects import validate_new
 
 GROUP = "resource.k8s.io"
 
@@ -58,6 +59,11 @@ class ResourceStrategy(Strategy):
         obj.update(drop_disabled_fields(obj, old, context.gates))
 
     @override
+    def validate(self, obj: Object, context: Context) -> list[FieldError]:
+        """The rules of ``resource/validation``."""
+        return validate_new(obj, self.kind, context.gates)
+
+    @override
     def said(self, errors: list[FieldError], context: Context) -> list[FieldError]:
         """Hand-written rules come first; the declarative ones say the paths of the request's version."""
-        return in_order(error_in(error, context.api_version) for error in errors)
+        return errors_in(errors, context.api_version)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dra_kit.apiserver.answers import bad_request
+from dra_kit.values.paths import value_at
 
 FieldReader: TypeAlias = Callable[[Mapping[str, Any]], str]
 """Reads the value of one selectable field of an object; absent is the empty string."""
@@ -82,9 +83,7 @@ def reader(path: str) -> FieldReader:
     names = path.split(".")
 
     def read(obj: Mapping[str, Any]) -> str:
-        value: Any = obj
-        for name in names:
-            value = value.get(name) if isinstance(value, dict) else None
+        value = value_at(obj, names)
         if isinstance(value, bool):
             return "true" if value else "false"
         return "" if value is None else str(value)

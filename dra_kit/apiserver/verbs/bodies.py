@@ -11,8 +11,8 @@ from dra_kit.apiserver.answers import Object, Refusal, bad_request, unsupported_
 from dra_kit.apiserver.api import Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
-from dra_kit.manifests.json_text import check_json
 from dra_kit.manifests.limits import REQUESTS
+from dra_kit.manifests.parsing.json_text import check_json
 from dra_kit.manifests.text import TextDocument, decoded, documents
 from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.resource.schema import protobuf

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from dra_kit.manifests.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from dra_kit.manifests.positions import content_start
 
 _BEFORE: Final = re.compile(r"[ -]*")

@@ -8,6 +8,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from dra_kit.values.paths import value_at
+
 Keys: TypeAlias = tuple[str | int, ...]
 """The keys and indices that lead to a value of a document."""
 
@@ -94,9 +96,7 @@ def become(values: Sequence[Any], fixes: Iterable[Fix]) -> list[Any]:
     )
     for document, change in ordered:
         keys: Keys = (document, *change.keys)
-        holder: Any = made
-        for key in keys[:-1]:
-            holder = holder[key]
+        holder = value_at(made, keys[:-1])
         if change.part is None:
             holder[keys[-1]] = deepcopy(change.value)
         else:

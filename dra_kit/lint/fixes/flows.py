@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from dra_kit.lint.fixes.blocks import MERGE
-from dra_kit.manifests.nodes import MappingNode, Node
+from dra_kit.manifests.parsing.nodes import MappingNode, Node
 from dra_kit.manifests.positions import content_start
 
 _BETWEEN: Final = re.compile(r"\s*,\s*")

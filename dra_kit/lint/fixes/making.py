@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dra_kit.lint.documents import Document
 from dra_kit.lint.fixes.fix import Change, Edit, Fix
 from dra_kit.lint.fixes.moves import enclosed, enlisted, unwrapped
 from dra_kit.lint.fixes.remedy import Enclose, Enlist, Remedy, Rename, Replace, Rewrite, Unwrap
 from dra_kit.lint.fixes.scalars import quoted, replaced, rewritten
-from dra_kit.manifests.nodes import ScalarNode
+from dra_kit.manifests.documents import Document
+from dra_kit.manifests.parsing.nodes import ScalarNode
 from dra_kit.manifests.positions import Field, content_start
 
 

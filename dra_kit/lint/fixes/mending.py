@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from dra_kit.lint.check import Outcome, check
-from dra_kit.lint.documents import SourceFile
-from dra_kit.lint.finding import Finding
+from dra_kit.lint.findings.finding import Finding
 from dra_kit.lint.fixes.fix import Fix, become, same, written
 from dra_kit.lint.surroundings import Surroundings
+from dra_kit.manifests.documents import SourceFile
 from dra_kit.manifests.limits import MANIFESTS
 from dra_kit.manifests.text import documents
 from dra_kit.manifests.unreadable import Unreadable

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from dra_kit.lint.fixes.fix import Edit
-from dra_kit.manifests.nodes import ScalarNode
+from dra_kit.manifests.parsing.nodes import ScalarNode
 from dra_kit.manifests.positions import Positions, content_start
 
 _PLAIN: Final = re.compile(r"[A-Za-z][\w./-]*")

@@ -1,29 +1,70 @@
-"""ObjectMeta: the rules that hold for every kind; names and namespaces have others for each.
+"""ObjectMeta: the rules that hold for every kind; of names each kind has its own.
 
 Source: k8s.io/apimachinery 0.37 ``pkg/api/validation/objectmeta.go``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from dra_kit.resource import names
-from dra_kit.resource.fielderror import FieldError, GoStruct, invalid, required, too_long
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.resource.fielderror import (
+    NOT_NEGATIVE,
+    FieldError,
+    GoStruct,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+)
+from dra_kit.values.json import Object
 
 _ANNOTATIONS_MAX: Final = 256 * 1024
 _STANDARD_FINALIZERS: Final = {"orphan", "foregroundDeletion", "kubernetes"}
 
 
-def validate_metadata(metadata: Object) -> list[FieldError]:
-    """What is wrong with labels, annotations, owners and finalizers.
+def subdomain_problems(name: str) -> list[str]:
+    """What is wrong with the name of an object of most kinds."""
+    return names.dns_subdomain(name, unit="characters")
+
+
+def validate_object_meta(
+    metadata: Object,
+    *,
+    namespaced: bool,
+    name_problems: Callable[[str], list[str]] = subdomain_problems,
+    prefix_problems: Callable[[str], list[str]] | None = None,
+) -> list[FieldError]:
+    """What is wrong with the metadata of an object.
 
     Args:
         metadata: values of the right types.
+        namespaced: whether objects of the kind live in namespaces.
+        name_problems: the kind's rule for names, in the API server's words.
+        prefix_problems: its rule for what generated names begin with; without it that for names.
     """
-    return _labels(metadata) + _annotations(metadata) + _owners(metadata) + _finalizers(metadata)
+    errors: list[FieldError] = []
+    prefix, name = metadata.get("generateName"), metadata.get("name")
+    if prefix:
+        masked = f"{prefix[:-1]}a" if prefix.endswith("-") else prefix
+        errors += [
+            invalid("metadata.generateName", prefix, text) for text in (prefix_problems or name_problems)(masked)
+        ]
+    if name:
+        errors += [invalid("metadata.name", name, text) for text in name_problems(name)]
+    elif not prefix:
+        errors.append(required("metadata.name", "name or generateName is required"))
+    namespace = metadata.get("namespace")
+    if namespace and not namespaced:
+        errors.append(forbidden("metadata.namespace", "not allowed on this type"))
+    elif namespace:
+        errors += [invalid("metadata.namespace", namespace, text) for text in names.dns_label(namespace)]
+    elif namespaced:
+        errors.append(required("metadata.namespace"))
+    if metadata.get("generation", 0) < 0:
+        errors.append(invalid("metadata.generation", metadata["generation"], NOT_NEGATIVE))
+    return [*errors, *_labels(metadata), *_annotations(metadata), *_owners(metadata), *_finalizers(metadata)]
 
 
 def _labels(metadata: Object) -> list[FieldError]:

@@ -7,7 +7,7 @@ server fills in defaults first.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import (
@@ -21,9 +21,8 @@ from dra_kit.resource.fielderror import (
     required,
     unsupported,
 )
+from dra_kit.values.json import Object
 from dra_kit.values.quantity import Quantity
-
-Object: TypeAlias = dict[str, Any]
 
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")

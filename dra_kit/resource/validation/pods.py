@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError, GoStruct, duplicate, invalid, not_found, required
 from dra_kit.resource.validation.pod_fields import validate_container_fields, validate_pod_fields, validate_volumes
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 _SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 _BOTH: Final = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"

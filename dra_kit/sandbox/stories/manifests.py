@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.manifests.files import files_in, read_folder
-from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.manifests.objects import file_values, named_objects, values
+from dra_kit.manifests.documents import SourceFile, given_objects, objects
+from dra_kit.manifests.sources import source_file, source_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def load_manifests(path: Path) -> tuple[Manifest, ...]:
     Raises:
         ConfigurationError: naming the file, the document and what is wrong with it.
     """
-    return tuple(_manifest(path.name, where, document) for where, document in read_documents(path))
+    return tuple(_manifest(path.name, *found) for found in objects(source_file(path), name=f"manifest {path}"))
 
 
 def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, ...]:
@@ -59,30 +58,20 @@ def parse_manifests(source: str | Iterable[Any], name: str) -> tuple[Manifest, .
         ConfigurationError: naming the source, the document and what is wrong with it.
     """
     named = f"manifest {name}"
-    found = named_objects(values(source, named) if isinstance(source, str) else source, named)
-    return tuple(_manifest(name, where, document) for where, document in found)
+    found = objects(SourceFile(named, source)) if isinstance(source, str) else given_objects(source, named)
+    return tuple(_manifest(name, *one) for one in found)
 
 
-def read_documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of a YAML or JSON file, of any kind, each with the words that name its place.
+def read_manifests(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The objects of a file, or of the files of a folder, of any kind, each with the words that name its place.
 
-    Args:
-        path: of the file.
-
-    Raises:
-        ConfigurationError: naming the file, the document and what is wrong with it.
-    """
-    return named_objects(file_values(path), f"manifest {path}")
-
-
-def read_folder_documents(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The objects of the files of a folder, without those of folders in it; what is no object is passed over.
+    Of a folder, what is in folders below is left out, and what is no object passed over.
 
     Raises:
         ConfigurationError: naming the file, the document and what is wrong with it.
     """
-    for path, content in read_folder(files_in(folder, recursive=False, hidden=True), folder, MANIFESTS):
-        yield from named_objects(values(content, str(path)), f"manifest {path}", chosen=False)
+    for file in source_files(path):
+        yield from objects(file, name=f"manifest {file.name}")
 
 
 def _manifest(file: str, where: str, document: Mapping[str, Any]) -> Manifest:

@@ -12,7 +12,7 @@ from dra_kit.errors import ConfigurationError, Conflict, KubeError, NotFound, Un
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import Resource
 from dra_kit.sandbox.cluster.served_kinds import ServedKinds
-from dra_kit.sandbox.stories.manifests import read_documents, read_folder_documents
+from dra_kit.sandbox.stories.manifests import read_manifests
 
 _FIRST: Final = ("Namespace", "CustomResourceDefinition", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim")
 _LAST: Final = ("Pod",)
@@ -104,11 +104,8 @@ def _order(kind: str) -> int:
 
 def _documents(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The objects of a file, or of the files in a folder, where others may lie too."""
-    if not path.is_dir():
-        yield from read_documents(path)
-        return
-    found = list(read_folder_documents(path))
-    if not found:
+    found = list(read_manifests(path))
+    if not found and path.is_dir():
         raise ConfigurationError(f"{path}: there is no YAML or JSON file with a Kubernetes object in this folder")
     yield from found
 

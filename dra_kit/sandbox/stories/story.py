@@ -15,9 +15,10 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.documents import values
 from dra_kit.manifests.files import read_file
 from dra_kit.manifests.limits import MANIFESTS
-from dra_kit.manifests.objects import file_values
+from dra_kit.manifests.sources import source_file
 from dra_kit.process.target import GLOB_SUFFIXES
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
 from dra_kit.sandbox.stories.story_model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
@@ -168,7 +169,7 @@ def _applied(directory: Path, steps: Sequence[StepFile], targets: Sequence[str])
 
 
 def _read(path: Path) -> StoryFile:
-    found = file_values(path)
+    found = values(source_file(path))
     if len(found) > 1:
         raise ConfigurationError(f"{path}: it has {len(found)} documents, and a story is one; remove the others")
     try:

@@ -60,6 +60,15 @@ def test_all_fields_that_are_wrong_are_told(tmp_path: Path) -> None:
     assert "spec.devices.requests[1]: Duplicate value: " in text
 
 
+def test_a_class_may_come_with_a_namespace_as_for_kubectl(tmp_path: Path) -> None:
+    spec = {"selectors": [{"cel": {"expression": "true"}}]}
+    own = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "any", "namespace": "x"}}
+
+    code, text = explained_manifest(tmp_path, {**own, "spec": spec}, claim("lunch"))
+
+    assert code == 0, text
+
+
 def test_a_name_may_be_left_to_the_api_server(tmp_path: Path) -> None:
     order = {**claim("lunch"), "metadata": {"generateName": "lunch-"}}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dra_kit.lint.check import check
-from dra_kit.lint.documents import SourceFile
 from dra_kit.lint.surroundings import Surroundings
+from dra_kit.manifests.documents import SourceFile
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.advertised import Advertised
 from tests.unit.lint.texts import DRIVER, GPUS, GUARD, advertised, claim, device_class, found, rules, underlined

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from dra_kit.cli.lint import command
-from dra_kit.lint.documents import SourceFile
+from dra_kit.lint.findings.report import as_text, fixed_as_text
+from dra_kit.lint.findings.rules import GROUPS, RULES
 from dra_kit.lint.fixes.mending import mend
-from dra_kit.lint.manifests import KINDS
-from dra_kit.lint.old_versions import WITHDRAWN
-from dra_kit.lint.report import as_text, fixed_as_text
-from dra_kit.lint.rules import GROUPS, RULES
+from dra_kit.lint.structure.old_versions import WITHDRAWN
+from dra_kit.manifests.documents import SourceFile
+from dra_kit.manifests.kinds import RESOURCE_KINDS
 from tests.unit.lint.texts import claim, device_class, found, pod
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "lint.md").read_text(encoding="utf-8")
@@ -69,7 +69,10 @@ def test_the_page_tells_what_became_of_each_kind_that_is_withdrawn() -> None:
 
 
 def test_the_page_tells_what_became_of_each_version() -> None:
-    versions = {version for kind in KINDS.values() for version in kind.versions} | {"v1alpha2", "v1alpha3"}
+    versions = {version.rpartition("/")[2] for kind in RESOURCE_KINDS.values() for version in kind.types} | {
+        "v1alpha2",
+        "v1alpha3",
+    }
     assert [version for version in versions if version not in OLD] == []
 
 

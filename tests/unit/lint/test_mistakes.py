@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from dra_kit import cel
-from dra_kit.lint.rules import GROUPS
+from dra_kit.lint.findings.rules import GROUPS
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.mistakes.catalogue import mistakes
 from dra_kit.resource.mistakes.expression import compiled

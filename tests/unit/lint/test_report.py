@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dra_kit.lint.report import as_github, as_json, as_text
+from dra_kit.lint.findings.report import as_github, as_json, as_text
 from tests.unit.lint.texts import claim, device_class, found, pod
 
 TEXT = device_class('device.driver == "gpu.example.com" &&\n  device.capacity["gpu.example.com"].memory >= 80')

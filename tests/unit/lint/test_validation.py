@@ -34,6 +34,29 @@ def test_what_the_api_server_refuses_is_an_error_at_its_place(text: str, where: 
     assert underlined(finding) == where
 
 
+def test_a_generated_name_is_told_by_what_it_begins_with() -> None:
+    text = device_class(name="x").replace("name: x", "generateName: Big-")
+    (finding,) = [one for one in found(text) if one.rule == "invalid-value"]
+    assert finding.message.startswith('metadata.generateName: Invalid value: "Big-": a lowercase RFC 1123 subdomain')
+
+
+def test_a_pod_with_gates_has_no_node_yet() -> None:
+    text = """
+        apiVersion: v1
+        kind: Pod
+        metadata: {name: guest}
+        spec: {nodeName: node-1, schedulingGates: [{name: g.example.com/x}], containers: [{name: a, image: b}]}
+    """
+    (finding,) = found(text)
+    assert (finding.path, underlined(finding)) == ("spec.nodeName", "node-1")
+    assert "cannot be set until all schedulingGates have been cleared" in finding.message
+
+
+def test_a_namespace_of_what_has_none_is_passed_over() -> None:
+    assert rules(device_class(name="gpu, namespace: kitchen")) == []
+    assert rules(claim(name="lunch, namespace: Kitchen")) == ["invalid-value"]
+
+
 def test_slices_taint_rules_and_templates_are_checked_too() -> None:
     slice_ = """
         apiVersion: resource.k8s.io/v1

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 
 from dra_kit.lint.check import check
-from dra_kit.lint.documents import SourceFile
-from dra_kit.lint.finding import Finding
+from dra_kit.lint.findings.finding import Finding
 from dra_kit.lint.surroundings import Surroundings
+from dra_kit.manifests.documents import SourceFile
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.advertised import Advertised
 

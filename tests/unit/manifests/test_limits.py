@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.manifests.json_text import check_json
 from dra_kit.manifests.limits import MANIFESTS, Limits
+from dra_kit.manifests.parsing.json_text import check_json
 from dra_kit.manifests.text import documents
 from dra_kit.manifests.unreadable import Unreadable
 

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.lint.documents import SourceFile, read
+from dra_kit.manifests.documents import SourceFile, read
 from dra_kit.manifests.positions import Place, Positions
 
 # what a manifest's author types

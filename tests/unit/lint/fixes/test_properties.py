@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dra_kit.lint.check import check
-from dra_kit.lint.documents import SourceFile
-from dra_kit.lint.finding import Finding
+from dra_kit.lint.findings.finding import Finding
 from dra_kit.lint.fixes.mending import Mended, mend
 from dra_kit.lint.surroundings import Surroundings
+from dra_kit.manifests.documents import SourceFile
 from dra_kit.manifests.text import documents
 from dra_kit.resource.conversion import to_v1
 from tests.unit.lint.texts import GPUS, advertised

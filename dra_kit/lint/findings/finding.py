@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from dra_kit.lint.documents import SourceFile
+from dra_kit.lint.findings.rules import RULES, Level
 from dra_kit.lint.fixes.fix import Fix
-from dra_kit.lint.rules import RULES, Level
+from dra_kit.manifests.documents import SourceFile
 from dra_kit.manifests.positions import Place
 
 _AROUND: Final = 500

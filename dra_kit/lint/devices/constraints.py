@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dra_kit.lint.fixes.remedy import Rewrite
-from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.structure.fields import Problem
+from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.resource.mistakes.advertised import Advertised
 from dra_kit.values.nearest import did_you_mean, one_slip
 

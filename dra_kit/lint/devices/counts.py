@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dra_kit.lint.classes import Body, bodies, selectors_of
-from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.matching import is_about, passes
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.devices.classes import Body, bodies, selectors_of
+from dra_kit.lint.devices.matching import is_about, passes
+from dra_kit.lint.structure.fields import Problem
+from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.advertised import KnownDevice

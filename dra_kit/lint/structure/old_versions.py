@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dra_kit.lint.fixes.remedy import Enclose, Remedy, Rewrite, Unwrap
-from dra_kit.lint.structure import check_structure
+from dra_kit.lint.structure.fields import check_structure
 from dra_kit.resource.conversion import OUTSIDE_EXACTLY, V1, V1BETA1, to_v1
+from dra_kit.values.paths import value_at
 
 _LONGEST: Final = 300
 """Characters of a text of v1 that a remedy shows."""
+_IN_TEMPLATE: Final = {"ResourceClaimTemplate": ("spec",)}
+"""Where the spec of a claim is below that of a template."""
 _IN_V1: Final = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"})
 _LIKE_V1BETA1: Final = frozenset({"v1beta1", "v1alpha3"})
 """Versions in which a request has the fields of exactly itself; v1alpha3 as of Kubernetes 1.31."""
@@ -45,19 +48,17 @@ def withdrawn(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def classic_claim(kind: str, body: Mapping[str, Any]) -> str:
     """The ``spec`` of v1 for a claim or template of v1alpha2, and what stays to do; empty if it cannot be told."""
-    spec: Any = body.get("spec")
     is_template = kind == "ResourceClaimTemplate"
-    if is_template:
-        spec = spec.get("spec") if isinstance(spec, Mapping) else None
-    named = spec.get("resourceClassName") if isinstance(spec, Mapping) else None
+    path = ("spec", *_IN_TEMPLATE.get(kind, ()))
+    named = value_at(body, (*path, "resourceClassName"))
     if not isinstance(named, str):
         return ""
     text = _shown({"devices": {"requests": [{"name": "device", "exactly": {"deviceClassName": named}}]}})
     if not text:
         return ""
-    text, where = (f"{{spec: {text}}}", "spec.spec") if is_template else (text, "spec")
-    rest = f"; what its parametersRef names goes below {where}.devices.config[].opaque"
-    return text + rest if spec.get("parametersRef") else text
+    text = f"{{spec: {text}}}" if is_template else text
+    rest = f"; what its parametersRef names goes below {'.'.join(path)}.devices.config[].opaque"
+    return text + rest if value_at(body, (*path, "parametersRef")) else text
 
 
 def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
@@ -67,11 +68,7 @@ def requests_of_v1(kind: str, content: Mapping[str, Any]) -> str:
         kind: of the object.
         content: the object in v1, without defaults.
     """
-    spec: Any = content.get("spec")
-    if kind == "ResourceClaimTemplate":
-        spec = spec.get("spec") if isinstance(spec, Mapping) else None
-    devices = spec.get("devices") if isinstance(spec, Mapping) else None
-    requests = devices.get("requests") if isinstance(devices, Mapping) else None
+    requests = value_at(content, ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", "requests"))
     return _shown(requests) if kind.startswith("ResourceClaim") and requests else ""
 
 
@@ -96,13 +93,10 @@ def in_v1(kind: str, version: str, body: Mapping[str, Any]) -> tuple[Remedy, ...
     if check_structure(to_v1(dict(body), kind, V1BETA1), f"resource/v1.{kind}")[1]:
         return ()
     moves: list[Remedy] = []
-    path = "spec.devices" if kind != "ResourceClaimTemplate" else "spec.spec.devices"
-    path += "" if kind == "ResourceSlice" else ".requests"
-    items: Any = body
-    for key in path.split("."):
-        items = (items.get(key) if isinstance(items, Mapping) else None) or {}
+    path = ("spec", *_IN_TEMPLATE.get(kind, ()), "devices", *(() if kind == "ResourceSlice" else ("requests",)))
+    items: Any = value_at(body, path) or ()
     for index, item in enumerate(items):
-        where = f"{path}[{index}]"
+        where = f"{'.'.join(path)}[{index}]"
         if kind == "ResourceSlice":
             moves += [Unwrap(where, "basic")] if "basic" in item else []
         elif keys := tuple(key for key in item if key not in OUTSIDE_EXACTLY):

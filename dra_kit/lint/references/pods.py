@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dra_kit.lint.fixes.remedy import Rename, Rewrite
-from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.structure import Problem, misspelt
-from dra_kit.lint.whole_claims import difference
+from dra_kit.lint.references.whole_claims import difference
+from dra_kit.lint.structure.fields import Problem, misspelt
+from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.resource import v1
 from dra_kit.values.nearest import did_you_mean, one_slip
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from dra_kit.errors import InvalidConfig
 from dra_kit.lint.fixes.remedy import Rewrite
-from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.structure.fields import Problem
+from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
+from dra_kit.resource.config import CONFIG_FIELDS
 from dra_kit.resource.mistakes.devices import unknown_driver
 from dra_kit.values.nearest import one_slip
-
-_CONFIG = {
-    "ResourceClaim": "spec.devices.config",
-    "ResourceClaimTemplate": "spec.spec.devices.config",
-    "DeviceClass": "spec.config",
-}
-"""Where objects carry a list of configurations; the same in all versions."""
-
+from dra_kit.values.paths import value_at
 
 _OF_KEYS = ("unknown field", "stands twice")
 """How texts about a key begin, and not about its value."""
@@ -27,12 +20,11 @@ _OF_KEYS = ("unknown field", "stands twice")
 
 def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[Problem]:
     """What is wrong with the configurations of an object."""
-    where = _CONFIG.get(manifest.kind, "")
-    if manifest.obj is None or not where:
+    fields = CONFIG_FIELDS.get(manifest.kind, ())
+    if manifest.obj is None or not fields:
         return
-    entries: Any = manifest.document.body
-    for key in where.split("."):
-        entries = entries.get(key) if isinstance(entries, Mapping) else None
+    where = ".".join(fields)
+    entries = value_at(manifest.document.body, fields)
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         opaque = entry.get("opaque") if isinstance(entry, Mapping) else None
         if not isinstance(opaque, Mapping) or not isinstance(opaque.get("driver"), str):

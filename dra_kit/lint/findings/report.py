@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from dra_kit.lint.finding import Finding
+from dra_kit.lint.findings.finding import Finding
 from dra_kit.values.printable import printable
 
 _RED: Final = "\x1b[1;31m"

@@ -8,10 +8,10 @@ from itertools import takewhile
 
 from dra_kit import cel
 from dra_kit.errors import CelCompileError
+from dra_kit.lint.devices.matching import Chain, evaluated, foreign_devices
 from dra_kit.lint.fixes.remedy import Rewrite
-from dra_kit.lint.manifests import Manifest
-from dra_kit.lint.matching import Chain, evaluated, foreign_devices
-from dra_kit.lint.structure import Problem
+from dra_kit.lint.structure.fields import Problem
+from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.lint.surroundings import Surroundings
 from dra_kit.resource import v1
 from dra_kit.resource.mistakes.catalogue import driver_of

@@ -6,7 +6,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from dra_kit.manifests.limits import Limits
-from dra_kit.manifests.scalars import NoValue, json_value
+from dra_kit.manifests.parsing.scalars import NoValue, json_value
 from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.values.json import decoded, decoder
 

@@ -20,9 +20,9 @@ from yaml.events import (
 )
 
 from dra_kit.manifests.limits import Limits
-from dra_kit.manifests.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from dra_kit.manifests.remedies import with_remedy
-from dra_kit.manifests.scalars import NoValue, is_merge, json_value, key_text, resolve
+from dra_kit.manifests.parsing.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from dra_kit.manifests.parsing.remedies import with_remedy
+from dra_kit.manifests.parsing.scalars import NoValue, is_merge, json_value, key_text, resolve
 from dra_kit.manifests.unreadable import Unreadable
 
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dra_kit.lint.manifests import Manifest
+from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.mistakes.expression import Expression, Role, compiled
 from dra_kit.resource.validation.expressions import environment

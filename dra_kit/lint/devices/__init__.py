@@ -1,0 +1,1 @@
+"""Requests, selectors, constraints and configuration, against the devices, classes and drivers that are known."""

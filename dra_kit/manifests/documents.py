@@ -1,0 +1,219 @@
+"""The one reader of objects in files: their values as kubectl reads them, and the places of their fields."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.limits import MANIFESTS, Limits
+from dra_kit.manifests.positions import Place, Positions
+from dra_kit.manifests.text import TextDocument, decoded, documents, items
+from dra_kit.manifests.unreadable import Unreadable
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file as it was read.
+
+    Attributes:
+        name: its path, as errors and findings are to name it.
+        text: what is in it; a byte order mark before it is taken away, as no line or column counts it.
+        chosen: whether it was named, and not just found in a folder: what is in it must be Kubernetes objects then.
+    """
+
+    name: str
+    text: str
+    chosen: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self.text.removeprefix("\ufeff"))
+
+    @classmethod
+    def of(cls, content: bytes, name: str, *, chosen: bool = True) -> SourceFile:
+        """A file of some bytes.
+
+        Raises:
+            ConfigurationError: they are no text in UTF-8.
+        """
+        try:
+            return cls(name, decoded(content), chosen)
+        except Unreadable as error:
+            raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
+
+    def line(self, index: int) -> tuple[int, int, int]:
+        """The line of a character: its number from 1, where it begins, and where it ends without its end of line.
+
+        Args:
+            index: of the character in the text.
+        """
+        number = bisect_right(self._lines, index)
+        begin = self._lines[number - 1]
+        end = self._lines[number] - 1 if number < len(self._lines) else len(self.text)
+        return number, begin, end - (end > begin and self.text[end - 1] == "\r")
+
+    @cached_property
+    def _lines(self) -> list[int]:
+        """Where each line begins."""
+        begins = [0]
+        newline = self.text.find("\n")
+        while newline >= 0:
+            begins.append(newline + 1)
+            newline = self.text.find("\n", newline + 1)
+        return begins
+
+
+@dataclass(frozen=True)
+class Document:
+    """One object of a file, or an item of a List.
+
+    Attributes:
+        file: the file.
+        body: its value; whatever the file has.
+        source: the YAML or JSON document that it is in.
+        number: of that in the file, from 0.
+        path: of the object in that, if it is an item of a List: ``items[3]``.
+    """
+
+    file: SourceFile
+    body: Any
+    source: TextDocument
+    number: int = 0
+    path: str = ""
+
+    @cached_property
+    def positions(self) -> Positions:
+        """The places of its fields."""
+        return Positions(self.file.text, self.source.root, self.path)
+
+    @property
+    def duplicates(self) -> list[tuple[str, Place]]:
+        """Paths of keys that stand twice in one mapping of the document, with the place of the second one."""
+        return [(path, Place(node.start, node.end)) for path, node in self.source.repeated()]
+
+
+@dataclass(slots=True)
+class Reading:
+    """What became of a file.
+
+    Attributes:
+        file: the file.
+        documents: what could be read.
+        error: why the rest could not; None if all could.
+    """
+
+    file: SourceFile
+    documents: list[Document] = field(default_factory=list)
+    error: Unreadable | None = None
+
+    @property
+    def problem(self) -> str:
+        """Why the rest could not be read; empty if all could."""
+        return "" if self.error is None else self.error.problem
+
+    @property
+    def place(self) -> Place:
+        """Where the problem is."""
+        start = 0 if self.error is None else min(self.error.start, max(len(self.file.text) - 1, 0))
+        return Place(start, start + 1)
+
+
+def read(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -> Reading:
+    """The objects of a file of YAML documents, or of one JSON document; empty documents are passed over.
+
+    Args:
+        file: the file.
+        limits: of all documents together.
+        places: whether anybody will ask for more than their values.
+    """
+    reading = Reading(file)
+    try:
+        for number, source in enumerate(documents(file.text, limits, places=places)):
+            if source.value is not None:
+                reading.documents += [Document(file, body, source, number, path) for path, body in items(source.value)]
+    except Unreadable as error:
+        reading.error = error
+    return reading
+
+
+def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """The Kubernetes objects of a file, each with the words that name its place, when nothing else may be in it.
+
+    Of a file that was not chosen, documents that are not meant as Kubernetes objects are passed over.
+
+    Args:
+        file: the file.
+        limits: of all documents together.
+        name: of the file, as the words name it, where that is another one than its own.
+
+    Raises:
+        ConfigurationError: naming the file and the place where it is neither YAML nor JSON, or the document that is
+            no object.
+    """
+    reading = read(file, limits, places=False)
+    if reading.error is not None:
+        raise _unreadable(file, reading.error)
+    found: list[tuple[str, dict[str, Any]]] = []
+    for one in reading.documents:
+        if file.chosen or is_meant(one.source.value):
+            where = _where(name or file.name, one.number, one.path)
+            found.append((where, _object(one.body, where)))
+    return found
+
+
+def given_objects(bodies: Iterable[Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Values as the objects of a file that has each as a document.
+
+    Args:
+        bodies: the values.
+        name: of them all.
+
+    Raises:
+        ConfigurationError: naming the one that is no object.
+    """
+    for number, value in enumerate(bodies):
+        for path, body in items(value):
+            where = _where(name, number, path)
+            yield where, _object(body, where)
+
+
+def values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
+    """The documents of a file of settings and the like, empty ones too.
+
+    Raises:
+        ConfigurationError: naming the file, the place and what is wrong there.
+    """
+    try:
+        return [document.value for document in documents(file.text, limits, places=False)]
+    except Unreadable as error:
+        raise _unreadable(file, error) from None
+
+
+def is_meant(body: Any) -> bool:
+    """Whether a document that was found in a folder is meant as a Kubernetes object, be it right or wrong."""
+    if not isinstance(body, Mapping):
+        return False
+    # Chart.yaml and its like have an apiVersion, too
+    return {"apiVersion", "kind"} <= body.keys() or ("metadata" in body and bool({"apiVersion", "kind"} & body.keys()))
+
+
+def _where(name: str, number: int, path: str) -> str:
+    return f"{name}, document {number + 1}{', ' if path else ''}{path}"
+
+
+def _object(body: Any, where: str) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise ConfigurationError(f"{where} is no object; it must have apiVersion, kind and metadata")
+    for name in ("apiVersion", "kind"):
+        if not isinstance(body.get(name), str) or not body[name]:
+            raise ConfigurationError(f"{where} has no {name}, which must be a text")
+    if not isinstance(body.get("metadata"), dict):
+        raise ConfigurationError(f"{where} ({body['kind']}) has no metadata.name")
+    return body
+
+
+def _unreadable(file: SourceFile, error: Unreadable) -> ConfigurationError:
+    return ConfigurationError(f"{file.name} cannot be read: {error.within(file.text)}")

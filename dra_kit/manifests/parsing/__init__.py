@@ -1,0 +1,1 @@
+"""YAML and JSON by kubectl's rules: events to nodes, scalars to values, within limits."""
