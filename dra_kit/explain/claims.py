@@ -149,7 +149,6 @@ class Explainer:
 
     def _errors(self, requests: Sequence[Request], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
         """What ends the attempt, each kind once, with advice."""
-        ways = {str(way.error): way.name for request in requests for way in request.ways if way.error is not None}
         errors = [way.error for request in requests for way in request.ways if way.error is not None]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
         told = set()
@@ -158,7 +157,7 @@ class Explainer:
                 continue
             told.add(error.kind)
             if error.kind == "class-not-found":
-                yield f"request {ways[str(error)]}: {self._missing_class(str(error).rsplit(chr(34), 2)[1])}"
+                yield f"request {error.request}: {self._missing_class(error.device_class)}"
             else:
                 advice = _ADVICE.get(error.kind)
                 yield f"{error}; {advice}" if advice else str(error)
