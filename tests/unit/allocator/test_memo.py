@@ -192,6 +192,7 @@ TWEAKS: dict[str, Callable[[list[Document]], None]] = {
     "invalid": invalid,
     "divided": divided,
     "renamed": renamed,
+    "divided-too": divided,
     "divided-by-less": lambda slices: divided(slices, amount="1"),
     "divided-by-none": lambda slices: divided(slices, amount="0"),
     "first-of-all-nodes": of_devices(allNodes=True),
@@ -235,6 +236,10 @@ OTHERWISE_DERIVED: Final = {"derivedAttributes": [{"name": NUMA, "expression": "
 NOTHING: Final[Document] = {}
 
 FAMILIES = [
+    # what others hold is all that these differ in
+    Family("shared", ["renamed"], [NOTHING, asking("1Gi"), asking("2Gi")]),
+    Family("exact", ["divided", "divided-too"], [NOTHING]),
+    Family("shared", ["default", "default-in-other-words", "capacity-in-other-words"], [NOTHING, asking("1Gi")]),
     Family("exact", ["taint", "tolerated-taint", "harmless-taint"], [NOTHING, tolerating(""), tolerating("fine")]),
     Family(
         "exact",
@@ -258,12 +263,12 @@ FAMILIES = [
     Family("", ["other-driver"], [NOTHING, selecting(f'device.driver == "{DRIVER}"')]),
     Family(
         "shared",
-        ["less-capacity", "capacity-in-other-words", "no-capacity", "unshareable"],
+        ["less-capacity", "no-capacity", "unshareable"],
         [NOTHING, asking("1Gi"), asking("1024Mi"), asking("2Gi"), asking("-1")],
     ),
     Family(
         "shared",
-        ["default", "default-in-other-words", "other-default", "valid-values", "other-values"],
+        ["default", "other-default", "valid-values", "other-values"],
         [NOTHING, asking("1Gi"), asking("2Gi"), asking("1536Mi")],
     ),
     Family("shared", ["range", "other-range", "higher-range"], [NOTHING, asking("1Gi"), asking("1536Mi")]),
