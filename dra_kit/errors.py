@@ -245,14 +245,33 @@ class AllocationError(DraKitError):
             ``class-name-missing``, ``request-unknown``, ``node-selector-invalid``, ``node-selector-terms``,
             ``search-limit`` or ``aborted``.
         node_only: other nodes may still fit.
+        claim: ``namespace/name`` of the claim; this and what follows is empty where the error is about no such thing.
+        request: its name; of a subrequest, ``request/subrequest``.
+        device_class: name of the DeviceClass that is asked for.
+        device: ``driver/pool/device``.
     """
 
     default_code = "allocation"
 
-    def __init__(self, message: str, *, kind: str, node_only: bool = False, code: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str,
+        node_only: bool = False,
+        claim: str = "",
+        request: str = "",
+        device_class: str = "",
+        device: str = "",
+        code: str | None = None,
+    ) -> None:
         super().__init__(message, code=code)
         self.kind = kind
         self.node_only = node_only
+        self.claim = claim
+        self.request = request
+        self.device_class = device_class
+        self.device = device
 
 
 class CelCompileError(DraKitError, ValueError):
@@ -262,12 +281,16 @@ class CelCompileError(DraKitError, ValueError):
         message: one line; begins with the place.
         line: of the expression, from 1; 0 when the whole expression is meant.
         column: in characters, from 1; 0 when the whole expression is meant.
+        problem: the message without the place.
     """
 
     default_code = "cel-compile"
 
-    def __init__(self, message: str, *, line: int = 0, column: int = 0, code: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, line: int = 0, column: int = 0, problem: str = "", code: str | None = None
+    ) -> None:
         super().__init__(message, code=code)
+        self.problem = problem or message
         self.line = line
         self.column = column
 
@@ -279,13 +302,15 @@ class CelRuntimeError(DraKitError):
         message: one line, in Kubernetes' words where they are known.
         kind: what went wrong, to be compared: ``no-such-key``, ``no-such-overload``, ``cost``, ``index``,
             ``arithmetic``, ``conversion``, ``regex``, ``result`` or ``value``.
+        key: the one that is not there, of ``no-such-key``.
     """
 
     default_code = "cel-runtime"
 
-    def __init__(self, message: str, *, kind: str = "value", code: str | None = None) -> None:
+    def __init__(self, message: str, *, kind: str = "value", key: str = "", code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.kind = kind
+        self.key = key
 
 
 class Unsupported(DraKitError):

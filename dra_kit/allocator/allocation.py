@@ -9,12 +9,13 @@ from dra_kit.allocator.devices import AdvertisedDevice
 from dra_kit.allocator.expressions import CelEvaluator, Evaluator
 from dra_kit.allocator.gates import Gates
 from dra_kit.allocator.holding import Holding
+from dra_kit.allocator.memo import Memo
 from dra_kit.allocator.nodes import Node
-from dra_kit.allocator.pools import NodePool
+from dra_kit.allocator.pools import NodePool, NodePools
 from dra_kit.allocator.prospects import ClaimSearch, NodeChoice
 from dra_kit.allocator.requests import Choice, choices_of
-from dra_kit.allocator.result import allocation_of
-from dra_kit.allocator.search import Limits, Search, check_size
+from dra_kit.allocator.result import Allocations, node_selector
+from dra_kit.allocator.search import Limits, Search, Solution, check_size
 from dra_kit.allocator.selection import Selection
 from dra_kit.allocator.snapshot import Document, Snapshot
 from dra_kit.errors import AllocationError
@@ -28,7 +29,9 @@ It tries more in that time, but also all those devices that are left out here (s
 
 
 class Allocator:
-    """Allocates devices as kube-scheduler of Kubernetes 1.37 does. One for all pods remembers what selectors say.
+    """Allocates devices as kube-scheduler of Kubernetes 1.37 does.
+
+    One for all pods remembers what selectors say, and what came of attempts on nodes that look the same.
 
     Args:
         snapshot: the cluster; changes of it are seen by the next attempt.
@@ -49,6 +52,7 @@ class Allocator:
         self._gates = gates or Gates.of("1.37")
         self._evaluator = evaluator or CelEvaluator()
         self._max_steps = max_steps
+        self._memo = Memo(snapshot.usage, self._gates, self._evaluator)
 
     def allocate(self, node: Node, claims: Sequence[ResourceClaim | Document]) -> list[AllocationResult] | None:
         """Finds devices for all claims of a pod on one node; the snapshot is not changed.
@@ -65,7 +69,8 @@ class Allocator:
             Unsupported: Kubernetes could decide this, and this allocator cannot.
             pydantic.ValidationError: a claim does not have the shape of the API.
         """
-        return self.attempt(claims).on(node)
+        found = self.attempt(claims).on(node)
+        return None if found is None else list(found)
 
     def attempt(
         self, claims: Sequence[ResourceClaim | Document], *, is_aborted: Callable[[], bool] = lambda: False
@@ -77,7 +82,7 @@ class Allocator:
             is_aborted: asked now and then; once it is true, every search ends with an AllocationError.
         """
         limits = Limits(self._max_steps, is_aborted)
-        return Attempt(self._snapshot, self._gates, self._evaluator, claims, limits)
+        return Attempt(self._snapshot, self._gates, self._evaluator, claims, memo=self._memo, limits=limits)
 
 
 class Attempt:
@@ -89,21 +94,33 @@ class Attempt:
         gates: Gates,
         evaluator: Evaluator,
         claims: Iterable[ResourceClaim | Document],
+        *,
+        memo: Memo,
         limits: Limits,
     ) -> None:
         self._snapshot = snapshot
         self._gates = gates
         self._evaluator = evaluator
+        self._memo = memo
         self._limits = limits
         self._claims = [ResourceClaim.model_validate(claim) for claim in claims]
         self._requests = [
             [choices_of(claim, request, snapshot.classes, gates) for request in claim.spec.devices.requests]
             for claim in self._claims
         ]
+        self._choices = _without_errors(self._requests)
+        self._question = None if self._choices is None else memo.question(self._claims, self._choices)
 
-    def on(self, node: Node) -> list[AllocationResult] | None:
+    def on(self, node: Node) -> Allocations | None:
         """Finds devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
         pools = self._snapshot.pools(node, self._gates)
+        key = None if self._question is None else self._question.key(node, pools)
+        found = self._memo.outcome(key, lambda: self._search(node, pools))
+        if found is None or self._choices is None:
+            return None
+        return Allocations(self._claims, self._choices, found, pools.devices, node=node, gates=self._gates)
+
+    def _search(self, node: Node, pools: NodePools) -> Solution | None:
         selection = Selection(node, self._gates, self._evaluator)
         holding = Holding(node, self._gates, self._snapshot.usage, pools.ordered)
         claims = [
@@ -115,10 +132,9 @@ class Attempt:
         ]
         search = Search(claims, pools.devices, selection, holding, self._limits)
         if search.run():
-            return [
-                allocation_of(claim, picks, chosen, node, self._gates)
-                for claim, picks, chosen in zip(self._claims, search.picks, search.chosen, strict=True)
-            ]
+            for claim, picks in zip(self._claims, search.picks, strict=True):
+                node_selector(claim, picks, node, self._gates)  # an error of the result is one of the attempt
+            return search.solution()
         if any(pool.invalid for pool in pools.ordered):
             raise AllocationError("invalid resource pools were encountered", kind="invalid-pools", node_only=True)
         return None
@@ -147,6 +163,18 @@ class Attempt:
         return on_node
 
 
+def _without_errors(
+    requests: Sequence[Sequence[Sequence[Choice | AllocationError]]],
+) -> list[list[list[Choice]]] | None:
+    """The choices of each request of each claim; None where an error stands for one, which ends every attempt."""
+    found = [[[choice for choice in choices if isinstance(choice, Choice)] for choices in asked] for asked in requests]
+    return found if _count(found) == _count(requests) else None
+
+
+def _count(requests: Sequence[Sequence[Sequence[object]]]) -> int:
+    return sum(len(choices) for asked in requests for choices in asked)
+
+
 def _everything(
     choice: Choice, pools: Sequence[NodePool], selection: Selection, holding: Holding
 ) -> tuple[AdvertisedDevice, ...]:
@@ -155,10 +183,8 @@ def _everything(
     for pool in pools:
         if pool.incomplete or pool.invalid:
             state, kind = ("being updated", "incomplete") if pool.incomplete else ("invalid", "invalid")
-            raise AllocationError(
-                f"claim {choice.claim}, request {choice.label}: asks for all devices, "
-                f"but resource pool {pool.id} is currently {state}",
-                kind=f"all-pool-{kind}",
+            raise choice.error(
+                f"asks for all devices, but resource pool {pool.id} is currently {state}", kind=f"all-pool-{kind}"
             )
         devices += [
             device

@@ -228,9 +228,7 @@ def constraints_of(claim: ResourceClaim, gates: Gates, lookup: AttributeLookup) 
             distinct = _DistinctElements if gates.list_type_attributes else _DistinctScalars
             constraints.append(distinct(constraint.requests, constraint.distinct_attribute, lookup))
         else:
-            raise AllocationError(
-                f"claim {claim.metadata.namespace}/{claim.metadata.name}, constraint #{index}: "
-                "empty constraint (unsupported constraint type?)",
-                kind="constraint-unknown",
-            )
+            name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            text = f"claim {name}, constraint #{index}: empty constraint (unsupported constraint type?)"
+            raise AllocationError(text, kind="constraint-unknown", claim=name)
     return constraints

@@ -7,6 +7,7 @@ from decimal import MAX_PREC, Context
 from typing import Final, NamedTuple
 
 from dra_kit.allocator.nodes import Node, node_matches
+from dra_kit.allocator.taints import covers
 from dra_kit.resource.v1 import Device, DeviceTaint, DeviceTaintRule, NodeSelector, ResourceSlice, ResourceSliceSpec
 from dra_kit.values.quantity import Quantity
 
@@ -117,10 +118,14 @@ class AdvertisedSlice:
 
         self.taint(rules)
 
-    def taint(self, rules: Sequence[DeviceTaintRule]) -> None:
-        """Applies DeviceTaintRules to the devices, instead of those before."""
+    def taint(self, rules: Sequence[DeviceTaintRule]) -> bool:
+        """Apply DeviceTaintRules to the devices, instead of those before; tell whether that changed any device."""
+        before = [device.rule_taints for device in self.devices]
         for device in self.devices:
-            device.rule_taints = _blocking(rule.spec.taint for rule in rules if _taints(rule, device.id))
+            device.rule_taints = _blocking(
+                rule.spec.taint for rule in rules if covers(rule.spec.device_selector, device.id)
+            )
+        return before != [device.rule_taints for device in self.devices]
 
     def concerns(self, node: Node, *, counters_everywhere: bool) -> bool:
         """Whether a device may be for ``node``; counter sets concern all nodes.
@@ -144,14 +149,3 @@ class AdvertisedSlice:
 
 def _blocking(taints: Iterable[DeviceTaint]) -> tuple[DeviceTaint, ...]:
     return tuple(taint for taint in taints if taint.effect in _BLOCKING_EFFECTS)
-
-
-def _taints(rule: DeviceTaintRule, device: DeviceID) -> bool:
-    selector = rule.spec.device_selector
-    if selector is None:
-        return False
-    return (
-        selector.driver in {None, device.driver}
-        and selector.pool in {None, device.pool}
-        and selector.device in {None, device.device}
-    )

@@ -11,6 +11,7 @@ from dra_kit.allocator.devices import AdvertisedDevice
 from dra_kit.allocator.likeness import Likeness, glimpse_of, likeness_of
 from dra_kit.cel.meter import Meter
 from dra_kit.cel.program import DerivedValue
+from dra_kit.cel.reads import Read
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.resource.plain_attributes import has_plain_attributes
 from dra_kit.resource.v1 import Device, DeviceAttribute
@@ -46,6 +47,14 @@ class Evaluator(Protocol):
             CelCompileError: the expression is none.
             CelRuntimeError: it fails for this device.
         """
+        ...
+
+    def selector_reads(self, expression: str) -> tuple[Read, ...] | None:
+        """The places of a device that a selector reads; None where that is not known, or it is no selector."""
+        ...
+
+    def derived_reads(self, expression: str) -> tuple[Read, ...] | None:
+        """Likewise of the expression of a derived attribute."""
         ...
 
     def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
@@ -87,7 +96,7 @@ class CelEvaluator:
                     _remember(self._alike, (expression, likeness), known, _ALIKE)
             evaluations.remember(expression, known, sees_sharing=sees_sharing)
         if isinstance(known, CelRuntimeError):
-            raise CelRuntimeError(known.message, kind=known.kind)
+            raise CelRuntimeError(known.message, kind=known.kind, key=known.key)
         return known
 
     def likeness(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> Likeness | None:
@@ -98,6 +107,16 @@ class CelEvaluator:
         if not self._of(device).is_plain:
             return None
         return likeness_of(device, _selector(expression).reads, sees_sharing=sees_sharing)
+
+    def selector_reads(self, expression: str) -> tuple[Read, ...] | None:
+        """See :class:`Evaluator`."""
+        program = _compiled_selector(expression)
+        return None if isinstance(program, CelCompileError) else program.reads
+
+    def derived_reads(self, expression: str) -> tuple[Read, ...] | None:
+        """See :class:`Evaluator`."""
+        program = _compiled_derived(expression)
+        return None if isinstance(program, CelCompileError) else program.reads
 
     def derive(self, expression: str, device: AdvertisedDevice) -> DeviceAttribute:
         """See :class:`Evaluator`."""
@@ -154,7 +173,7 @@ class _Evaluations:
                 known = error
             _remember(self._attributes, expression, known)
         if isinstance(known, CelRuntimeError):
-            raise CelRuntimeError(known.message, kind=known.kind)
+            raise CelRuntimeError(known.message, kind=known.kind, key=known.key)
         return known
 
     def view(self, *, sees_sharing: bool) -> cel.Device:
@@ -211,7 +230,7 @@ def _compiled_derived(expression: str) -> cel.Derived | CelCompileError:
 
 def _again(error: CelCompileError) -> CelCompileError:
     """The same error without a traceback, which would keep frames alive and grow each time it is raised."""
-    return CelCompileError(error.message, line=error.line, column=error.column)
+    return CelCompileError(error.message, line=error.line, column=error.column, problem=error.problem)
 
 
 def _attribute(value: DerivedValue) -> DeviceAttribute:

@@ -168,10 +168,8 @@ class Holding:
                     choice.capacity, device, fractional=self._gates.fractional_capacity_range
                 )
             except AllocationError as error:
-                raise AllocationError(
-                    f"claim {choice.claim}, request {choice.label}: checking capacity for device {device.id}: {error}",
-                    kind=error.kind,
-                ) from error
+                text = f"checking capacity for device {device.id}: {error}"
+                raise choice.error(text, kind=error.kind, device=str(device.id)) from error
         return self._consumptions[key]
 
     def _share_left(self, choice: Choice, device: AdvertisedDevice) -> Share | None:
@@ -208,11 +206,8 @@ class Holding:
                 added.append(constraint)
                 continue
             if must:
-                raise AllocationError(
-                    f"claim {choice.claim}, request {choice.label}: cannot add device {device.id} "
-                    "because a claim constraint would not be satisfied",
-                    kind="all-constraint",
-                )
+                text = f"cannot add device {device.id} because a claim constraint would not be satisfied"
+                raise choice.error(text, kind="all-constraint", device=str(device.id))
             for other in added:
                 other.remove_last()
             return False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from dra_kit.allocator.devices import AdvertisedDevice, AdvertisedSlice, nano
 from dra_kit.allocator.gates import Gates
-from dra_kit.allocator.nodes import Node
+from dra_kit.allocator.nodes import Node, node_matches
 from dra_kit.errors import AllocationError
 
 
@@ -22,9 +23,9 @@ class PoolID(NamedTuple):
         return "/".join(self)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class NodePool:
-    """A pool as seen from one node.
+    """A pool as seen from a node; one for all nodes that see the same. Compared by identity, and it never changes.
 
     Attributes:
         id: driver and name.
@@ -44,6 +45,16 @@ class NodePool:
     counters: dict[tuple[str, str], int] | None = None
     binding: bool = False
 
+    @property
+    def usable(self) -> tuple[AdvertisedDevice, ...]:
+        """The devices that may be allocated: none of a pool that is incomplete or invalid."""
+        return () if self.incomplete or self.invalid else self.devices
+
+    @property
+    def drawing_elsewhere(self) -> tuple[AdvertisedDevice, ...]:
+        """Those ``elsewhere`` that draw on counters."""
+        return tuple(device for device in self.elsewhere if device.demands)
+
 
 class Pool:
     """All slices of one pool, in the order of the lister, and what nodes see of them.
@@ -55,6 +66,7 @@ class Pool:
         self.id = pool_id
         self.slices: tuple[AdvertisedSlice, ...] = tuple(slices)
         self._views: dict[tuple[str, Gates], tuple[Hashable, NodePool | None]] = {}
+        self._gathered: dict[tuple[Gates, tuple[AdvertisedSlice, ...]], NodePool | None] = {}
         self.node_names: frozenset[str] = frozenset(slice_.spec.node_name or "" for slice_ in self.slices)
         """Nodes that its slices name; ``""`` is among them if a slice names none."""
 
@@ -68,18 +80,24 @@ class Pool:
         known = self._views.get(key)
         if known is not None and known[0] == node.key:
             return known[1]
-        view = self._gather(node, gates)
+        known_slices = [slice_ for slice_ in self.slices if gates.compatibility_groups or not slice_.grouped]
+        concerned = tuple(
+            slice_ for slice_ in known_slices if _is_usable(slice_, gates) and _concerns(slice_, node, gates)
+        )
+        if (gates, concerned) not in self._gathered:
+            self._gathered[gates, concerned] = self._gather(known_slices, concerned, gates)
+        view = self._gathered[gates, concerned]
         self._views[key] = (node.key, view)
         return view
 
-    def _gather(self, node: Node, gates: Gates) -> NodePool | None:
-        known = [slice_ for slice_ in self.slices if gates.compatibility_groups or not slice_.grouped]
-        concerned = [slice_ for slice_ in known if _is_usable(slice_, gates) and _concerns(slice_, node, gates)]
+    def _gather(
+        self, known: Sequence[AdvertisedSlice], concerned: Sequence[AdvertisedSlice], gates: Gates
+    ) -> NodePool | None:
         if not concerned:
             return None
         generation = max(slice_.spec.pool.generation for slice_ in concerned)
         members = [slice_ for slice_ in concerned if slice_.spec.pool.generation == generation]
-        everything = members
+        everything: Sequence[AdvertisedSlice] = members
         announced = members[0].spec.pool.resource_slice_count
         if len(members) != announced:
             if any(slice_.spec.pool.generation > generation for slice_ in known):
@@ -119,16 +137,31 @@ class NodePools:
     By driver and name, those with binding conditions last. Kubernetes' stable allocator takes them in random order,
     so that any order is as good as another there.
 
+    Args:
+        node: the node.
+        pools: those that concern it.
+
     Attributes:
         ordered: all of them.
         devices: of those that are complete and valid.
     """
 
-    def __init__(self, pools: Iterable[NodePool]) -> None:
+    def __init__(self, node: Node, pools: Iterable[NodePool]) -> None:
+        self._node = node
         self.ordered: list[NodePool] = sorted(pools, key=lambda pool: (pool.binding and not pool.invalid, pool.id))
-        self.devices: list[AdvertisedDevice] = [
-            device for pool in self.ordered if not pool.incomplete and not pool.invalid for device in pool.devices
-        ]
+        self.devices: list[AdvertisedDevice] = [device for pool in self.ordered for device in pool.usable]
+
+    @cached_property
+    def reach(self) -> bytes | None:
+        """For each device with a node scope of its own, whether it is for the node; None if a selector is not valid."""
+        try:
+            return bytes(
+                node_matches(self._node, *device.node_scope)
+                for device in self.devices
+                if device.spec.per_device_node_selection
+            )
+        except ValueError:
+            return None
 
 
 def _is_usable(slice_: AdvertisedSlice, gates: Gates) -> bool:

@@ -21,7 +21,7 @@ from dra_kit.values.quantity import Quantity
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
-    """One way to satisfy a request: the only one of an exact request, or a subrequest.
+    """What satisfies a request: all that an exact request asks for, or one of its subrequests.
 
     Attributes:
         claim: ``namespace/name``, for messages.
@@ -53,88 +53,113 @@ class Choice:
     capacity: Mapping[str, Quantity] | None
     derived: Mapping[str, str]
 
+    def error(self, text: str, *, kind: str, device: str = "") -> AllocationError:
+        """What ends an attempt because of this choice, in words that begin with the claim and the request."""
+        return AllocationError(
+            f"claim {self.claim}, request {self.label}: {text}",
+            kind=kind,
+            claim=self.claim,
+            request=self.name,
+            device_class=self.device_class.metadata.name,
+            device=device,
+        )
+
 
 def choices_of(
     claim: ResourceClaim, request: DeviceRequest, classes: Mapping[str, DeviceClass], gates: Gates
 ) -> list[Choice | AllocationError]:
-    """The ways to satisfy a request, best first.
+    """The choices that a request leaves, best first.
 
     An error stands for the choice that it concerns, or for all: what comes before it is looked at first.
     """
-    label = f"claim {claim.metadata.namespace}/{claim.metadata.name}, request {request.name}"
+    asked = _Asked(claim, request.name, request.name)
     if request.first_available:
         if not gates.prioritized_list:
-            text = f"{label}: has subrequests, but the DRAPrioritizedList feature is disabled"
-            return [AllocationError(text, kind="feature-disabled")]
-        return [_choice(claim, request, sub, classes, gates) for sub in request.first_available]
+            text = "has subrequests, but the DRAPrioritizedList feature is disabled"
+            return [asked.error(text, kind="feature-disabled")]
+        return [
+            _choice(_Asked(claim, request.name, sub.name, f"{request.name}/{sub.name}"), sub, classes, gates)
+            for sub in request.first_available
+        ]
     if request.exactly is None:
-        return [AllocationError(f"{label}: unknown request type", kind="request-unknown")]
-    return [_choice(claim, request, request.exactly, classes, gates)]
+        return [asked.error("unknown request type", kind="request-unknown")]
+    return [_choice(asked, request.exactly, classes, gates)]
+
+
+class _Asked:
+    """A request or subrequest, for messages; arguments are those of a choice, except for the claim itself."""
+
+    def __init__(self, claim: ResourceClaim, request: str, label: str, name: str = "") -> None:
+        self.claim = f"{claim.metadata.namespace}/{claim.metadata.name}"
+        self.request = request
+        self.label = label
+        self.name = name or request
+
+    def error(self, text: str, *, kind: str, device_class: str = "", where: str = "") -> AllocationError:
+        where = where or f"claim {self.claim}, request {self.label}:"
+        return AllocationError(
+            f"{where} {text}", kind=kind, claim=self.claim, request=self.name, device_class=device_class
+        )
 
 
 def _choice(
-    claim: ResourceClaim,
-    request: DeviceRequest,
-    way: ExactDeviceRequest | DeviceSubRequest,
+    asked: _Asked,
+    exact: ExactDeviceRequest | DeviceSubRequest,
     classes: Mapping[str, DeviceClass],
     gates: Gates,
 ) -> Choice | AllocationError:
-    subrequest = isinstance(way, DeviceSubRequest)
-    label = way.name if isinstance(way, DeviceSubRequest) else request.name
-    claim_name = f"{claim.metadata.namespace}/{claim.metadata.name}"
-    where = f"claim {claim_name}, request {label}"
-    refusal = _unknown_selector(way.selectors, f"{where},") or _disabled_feature(way, where, gates)
-    if refusal is not None:
-        return refusal
-    name = way.device_class_name
+    name = exact.device_class_name
+    admin_access = None if isinstance(exact, DeviceSubRequest) else exact.admin_access
+    if (unknown := _unknown_selector(exact.selectors)) is not None:
+        where = f"claim {asked.claim}, request {asked.label},"
+        return asked.error(unknown, kind="selector-unknown", device_class=name, where=where)
+    if disabled := _disabled_feature(exact, gates, admin_access=admin_access):
+        return asked.error(disabled, kind="feature-disabled", device_class=name)
     if not name:
-        return AllocationError(
-            f"{where}: missing device class name (unsupported request type?)", kind="class-name-missing"
-        )
+        return asked.error("missing device class name (unsupported request type?)", kind="class-name-missing")
     device_class = classes.get(name)
     if device_class is None:
-        return AllocationError(
-            f'{where}: could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found',
-            kind="class-not-found",
-        )
-    if way.allocation_mode not in {"ExactCount", "All"}:
-        return AllocationError(f"{where}: unsupported count mode {way.allocation_mode}", kind="mode-unknown")
-    return _unknown_selector(device_class.spec.selectors, f"class {name}:") or Choice(
-        claim=claim_name,
-        request=request.name,
-        name=f"{request.name}/{label}" if subrequest else label,
-        label=label,
+        text = f'could not retrieve device class {name}: deviceclass.resource.k8s.io "{name}" not found'
+        return asked.error(text, kind="class-not-found", device_class=name)
+    if exact.allocation_mode not in {"ExactCount", "All"}:
+        text = f"unsupported count mode {exact.allocation_mode}"
+        return asked.error(text, kind="mode-unknown", device_class=name)
+    if (unknown := _unknown_selector(device_class.spec.selectors)) is not None:
+        return asked.error(unknown, kind="selector-unknown", device_class=name, where=f"class {name}:")
+    return Choice(
+        claim=asked.claim,
+        request=asked.request,
+        name=asked.name,
+        label=asked.label,
         device_class=device_class,
         class_selectors=_expressions(device_class.spec.selectors),
-        selectors=_expressions(way.selectors),
-        all_devices=way.allocation_mode == "All",
-        count=way.count,
-        admin_access=not isinstance(way, DeviceSubRequest) and bool(way.admin_access),
-        tolerations=way.tolerations,
-        capacity=None if way.capacity is None else way.capacity.requests,
-        derived={attribute.name: attribute.expression for attribute in way.derived_attributes},
+        selectors=_expressions(exact.selectors),
+        all_devices=exact.allocation_mode == "All",
+        count=exact.count,
+        admin_access=bool(admin_access),
+        tolerations=exact.tolerations,
+        capacity=None if exact.capacity is None else exact.capacity.requests,
+        derived={attribute.name: attribute.expression for attribute in exact.derived_attributes},
     )
 
 
-def _unknown_selector(selectors: tuple[DeviceSelector, ...], where: str) -> AllocationError | None:
+def _unknown_selector(selectors: tuple[DeviceSelector, ...]) -> str | None:
     for index, selector in enumerate(selectors):
         if selector.cel is None:
-            text = f"{where} selector #{index}: CEL expression empty (unsupported selector type?)"
-            return AllocationError(text, kind="selector-unknown")
+            return f"selector #{index}: CEL expression empty (unsupported selector type?)"
     return None
 
 
-def _disabled_feature(way: ExactDeviceRequest | DeviceSubRequest, where: str, gates: Gates) -> AllocationError | None:
-    admin_access = None if isinstance(way, DeviceSubRequest) else way.admin_access
+def _disabled_feature(
+    exact: ExactDeviceRequest | DeviceSubRequest, gates: Gates, *, admin_access: bool | None
+) -> str | None:
     if admin_access is not None and not gates.admin_access:
-        text = "admin access is requested, but the feature is disabled"
-    elif way.capacity is not None and gates.variant.knows_sharing and not gates.consumable_capacity:
-        text = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
-    elif way.derived_attributes and not gates.derived_attributes:
-        text = "cannot handle request with derived attributes, the feature is disabled"
-    else:
-        return None
-    return AllocationError(f"{where}: {text}", kind="feature-disabled")
+        return "admin access is requested, but the feature is disabled"
+    if exact.capacity is not None and gates.variant.knows_sharing and not gates.consumable_capacity:
+        return "has capacity requests, but the DRAConsumableCapacity feature is disabled"
+    if exact.derived_attributes and not gates.derived_attributes:
+        return "cannot handle request with derived attributes, the feature is disabled"
+    return None
 
 
 def _expressions(selectors: tuple[DeviceSelector, ...]) -> tuple[str, ...]:

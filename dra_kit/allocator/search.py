@@ -18,6 +18,7 @@ from dra_kit.allocator.requests import Choice
 from dra_kit.allocator.selection import Selection
 from dra_kit.allocator.shortlist import Shortlists
 from dra_kit.errors import AllocationError
+from dra_kit.values.quantity import Quantity
 
 MAX_RESULTS: Final = 32
 """Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
@@ -49,6 +50,34 @@ class Limits(NamedTuple):
 
     steps: int
     is_aborted: Callable[[], bool] = lambda: False
+
+
+class PickedAt(NamedTuple):
+    """One device for one choice, by their positions.
+
+    Attributes:
+        request: of the claim.
+        choice: of the request.
+        device: of those that the node has.
+        amounts: see :class:`~dra_kit.allocator.holding.Pick`.
+    """
+
+    request: int
+    choice: int
+    device: int
+    amounts: dict[str, Quantity] | None
+
+
+class Solution(NamedTuple):
+    """What a search found, without the claims and devices that it was about.
+
+    Attributes:
+        picks: of each claim, in the order of its requests.
+        chosen: of each claim, the position of the choice of each request.
+    """
+
+    picks: tuple[tuple[PickedAt, ...], ...]
+    chosen: tuple[tuple[int, ...], ...]
 
 
 class _DeadEnd(Exception):
@@ -107,6 +136,23 @@ class Search:
                 stack.append(step)
                 outcome = None
         return outcome is Outcome.FOUND
+
+    def solution(self) -> Solution:
+        """What was found, to be used for other claims that ask for the same on a node that has the same."""
+        places = {device: place for place, device in enumerate(self._devices)}
+        numbers = {
+            choice.choice: (number, place)
+            for asked in self._claims
+            for number, choices in enumerate(asked.requests)
+            for place, choice in enumerate(choices)
+        }
+        return Solution(
+            tuple(
+                tuple(PickedAt(*numbers[pick.choice], places[pick.device], pick.amounts) for pick in picks)
+                for picks in self.picks
+            ),
+            tuple(tuple(numbers[choice][1] for choice in chosen) for chosen in self.chosen),
+        )
 
     def _request(self, claim: int, request: int) -> _Step:
         if claim == len(self._claims):
@@ -204,10 +250,10 @@ class Search:
     def _count_step(self, choice: Choice) -> None:
         self._steps += 1
         if self._steps > self._limits.steps:
-            raise AllocationError(
-                f"claim {choice.claim}, request {choice.label}: gave up the search for devices after "
-                f"{self._limits.steps:,} tries; kube-scheduler, which searches for ten seconds, may time out as well: "
-                "ask for fewer devices, or tell the requests apart by their selectors",
+            raise choice.error(
+                f"gave up the search for devices after {self._limits.steps:,} tries; kube-scheduler, which searches "
+                "for ten seconds, may time out as well: ask for fewer devices, or tell the requests apart by their "
+                "selectors",
                 kind="search-limit",
             )
         if self._steps % _BETWEEN_QUESTIONS == 0 and self._limits.is_aborted():
@@ -225,4 +271,6 @@ def check_size(claim: str, request: str, minimum: int, counted: int) -> None:
             f"claim {claim}, request {request}: adding {minimum} devices exceeds the claim limit of {MAX_RESULTS}, "
             f"with {counted} already accounted for",
             kind="too-many-devices",
+            claim=claim,
+            request=request,
         )

@@ -38,16 +38,16 @@ class Selection:
         if device.device.binding_conditions and not self._gates.device_binding_and_status:
             return False
         where = f"class {choice.device_class.metadata.name}"
-        if not self._all_true(choice.class_selectors, device, where):
+        if not self._all_true(choice, device, choice.class_selectors, where):
             return False
-        if choice.selectors and not self._all_true(choice.selectors, device, f"claim {choice.claim}"):
+        if choice.selectors and not self._all_true(choice, device, choice.selectors, f"claim {choice.claim}"):
             return False
         if not device.spec.per_device_node_selection:
             return True
         try:
             return node_matches(self._node, *device.node_scope)
         except ValueError as error:
-            raise AllocationError(f"device {device.id}: {error}", kind="node-selector-invalid") from error
+            raise _error(f"device {device.id}: {error}", choice, device, kind="node-selector-invalid") from error
 
     def attribute(self, choice: Choice, device: AdvertisedDevice, name: str) -> DeviceAttribute | None:
         """The attribute that constraints see: a derived one of the choice before the device's own.
@@ -61,29 +61,35 @@ class Selection:
         try:
             return self._evaluator.derive(expression, device)
         except CelCompileError as error:
-            raise AllocationError(
-                f"compile derived attribute {name} failed: {error}", kind="derived-compile"
-            ) from error
+            text = f"compile derived attribute {name} failed: {error}"
+            raise _error(text, choice, device, kind="derived-compile") from error
         except CelRuntimeError as error:
-            raise AllocationError(
-                f"evaluate derived attribute {name} on device {device.id} failed: {error}", kind="derived-runtime"
-            ) from error
+            text = f"evaluate derived attribute {name} on device {device.id} failed: {error}"
+            raise _error(text, choice, device, kind="derived-runtime") from error
 
-    def _all_true(self, expressions: Iterable[str], device: AdvertisedDevice, where: str) -> bool:
+    def _all_true(self, choice: Choice, device: AdvertisedDevice, expressions: Iterable[str], where: str) -> bool:
         for index, expression in enumerate(expressions):
             try:
                 if not self._evaluator.selects(expression, device, sees_sharing=self._sees_sharing):
                     return False
             except CelCompileError as error:
-                raise AllocationError(
-                    f"{where}: selector #{index}: CEL compile error: {error}", kind="cel-compile"
-                ) from error
+                text = f"{where}: selector #{index}: CEL compile error: {error}"
+                raise _error(text, choice, device, kind="cel-compile") from error
             except CelRuntimeError as error:
-                raise AllocationError(
-                    f"{where}: selector #{index} on device {device.id}: CEL runtime error: {_with_hint(error)}",
-                    kind="cel-runtime",
-                ) from error
+                text = f"{where}: selector #{index} on device {device.id}: CEL runtime error: {_with_hint(error)}"
+                raise _error(text, choice, device, kind="cel-runtime") from error
         return True
+
+
+def _error(text: str, choice: Choice, device: AdvertisedDevice, *, kind: str) -> AllocationError:
+    return AllocationError(
+        text,
+        kind=kind,
+        claim=choice.claim,
+        request=choice.name,
+        device_class=choice.device_class.metadata.name,
+        device=str(device.id),
+    )
 
 
 def _with_hint(error: CelRuntimeError) -> str:

@@ -105,9 +105,11 @@ class Snapshot:
     def taint(self, rules: Iterable[DeviceTaintRule | Document]) -> None:
         """Replaces all DeviceTaintRules."""
         self._rules = tuple(DeviceTaintRule.model_validate(rule) for rule in rules)
-        for slices in self._slices.values():
-            for slice_ in slices:
-                slice_.taint(self._rules)
+        changed = {
+            _pool_of(slice_): None for slices in self._slices.values() for slice_ in slices if slice_.taint(self._rules)
+        }
+        for pool in changed:
+            self._reindex(pool)
 
     def allocate(self, allocation: AllocationResult | Document) -> None:
         """A claim holds the devices of this allocation from now on."""
@@ -135,7 +137,9 @@ class Snapshot:
         # counter sets of one node may concern all; without the gate their slices concern none
         everywhere = gates.variant.counters_everywhere and gates.partitionable_devices
         candidates = self._pools if everywhere else self._by_node.get("", {}) | self._by_node.get(node.name, {})
-        view = NodePools(pool_on for pool in candidates.values() if (pool_on := pool.on(node, gates)) is not None)
+        view = NodePools(
+            node, [pool_on for pool in candidates.values() if (pool_on := pool.on(node, gates)) is not None]
+        )
         if everywhere:
             # a slice of another node may have changed it: nothing can be kept by node
             return view

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dra_kit.resource.v1 import DeviceTaint, DeviceToleration
+from dra_kit.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
+
+
+def covers(selector: DeviceTaintSelector | None, device: tuple[str, str, str]) -> bool:
+    """Whether a DeviceTaintRule with this selector taints a device; one without a selector taints none (KEP-5055).
+
+    Args:
+        selector: ``spec.deviceSelector`` of the rule.
+        device: driver, pool and name.
+    """
+    return selector is not None and all(
+        wanted in {None, found}
+        for wanted, found in zip((selector.driver, selector.pool, selector.device), device, strict=True)
+    )
 
 
 def tolerated(taints: Sequence[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from dra_kit.allocator.devices import DeviceID, nano
@@ -22,6 +22,7 @@ class Usage:
         self._exclusive: Counter[DeviceID] = Counter()
         self._shares: dict[DeviceID, dict[str, Mapping[str, Quantity]]] = {}
         self._consumed: dict[DeviceID, dict[str, int]] = {}
+        self._changes: Counter[tuple[str, str]] = Counter()
         for result in results:
             self.add(result)
 
@@ -30,6 +31,7 @@ class Usage:
         if result.admin_access:
             return
         device = DeviceID(result.driver, result.pool, result.device)
+        self._changes[device.driver, device.pool] += 1
         if result.share_id is None:
             self._exclusive[device] += 1
             return
@@ -47,6 +49,7 @@ class Usage:
         if result.admin_access:
             return
         device = DeviceID(result.driver, result.pool, result.device)
+        self._changes[device.driver, device.pool] += 1
         if result.share_id is None:
             if not self._exclusive[device]:
                 raise KeyError(device)
@@ -60,6 +63,18 @@ class Usage:
             consumed[name] -= nano(amount)
         if not shares:
             del self._shares[device], self._consumed[device]
+
+    def changes(self, pool: tuple[str, str]) -> int:
+        """How often somebody took or gave back a device of a pool, which is named by its driver and its name."""
+        return self._changes.get(pool, 0)
+
+    def held(self, device: DeviceID) -> Hashable:
+        """What others have of a device: equal where they have the same of it, None where they have nothing."""
+        exclusive = device in self._exclusive
+        shares = device in self._shares
+        if not shares:
+            return exclusive or None
+        return exclusive, tuple(sorted(self._consumed[device].items()))
 
     def blocked(self, gates: Gates) -> AbstractSet[DeviceID]:
         """The devices that nobody else can have; shares count as exclusive where the scheduler does not know them."""

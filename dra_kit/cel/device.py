@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel.failure import Failure
+from dra_kit.cel.failure import Failure, no_such_key
 from dra_kit.cel.functions.semvers import Semver
 from dra_kit.cel.values import INT_MAX, INT_MIN, DomainMap
 from dra_kit.values.quantity import Quantity
@@ -79,7 +79,7 @@ class Device:
             case "allowMultipleAllocations":
                 return self.allow_multiple_allocations
             case _:
-                raise Failure(f"no such key: {name}", "no-such-key")
+                raise no_such_key(name)
 
     def __repr__(self) -> str:
         return f"Device(driver={self.driver!r}, attributes={self.attributes!r}, capacity={self.capacity!r})"

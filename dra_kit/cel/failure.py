@@ -30,12 +30,14 @@ class Failure(Exception):
     Args:
         message: in Kubernetes' words where they are known.
         kind: what went wrong.
+        key: the one that is not there.
     """
 
-    def __init__(self, message: str, kind: FailureKind = "value") -> None:
+    def __init__(self, message: str, kind: FailureKind = "value", *, key: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.kind: FailureKind = kind
+        self.key = key
 
 
 class Exhausted(Exception):
@@ -52,6 +54,11 @@ class Panic(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message: str = f"internal error: {message}"
+
+
+def no_such_key(key: object) -> Failure:
+    """A map or an object has nothing of this name."""
+    return Failure(f"no such key: {key}", "no-such-key", key=str(key))
 
 
 def no_such_overload(detail: str = "") -> Failure:

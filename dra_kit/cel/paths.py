@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from dra_kit.cel.code import UNSET, Code, Compile, Run, Scope
 from dra_kit.cel.device import FIELDS, Device
-from dra_kit.cel.failure import Failure, Refusal
+from dra_kit.cel.failure import Failure, Refusal, no_such_key
 from dra_kit.cel.meter import DEVICE, Frame
 from dra_kit.cel.syntax import Call, Ident, Node, Select
 from dra_kit.cel.values import MAPS, NONE, Map, Optional, StringMap, Uint, type_name
@@ -117,7 +117,7 @@ def _device_path(steps: list[_Step], cost: int) -> Run | None:
             try:
                 return frame[2].attributes[domain][name]
             except KeyError:
-                raise _no_such_key(name) from None
+                raise no_such_key(name) from None
 
         return attribute
 
@@ -126,7 +126,7 @@ def _device_path(steps: list[_Step], cost: int) -> Run | None:
         try:
             return frame[2].capacity[domain][name]
         except KeyError:
-            raise _no_such_key(name) from None
+            raise no_such_key(name) from None
 
     return capacity
 
@@ -168,7 +168,7 @@ def _one_field(root: Run, key: str, cost: int) -> Run:
             try:
                 return target.items[key]
             except KeyError:
-                raise _no_such_key(key) from None
+                raise no_such_key(key) from None
         return _follow(frame, target, [_Step(key, None, optional=False)], test=False)
 
     return run
@@ -204,7 +204,7 @@ def _follow(frame: Frame, target: Any, steps: list[_Step], *, test: bool) -> Any
                 # what is not reached costs nothing
                 frame[0] -= len(steps) - position
                 return False if test else NONE
-            raise _no_such_key(key)
+            raise no_such_key(key)
         target = value
     return Optional(target) if optional else target
 
@@ -232,7 +232,3 @@ def _list_index(key: Any) -> int:
     if type(key) is float and key.is_integer():
         return int(key)
     raise Failure(f"unsupported index type '{type_name(key)}' in list", "no-such-overload")
-
-
-def _no_such_key(key: Any) -> Failure:
-    return Failure(f"no such key: {key}", "no-such-key")

@@ -70,7 +70,7 @@ class Expression:
         try:
             return self._evaluator.evaluate(device)
         except Failure as failure:
-            raise CelRuntimeError(failure.message, kind=failure.kind) from None
+            raise CelRuntimeError(failure.message, kind=failure.kind, key=failure.key) from None
 
 
 class Selector(Expression):
@@ -89,7 +89,7 @@ class Selector(Expression):
         try:
             value = self._evaluator(device, meter)
         except Failure as failure:
-            raise CelRuntimeError(failure.message, kind=failure.kind) from None
+            raise CelRuntimeError(failure.message, kind=failure.kind, key=failure.key) from None
         if value is True or value is False:
             return bool(value)
         raise CelRuntimeError(f"CEL result of type {type_name(value)} could not be converted to bool", kind="result")
@@ -185,7 +185,8 @@ def compile_error(text: str, refusal: Refusal) -> CelCompileError:
     if refusal.position is None:
         return CelCompileError(refusal.message)
     line, column = place_of(text, refusal.position)
-    return CelCompileError(f"{line}:{column}: {refusal.message}", line=line, column=column)
+    message = f"{line}:{column}: {refusal.message}"
+    return CelCompileError(message, line=line, column=column, problem=refusal.message)
 
 
 def place_of(text: str, position: int) -> tuple[int, int]:

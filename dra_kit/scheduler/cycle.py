@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 from dra_kit.allocator.nodes import Node, selects
+from dra_kit.allocator.result import Allocations
 from dra_kit.errors import AllocationError, Unsupported
-from dra_kit.resource.v1 import AllocationResult, NodeSelector
+from dra_kit.resource.v1 import NodeSelector
 from dra_kit.scheduler.claims import Hopeless, PodNeeds, pod_needs
 from dra_kit.scheduler.extended import ExtendedClaim, extended_resources, made_for
 from dra_kit.scheduler.nodes import (
@@ -26,8 +27,6 @@ from dra_kit.scheduler.resources import pod_requests
 
 _FEASIBLE_NODES: Final = 100  # minFeasibleNodesToFind
 _FILTER: Final = 'running "DynamicResources" filter plugin: {}'
-
-_Allocations: TypeAlias = "tuple[tuple[Object, dict[str, Any]], ...]"
 
 
 class Unschedulable(Exception):
@@ -69,8 +68,8 @@ class Unschedulable(Exception):
 class NodeAttempt(Protocol):
     """The attempt to allocate a pod's claims, see :class:`dra_kit.allocator.Attempt`."""
 
-    def on(self, node: Node) -> list[AllocationResult] | None:
-        """An allocation for each claim; None when the devices of this node do not suffice."""
+    def on(self, node: Node) -> Allocations | None:
+        """An allocation for each claim, made when it is looked at; None when the devices here do not suffice."""
         ...
 
 
@@ -138,25 +137,47 @@ def place(
     if cycle.extended is not None:
         cycle.stale = next((claim for claim in claims.values() if made_for(claim) == pod["metadata"]["uid"]), None)
     rejections: dict[str, Rejection] = {}
-    best: tuple[int, Placement] | None = None
+    best: tuple[int, str, _Found, Mapping[str, Rejection]] | None = None
     feasible = 0
     for name, load in sorted(loads.items(), key=lambda item: (item[1].pods, item[0])):
         found = cycle.on(load)
         if isinstance(found, Rejection):
             rejections[name] = found
             continue
-        allocations, extended = found
-        placement = Placement(pod, name, allocations, needs.to_reserve(pod), extended, dict(rejections))
-        rank = sum(_rank(claim, allocation) for claim, allocation in allocations)
-        if best is None or rank < best[0]:
-            best = rank, placement
+        if best is None or found.rank < best[0]:
+            best = found.rank, name, found, dict(rejections)
         feasible += 1
         if feasible == _FEASIBLE_NODES:
             break
     if best is not None:
-        return best[1]
+        _, name, found, before = best
+        return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, before)
     remedy = remedy_for(pod, cycle.unavailable, cycle.stale)
     raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a pod would get on a node.
+
+    Attributes:
+        pending: claims that had no devices.
+        results: the allocation of each; None where there is no such claim.
+        extended: the claim to make for extended resources.
+    """
+
+    pending: Sequence[Object]
+    results: Allocations | None
+    extended: ExtendedClaim | None
+
+    @property
+    def rank(self) -> int:
+        """How far down the claims' lists of preference it is; 0 is the first choice of each."""
+        return 0 if self.results is None else sum(sum(chosen) for chosen in self.results.chosen)
+
+    def allocations(self) -> tuple[tuple[Object, dict[str, Any]], ...]:
+        """The claims with their allocations."""
+        return tuple((claim, item.to_json()) for claim, item in zip(self.pending, self.results or (), strict=True))
 
 
 class _Cycle:
@@ -186,25 +207,23 @@ class _Cycle:
         self.stale: Object | None = None
         self.unavailable: list[Object] = []
 
-    def on(self, load: NodeLoad) -> Rejection | tuple[_Allocations, ExtendedClaim | None]:
-        """Why the node is not for the pod, or the allocations of its claims and that of its extended resources."""
+    def on(self, load: NodeLoad) -> Rejection | _Found:
+        """Why the node is not for the pod, or what it would get there."""
         provided = self.extended.provided_on(load.allocatable) if self.extended is not None else frozenset[str]()
         rejection = node_rejection(self._pod, load, self._requests, provided)
         if rejection is not None:
             return rejection
         if self.stale is not None:
-            return Rejection(("cannot schedule extended resource claim",))
+            return Rejection(("cannot schedule extended resource claim",), "claim")
         pending, attempt, extended = self._attempt(load, provided)
-        results: list[dict[str, Any]] = []
-        if pending:
-            results, rejection = _allocate(attempt, load)
-            if rejection is not None:
-                return rejection
+        results = _allocate(attempt, load) if pending else None
+        if isinstance(results, Rejection):
+            return results
         unavailable = [*self._unready, *_allocated_elsewhere(self._needs, load)]
         if unavailable:
             self.unavailable += [claim for claim in unavailable if claim not in self.unavailable]
-            return Rejection(("resourceclaim not available on the node",))
-        return tuple(zip(pending, results, strict=True)), extended
+            return Rejection(("resourceclaim not available on the node",), "claim")
+        return _Found(pending, results, extended)
 
     def _attempt(
         self, load: NodeLoad, provided: frozenset[str]
@@ -236,26 +255,13 @@ def _allocated_elsewhere(needs: PodNeeds, load: NodeLoad) -> Iterator[Object]:
             yield claim
 
 
-def _allocate(attempt: NodeAttempt, load: NodeLoad) -> tuple[list[dict[str, Any]], Rejection | None]:
+def _allocate(attempt: NodeAttempt, load: NodeLoad) -> Allocations | Rejection:
     try:
         results = attempt.on(load.node)
     except AllocationError as error:
         if error.node_only:
-            return [], Rejection((error.message,))
+            return Rejection((error.message,), "error")
         raise Unschedulable(_FILTER.format(error.message), reason="SchedulerError") from None
     except Unsupported as error:
         raise Unschedulable(_FILTER.format(error.message), reason="SchedulerError") from None
-    if results is None:
-        return [], Rejection(("cannot allocate all claims",))
-    return [item.to_json() for item in results], None
-
-
-def _rank(claim: Object, allocation: Object) -> int:
-    """How far down the claim's lists of preference the allocation had to go; 0 is the claim's first choice."""
-    used = {result["request"] for result in allocation.get("devices", {}).get("results", [])}
-    return sum(
-        position
-        for request in claim["spec"]["devices"].get("requests", [])
-        for position, item in enumerate(request.get("firstAvailable", []))
-        if f"{request['name']}/{item['name']}" in used
-    )
+    return Rejection(("cannot allocate all claims",), "devices") if results is None else results

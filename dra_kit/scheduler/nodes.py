@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from dra_kit.allocator.nodes import Node, selects
 from dra_kit.allocator.taints import tolerates
@@ -19,6 +19,15 @@ NODE_AFFINITY: Final = "NodeAffinity"
 NODE_RESOURCES_FIT: Final = "NodeResourcesFit"
 DYNAMIC_RESOURCES: Final = "DynamicResources"
 
+RejectionKind: TypeAlias = Literal["cordon", "taint", "affinity", "resources", "devices", "claim", "error"]
+
+_PLUGINS: Final[Mapping[RejectionKind, str]] = {
+    "cordon": NODE_UNSCHEDULABLE,
+    "taint": TAINT_TOLERATION,
+    "affinity": NODE_AFFINITY,
+    "resources": NODE_RESOURCES_FIT,
+}
+
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
@@ -28,13 +37,21 @@ class Rejection:
 
     Attributes:
         reasons: in kube-scheduler's words.
+        kind: what stands in the way: ``cordon``, ``taint``, ``affinity``, ``resources``; of its claims ``devices``
+            (none are left for them), ``claim`` (one is bound to other nodes, or not ready there) or ``error``.
+        lacking: of ``resources``, their names in the order of the reasons; ``pods`` where there are too many.
         hopeless: evicting other pods from it would not help.
-        plugin: of kube-scheduler, that says so.
     """
 
     reasons: tuple[str, ...]
+    kind: RejectionKind
+    lacking: tuple[str, ...] = ()
     hopeless: bool = True
-    plugin: str = DYNAMIC_RESOURCES
+
+    @property
+    def plugin(self) -> str:
+        """Of kube-scheduler, that says so."""
+        return _PLUGINS.get(self.kind, DYNAMIC_RESOURCES)
 
 
 @dataclass(slots=True)
@@ -87,15 +104,19 @@ def node_rejection(
         provided: extended resources that devices of the pod's claims provide.
     """
     if is_cordoned(pod, load.document):
-        return Rejection(("node(s) were unschedulable",), plugin=NODE_UNSCHEDULABLE)
+        return Rejection(("node(s) were unschedulable",), "cordon")
     if is_tainted(pod, load.document):
-        return Rejection(("node(s) had untolerated taint(s)",), plugin=TAINT_TOLERATION)
+        return Rejection(("node(s) had untolerated taint(s)",), "taint")
     if not _affine(pod, load.node):
-        return Rejection(("node(s) didn't match Pod's node affinity/selector",), plugin=NODE_AFFINITY)
+        return Rejection(("node(s) didn't match Pod's node affinity/selector",), "affinity")
     lacking = shortages(requests, load.allocatable, load.used, pods=load.pods, provided=provided)
     if lacking:
-        hopeless = any(never for _, never in lacking)
-        return Rejection(tuple(text for text, _ in lacking), hopeless, NODE_RESOURCES_FIT)
+        return Rejection(
+            tuple(item.text for item in lacking),
+            "resources",
+            tuple(item.resource for item in lacking),
+            hopeless=any(item.never for item in lacking),
+        )
     return None
 
 
@@ -135,7 +156,7 @@ def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
 
 def prefilter_message(text: str, nodes: Iterable[str]) -> str:
     """The message of a pod that no node can take because of the pod's own claims."""
-    rejections = {name: Rejection(()) for name in nodes}
+    rejections = {name: Rejection((), "claim") for name in nodes}
     if not rejections:
         return fit_message(rejections)
     return f"{_available(rejections)}: {text}. {_preemption(rejections)}"

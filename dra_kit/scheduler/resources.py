@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from dra_kit.resource.pods import containers, init_containers, is_sidecar
 from dra_kit.scheduler.pods import Object
@@ -40,6 +40,23 @@ def allocatable(node: Object) -> dict[str, int]:
     return dict(_amounts(node.get("status", {}).get("allocatable")))
 
 
+class Shortage(NamedTuple):
+    """What a node has too little of for a pod.
+
+    Attributes:
+        resource: its name; ``pods`` where there are too many.
+        never: the node could not take the pod if it were empty.
+    """
+
+    resource: str
+    never: bool
+
+    @property
+    def text(self) -> str:
+        """In kube-scheduler's words (1.37)."""
+        return "Too many pods" if self.resource == "pods" else f"Insufficient {self.resource}"
+
+
 def shortages(
     requests: Mapping[str, int],
     allocatable: Mapping[str, int],
@@ -47,8 +64,8 @@ def shortages(
     *,
     pods: int,
     provided: Iterable[str] = (),
-) -> list[tuple[str, bool]]:
-    """Why a pod does not fit, each with whether the node could never take it; in kube-scheduler's words (1.37).
+) -> list[Shortage]:
+    """Why a pod does not fit.
 
     Args:
         requests: of the pod.
@@ -60,12 +77,12 @@ def shortages(
     found = []
     limit = allocatable.get("pods", 0)
     if pods + 1 > limit // 1000:
-        found.append(("Too many pods", limit == 0))
+        found.append(Shortage("pods", limit == 0))
     covered = set(provided)
     for name, amount in requests.items():
         has = allocatable.get(name, 0)
         if amount and name not in covered and amount > has - used.get(name, 0):
-            found.append((f"Insufficient {name}", amount > has))
+            found.append(Shortage(name, amount > has))
     return found
 
 

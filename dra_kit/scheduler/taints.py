@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dra_kit.allocator.taints import tolerates
+from dra_kit.allocator.taints import covers, tolerates
 from dra_kit.resource.pods import pod_claims
-from dra_kit.resource.v1 import DeviceTaint, DeviceToleration
+from dra_kit.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dra_kit.scheduler.pods import Key, Object, is_terminal
 
 NO_EXECUTE: Final = "NoExecute"
@@ -82,10 +82,7 @@ def published_devices(slices: Iterable[Object]) -> Iterator[tuple[tuple[str, str
 def selects(rule: Object, device_id: tuple[str, str, str]) -> bool:
     """Whether a DeviceTaintRule is about a device; without a selector it is about none."""
     selector = rule["spec"].get("deviceSelector")
-    if selector is None:
-        return False
-    wanted = (selector.get("driver"), selector.get("pool"), selector.get("device"))
-    return all(want in {None, got} for want, got in zip(wanted, device_id, strict=True))
+    return selector is not None and covers(DeviceTaintSelector.model_validate(selector), device_id)
 
 
 def evictions(

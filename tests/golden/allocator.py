@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ def node_of(node: Line) -> Node:
     return Node(node["name"], node.get("labels") or {}, frozenset(node.get("declaredFeatures") or ()))
 
 
-def outcome_of(allocations: list[AllocationResult] | None, shares: dict[str, str]) -> list[Line] | None:
+def outcome_of(allocations: Sequence[AllocationResult] | None, shares: dict[str, str]) -> list[Line] | None:
     """Allocations as JSON, with the random share ids numbered in order of appearance."""
     if allocations is None:
         return None

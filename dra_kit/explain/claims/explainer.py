@@ -169,7 +169,6 @@ class Explainer:
 
     def _errors(self, requests: Sequence[Request], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
         """What ends the attempt, each kind once, with advice."""
-        ways = {str(way.error): way.name for request in requests for way in request.ways if way.error is not None}
         errors = [way.error for request in requests for way in request.ways if way.error is not None]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
         seen = set()
@@ -178,7 +177,7 @@ class Explainer:
                 continue
             seen.add(error.kind)
             if error.kind == "class-not-found":
-                yield f"request {ways[str(error)]}: {self._missing_class(str(error).rsplit(chr(34), 2)[1])}"
+                yield f"request {error.request}: {self._missing_class(error.device_class)}"
             else:
                 advice = _ADVICE.get(error.kind)
                 yield f"{error}; {advice}" if advice else str(error)

@@ -18,7 +18,7 @@ from dra_kit.allocator.nodes import node_matches
 from dra_kit.allocator.pools import NodePool
 from dra_kit.allocator.requests import Choice
 from dra_kit.allocator.selection import Selection
-from dra_kit.allocator.taints import tolerates
+from dra_kit.allocator.taints import covers, tolerates
 from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.devices.alike import Alikeness, Class
@@ -161,14 +161,7 @@ class _Judge:
 
     def _rule(self, device: DeviceID, taint: DeviceTaint) -> str:
         for rule in self.cluster.rules:
-            selector = rule.spec.device_selector
-            if (
-                selector is not None
-                and rule.spec.taint is taint
-                and selector.driver in {None, device.driver}
-                and selector.pool in {None, device.pool}
-                and selector.device in {None, device.device}
-            ):
+            if rule.spec.taint is taint and covers(rule.spec.device_selector, device):
                 return rule.metadata.name
         return ""
 
@@ -267,10 +260,9 @@ class _OnNode:
 
 
 def _error(error: CelRuntimeError, where: str, expression: str, mended: str) -> Reason:
-    missing = error.message.removeprefix("no such key: ")
-    if missing != error.message:
-        text = f"has no {missing}, for which a selector of {where} asks without has()"
-        return Reason(Check.ERROR, text, f"without {missing}", remedy=mended, details={"selector": expression})
+    if error.kind == "no-such-key":
+        text = f"has no {error.key}, for which a selector of {where} asks without has()"
+        return Reason(Check.ERROR, text, f"without {error.key}", remedy=mended, details={"selector": expression})
     text = f"a selector of {where} fails: {error.message}"
     return Reason(Check.ERROR, text, f"error in a selector of {where}", remedy=mended, details={"selector": expression})
 

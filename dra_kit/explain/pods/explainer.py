@@ -28,13 +28,12 @@ from dra_kit.explain.verdicts import ClaimExplanation
 from dra_kit.resource.pods import PodClaim, pod_claims
 from dra_kit.resource.v1 import ResourceClaim
 from dra_kit.scheduler.generation import claim_from_template
-from dra_kit.scheduler.nodes import NodeLoad, is_tainted, node_loads, node_rejection
+from dra_kit.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_loads, node_rejection
 from dra_kit.scheduler.resources import pod_requests
 from dra_kit.values.quantity import Quantity
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
-_INSUFFICIENT: Final = "Insufficient "
 
 
 def explain_pod(explainer: Explainer, pod: Document) -> PodExplanation:
@@ -243,7 +242,7 @@ class _PodExplainer:
         found: list[str] = []
         rejection = node_rejection(self._pod, load, requests, provided)
         if rejection is not None:
-            found += [_in_numbers(reason, self._pod, load, requests) for reason in rejection.reasons]
+            found += _in_numbers(rejection, self._pod, load, requests)
         for claim in claims:
             allocation = claim.explanation.claim.status.allocation if claim.explanation is not None else None
             selector = allocation.node_selector if allocation is not None else None
@@ -285,23 +284,28 @@ def _with(pending: Sequence[ResourceClaim], provision: Provision) -> list[Resour
     return [*pending, *([provision.claim] if provision.claim is not None else [])]
 
 
-def _in_numbers(reason: str, pod: Document, load: NodeLoad, requests: Mapping[str, int]) -> str:
+def _in_numbers(rejection: Rejection, pod: Document, load: NodeLoad, requests: Mapping[str, int]) -> Iterator[str]:
     """Why a node is not for a pod, with the amounts or the taint."""
-    if reason.startswith(_INSUFFICIENT):
-        name = reason.removeprefix(_INSUFFICIENT)
-        has = load.allocatable.get(name, 0)
-        free = max(has - load.used.get(name, 0), 0)
-        return f"{name}: {_amount(requests[name])} asked for, {_amount(free)} of {_amount(has)} free"
-    if "taint" in reason:
-        taints = [
-            f"{taint['key']}:{taint['effect']}"
-            for taint in load.document["spec"]["taints"]
-            if is_tainted(pod, {"spec": {"taints": [taint]}})
-        ]
-        return f"taint that the pod does not tolerate ({', '.join(taints)})"
-    if "affinity" in reason:
-        return "not one of the pod's node selector or affinity"
-    return reason.removeprefix("node(s) were ").removeprefix("node(s) ")
+    match rejection.kind:
+        case "resources":
+            for name, reason in zip(rejection.lacking, rejection.reasons, strict=True):
+                has = load.allocatable.get(name, 0)
+                free = max(has - load.used.get(name, 0), 0)
+                asked = f"{name}: {_amount(requests.get(name, 0))} asked for, {_amount(free)} of {_amount(has)} free"
+                yield reason if name == "pods" else asked
+        case "taint":
+            taints = [
+                f"{taint['key']}:{taint['effect']}"
+                for taint in load.document["spec"]["taints"]
+                if is_tainted(pod, {"spec": {"taints": [taint]}})
+            ]
+            yield f"taint that the pod does not tolerate ({', '.join(taints)})"
+        case "affinity":
+            yield "not one of the pod's node selector or affinity"
+        case "cordon":
+            yield "unschedulable"
+        case _:
+            yield from rejection.reasons
 
 
 def _amount(milli: int) -> str:

@@ -135,5 +135,4 @@ def _compile_error(expression: Expression, error: cel.CelCompileError) -> Mistak
         return Mistake("cel-compile", 0, len(text), str(error), "")
     lines = text.split("\n")
     index = sum(len(line) + 1 for line in lines[: error.line - 1]) + error.column - 1
-    message = str(error).removeprefix(f"{error.line}:{error.column}: ")
-    return Mistake("cel-compile", index, index + 1, message, "")
+    return Mistake("cel-compile", index, index + 1, error.problem, "")

@@ -139,7 +139,7 @@ def _fails(expression: Expression, read: Read, advertised: Advertised) -> bool:
         try:
             expression.program.matches(device.view)
         except cel.CelRuntimeError as error:
-            if error.kind == "no-such-key" and (read.name is None or error.message.endswith(f": {read.name}")):
+            if error.kind == "no-such-key" and (read.name is None or error.key == read.name):
                 return True
     return False
 

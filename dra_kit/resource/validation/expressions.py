@@ -64,10 +64,8 @@ def _compiled(expression: str, declarations: cel.Environment, *, derived: bool) 
 
 def _problem(expression: str, error: cel.CelCompileError) -> str:
     """A compile error with the place in the text, as cel-go shows it."""
-    text = str(error)
     if not error.line:
-        return text
-    text = text.removeprefix(f"{error.line}:{error.column}: ")
+        return error.problem
     line = expression.split("\n")[error.line - 1]
     shown = f" | {line}\n | {'.' * (error.column - 1)}^"
-    return f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {text}\n{shown}"
+    return f"compilation failed: ERROR: <input>:{error.line}:{error.column}: {error.problem}\n{shown}"

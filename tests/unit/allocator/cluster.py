@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from dra_kit.allocator import Allocator, Gates, Node, Snapshot
@@ -70,7 +70,7 @@ def allocate(world: Snapshot, *claims: Document, gates: Gates = ALL, **options: 
     return Allocator(world, gates, **options).allocate(NODE, claims)
 
 
-def names(allocations: list[AllocationResult] | None) -> list[list[str]] | None:
+def names(allocations: Iterable[AllocationResult] | None) -> list[list[str]] | None:
     """The devices of each claim."""
     if allocations is None:
         return None

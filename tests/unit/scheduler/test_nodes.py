@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.scheduler.nodes import Rejection, fit_message, node_loads, node_rejection, prefilter_message
+from dra_kit.scheduler.nodes import Rejection, RejectionKind, fit_message, node_loads, node_rejection, prefilter_message
 from dra_kit.scheduler.resources import pod_requests
 
 Object = dict[str, Any]
@@ -32,20 +32,35 @@ def reasons(asking: Object, item: Object, *running: Object) -> Rejection | None:
 
 def test_each_filter_in_the_words_of_the_scheduler() -> None:
     tainted = node(taints=[{"key": "a", "value": "b", "effect": "NoSchedule"}])
-    fit = "NodeResourcesFit"
 
     assert reasons(pod("4"), node()) is None
-    assert reasons(pod("4"), tainted) == Rejection(("node(s) had untolerated taint(s)",), plugin="TaintToleration")
+    assert reasons(pod("4"), tainted) == Rejection(("node(s) had untolerated taint(s)",), "taint")
     assert reasons(pod("4", tolerations=[{"operator": "Exists"}]), tainted) is None
-    assert reasons(pod("4"), node(unschedulable=True)) == Rejection(
-        ("node(s) were unschedulable",), plugin="NodeUnschedulable"
-    )
+    assert reasons(pod("4"), node(unschedulable=True)) == Rejection(("node(s) were unschedulable",), "cordon")
     assert reasons(pod(nodeSelector={"zone": "b"}), node()) == Rejection(
-        ("node(s) didn't match Pod's node affinity/selector",), plugin="NodeAffinity"
+        ("node(s) didn't match Pod's node affinity/selector",), "affinity"
     )
-    assert reasons(pod("4"), node(cpu="1")) == Rejection(("Insufficient cpu",), hopeless=True, plugin=fit)
-    assert reasons(pod("4"), node(), pod("6")) == Rejection(("Insufficient cpu",), hopeless=False, plugin=fit)
-    assert reasons(pod("40"), node(pods="0")) == Rejection(("Too many pods", "Insufficient cpu"), plugin=fit)
+    assert reasons(pod("4"), node(cpu="1")) == Rejection(("Insufficient cpu",), "resources", ("cpu",))
+    assert reasons(pod("4"), node(), pod("6")) == Rejection(
+        ("Insufficient cpu",), "resources", ("cpu",), hopeless=False
+    )
+    assert reasons(pod("40"), node(pods="0")) == Rejection(
+        ("Too many pods", "Insufficient cpu"), "resources", ("pods", "cpu")
+    )
+
+
+def test_the_plugin_that_rejects_follows_from_the_kind() -> None:
+    kinds: tuple[RejectionKind, ...] = get_args(RejectionKind)
+
+    assert {kind: Rejection((), kind).plugin for kind in kinds} == {
+        "cordon": "NodeUnschedulable",
+        "taint": "TaintToleration",
+        "affinity": "NodeAffinity",
+        "resources": "NodeResourcesFit",
+        "devices": "DynamicResources",
+        "claim": "DynamicResources",
+        "error": "DynamicResources",
+    }
 
 
 def test_node_affinity() -> None:
@@ -61,10 +76,10 @@ def test_node_affinity() -> None:
 
 def test_messages_as_a_real_scheduler_writes_them() -> None:
     rejections = {
-        "n1": Rejection(("node(s) had untolerated taint(s)",)),
-        "n2": Rejection(("node(s) were unschedulable",)),
-        "n3": Rejection(("Insufficient cpu",), hopeless=False),
-        "n4": Rejection(("Too many pods",)),
+        "n1": Rejection(("node(s) had untolerated taint(s)",), "taint"),
+        "n2": Rejection(("node(s) were unschedulable",), "cordon"),
+        "n3": Rejection(("Insufficient cpu",), "resources", ("cpu",), hopeless=False),
+        "n4": Rejection(("Too many pods",), "resources", ("pods",)),
     }
 
     assert fit_message(rejections) == (
