@@ -290,7 +290,7 @@ class CelCompileError(DraKitError, ValueError):
         self, message: str, *, line: int = 0, column: int = 0, problem: str = "", code: str | None = None
     ) -> None:
         super().__init__(message, code=code)
-        self.problem = problem or message
+        self.problem: str = problem or message
         self.line = line
         self.column = column
 

@@ -3,8 +3,7 @@
 from typing import Any
 
 import pytest
-from dra_kit.errors import Invalid
-from dra_kit.testing import Harness
+from dra_kit.testing import Harness, Invalid
 
 POD = {
     "apiVersion": "v1",
