@@ -262,6 +262,25 @@ OF_NODES: Final = [
         first={"devices": numbered(0, 0, slot={"int": 0})},
         second={"devices": [*numbered(0, slot={"int": 0}), *numbered(0, 0, slot={"int": 1})[1:]]},
     ),
+    # what expressions read besides attributes is among the traits of a device
+    case(
+        "_traits: _exact(item.value)",
+        claims=selecting(f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("1Gi"))'),
+        first={"devices": memory("2Gi")},
+        second={"devices": memory("1Gi")},
+    ),
+    case(
+        "_traits: name",
+        claims=selecting(f'"memory" in device.capacity["{DRIVER}"]'),
+        first={"devices": having(memory={"value": "1Gi"})},
+        second={"devices": having(cores={"value": "1Gi"})},
+    ),
+    case(
+        "_traits: device.shareable",
+        claims=selecting("device.allowMultipleAllocations"),
+        first={"devices": having()},
+        second={"devices": having(shareable=False)},
+    ),
     case(
         "unknown reads",
         "Reading._of_device: _value(attribute)",
