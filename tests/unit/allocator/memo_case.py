@@ -51,7 +51,7 @@ class Case(NamedTuple):
         parts: see ``MUTANTS``.
         halves: the attempts.
         gates: of the scheduler.
-        shared: specs of slices of a pool that both nodes see.
+        shared: specs of slices of a pool that both nodes see, before their own.
         rules: DeviceTaintRules.
         between: what happens between the attempts; both are made on the first node then.
     """
@@ -161,7 +161,7 @@ CLASSES: Final = [device_class(), device_class("none", "false"), device_class("s
 
 def world_of(case: Case) -> tuple[Snapshot, list[Node]]:
     """The cluster of a case, and its two nodes."""
-    slices = _pool("shared", {"allNodes": True}, case.shared)
+    slices = _pool("all", {"allNodes": True}, case.shared)
     holders: list[Document] = []
     places: list[Node] = []
     for name, half in zip(("n1", "n2"), case.halves, strict=True):

@@ -116,6 +116,7 @@ OF_NODES: Final = [
         first={"slices": [counters(), elsewhere("1")]},
         second={"slices": [counters(), elsewhere("2")]},
     ),
+    case("each pool", shared=[{"devices": []}], second={"devices": tainted()}),
     # devices
     case(
         "traits_of: tuple([_traits(device, gates) for device in pool.usable])",

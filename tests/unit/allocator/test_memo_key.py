@@ -42,6 +42,7 @@ NOT_COUNTED: Final = "self._changes[device.driver, device.pool] += 1", ""
 
 MORE: Final[dict[str, tuple[Callable[..., Any], str, str]]] = {
     "reach of an invalid selector": (memo.Question.key, "pools.reach is None", "False"),
+    "each pool": (memo.Question.key, "pools.ordered", "pools.ordered[:1]"),
     "changes of what is held": (memo._Stocks.number, "stock.changes != changes", "stock.changes < 0"),
     "a device is taken": (Usage.add, *NOT_COUNTED),
     "a device is given back": (Usage.remove, *NOT_COUNTED),
