@@ -52,7 +52,6 @@ class Memo:
     """
 
     def __init__(self, usage: Usage, gates: Gates, evaluator: Evaluator) -> None:
-        self._gates = gates
         self._evaluator = evaluator
         self._numbers = _Numbers()
         self._stocks = _Stocks(usage, gates, self._numbers)
@@ -70,7 +69,7 @@ class Memo:
         known = self._questions.get(asked)
         if known is None:
             choices = [choice for claim in requests for request in claim for choice in request]
-            reading = Reading(claims, choices, self._evaluator, self._gates)
+            reading = Reading(claims, choices, self._evaluator)
             known = self._questions[asked] = Question(reading, self._stocks, self._numbers)
             if len(self._questions) > _QUESTIONS:
                 self._questions.popitem(last=False)

@@ -45,13 +45,9 @@ class Reading:
         claims: of one pod.
         choices: of all their requests.
         evaluator: of CEL.
-        gates: of the scheduler.
     """
 
-    def __init__(
-        self, claims: Iterable[ResourceClaim], choices: Iterable[Choice], evaluator: Evaluator, gates: Gates
-    ) -> None:
-        self._sees_sharing = gates.variant.knows_sharing
+    def __init__(self, claims: Iterable[ResourceClaim], choices: Iterable[Choice], evaluator: Evaluator) -> None:
         self._reads = _reads(choices, evaluator)
         self._attributes = sorted(
             {item.match_attribute or item.distinct_attribute or "" for claim in claims for item in _constraints(claim)}
@@ -64,7 +60,7 @@ class Reading:
     def _of_device(self, device: AdvertisedDevice) -> Hashable:
         likeness = None
         if self._reads is not None and has_plain_attributes(device.device):
-            likeness = likeness_of(device, self._reads, sees_sharing=self._sees_sharing)
+            likeness = likeness_of(device, self._reads, sees_sharing=False)
         if likeness is None:
             likeness = (
                 device.id.driver,
@@ -122,7 +118,10 @@ def _choice(choice: Choice) -> Hashable:
 
 
 def _reads(choices: Iterable[Choice], evaluator: Evaluator) -> frozenset[Read] | None:
-    """The places of a device that some expression reads; None where one of them may read anything."""
+    """The attributes that some expression reads; None where one of them may read any.
+
+    What else expressions can read of a device is among its traits or, as its driver, in every likeness.
+    """
     found: set[Read] = set()
     for choice in choices:
         selectors = {*choice.class_selectors, *choice.selectors}
@@ -132,7 +131,7 @@ def _reads(choices: Iterable[Choice], evaluator: Evaluator) -> frozenset[Read] |
         ):
             if reads is None:
                 return None
-            found.update(reads)
+            found.update(read for read in reads if read.field == "attributes")
     return frozenset(found)
 
 
