@@ -106,6 +106,34 @@ def test_a_step_that_is_reached_once_is_not_reached_a_second_time(bed: TestBed, 
         order_once()
 
 
+SLOW = f"import time\n{DRIVER}".replace("        yield [", "        time.sleep(2)\n        yield [")
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
+    """A driver that finds its devices late: the kubelet calls it before it is ready."""
+    with sandbox(str(write_project(tmp_path_factory.mktemp("slow"), {"ovens.py": SLOW})), timeout=40) as bed:
+        yield bed
+
+
+def test_one_that_is_killed_while_it_comes_up_is_started_again(killable: Harness) -> None:
+    killable.kill(after="STATE_OPENED")
+    killable.kill(restart=False)
+    killable.start()
+    killable.apply("order.yaml")
+    eats(killable)
+
+
+def test_one_that_was_killed_at_the_end_of_a_test_can_be_killed_at_the_beginning_of_the_next(
+    slow: TestBed, project: Path
+) -> None:
+    for step in ("CLAIM_FORGOTTEN", "CLAIM_FETCHED"):
+        with slow.harness("end", directory=project / "tests", process=True) as harness:
+            harness.kill(after=step)
+            harness.apply("order.yaml")
+            eats(harness)
+
+
 def test_what_cannot_be_killed_is_told(threaded: Harness) -> None:
     with pytest.raises(ConfigurationError, match=r"runs in a thread here and cannot be killed; mark the test"):
         threaded.kill()
