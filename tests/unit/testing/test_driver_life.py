@@ -185,6 +185,26 @@ def test_a_release_may_be_an_object_where_the_driver_is_no_process(threaded: Har
     threaded.wait_for(lambda: "bread-2" in threaded.devices())
 
 
+@pytest.mark.parametrize("driver", ["threaded", "killable"])
+def test_a_release_may_be_the_one_that_runs(request: pytest.FixtureRequest, driver: str) -> None:
+    dra: Harness = request.getfixturevalue(driver)
+    dra.apply("order.yaml")
+    eats(dra)
+    dra.upgrade(".")
+    dra.rollback()
+    dra.restart()
+    eats(dra)
+
+
+def test_a_release_that_cannot_be_copied_is_told_and_nothing_is_replaced(threaded: Harness, project: Path) -> None:
+    (project / "locked_ovens.py").write_text(f"import threading\n{DRIVER}driver.preparer.lock = threading.Lock()\n")
+    with pytest.raises(ConfigurationError, match=r"driver bread\.example cannot be copied .*thread\.lock.* in startup"):
+        threaded.upgrade("./locked_ovens.py")
+    threaded.restart()
+    threaded.apply("order.yaml")
+    eats(threaded)
+
+
 def test_a_release_that_does_not_come_up_leaves_the_former_one(killable: Harness) -> None:
     killable.apply("order.yaml")
     eats(killable)
