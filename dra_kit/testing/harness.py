@@ -219,11 +219,13 @@ class Harness:
 
         Args:
             target: a TARGET below the project's folder, such as ``./tests/next.py``; or a driver that never ran, which
-                is not possible in a test that is marked with ``dra_process``.
+                is not possible in a test that is marked with ``dra_process``. ``.`` is the driver that runs, once more:
+                a module that is imported already is not imported anew, but in a process of its own.
             driver: the name of the one to replace, which is needed where several run.
 
         Raises:
-            ConfigurationError: it has another name, its settings do not fit, or this is a real cluster.
+            ConfigurationError: it has another name, its settings do not fit, it cannot be copied, or this is a real
+                cluster.
             SandboxError: it does not come up.
         """
         self._do(driver, lambda control: control.upgrade(target))

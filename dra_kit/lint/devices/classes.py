@@ -71,14 +71,24 @@ def selector_mistakes(
         own = [expression for expression in expressions if expression.path.startswith("spec.selectors[")]
         yield from _evaluated((), own, surroundings)
         return
+    found: list[tuple[str, Expression, Mistake]] = []
+    vain: dict[str, bool] = {}  # by the list of alternatives of a request: whether none of them is met
     for body in bodies(manifest):
         own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
         device_class = classes.get(body.asked.device_class_name)
         if device_class is None:
             continue  # nobody knows which devices the class leaves
-        before = selectors_of(device_class.spec.selectors)
+        before, mistakes = selectors_of(device_class.spec.selectors), list[tuple[Expression, Mistake]]()
         if before is not None and own and _leaves_any(before, surroundings):
-            yield from _evaluated(before, own, surroundings)
+            mistakes += _evaluated(before, own, surroundings)
+        alternatives = body.path.rpartition("[")[0]
+        found += [(alternatives, *one) for one in mistakes]
+        unmet = any(mistake.rule == "matches-nothing" for _, mistake in mistakes)
+        vain[alternatives] = vain.get(alternatives, True) and unmet
+    for alternatives, expression, mistake in found:
+        # one that is not met here is what the next one is for
+        if mistake.rule != "matches-nothing" or not alternatives.endswith(".firstAvailable") or vain[alternatives]:
+            yield expression, mistake
 
 
 def drivers_meant(

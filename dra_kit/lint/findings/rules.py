@@ -159,7 +159,7 @@ _DEVICES: Final = (
     ),
     Rule("optional-attribute", "error", "A selector fails for a device that lacks an attribute or capacity."),
     Rule("cel-runtime", "error", "A selector fails for a device for some other reason."),
-    Rule("matches-nothing", "warning", "No device matches the selectors of a class or request."),
+    Rule("matches-nothing", "warning", "No device matches a class, or a request with all its alternatives."),
     Rule("too-few-devices", "warning", "A request asks for more devices than match it."),
     Rule("too-much-capacity", "error", "A request asks for more of a capacity than any device that matches it has."),
     Rule("opaque-config", "error", "Opaque configuration that the driver refuses."),

@@ -162,6 +162,7 @@ class SandboxControl:
             raise ConfigurationError(
                 f"driver {new.name} is no release of driver {self.name}: a release keeps the name; name another TARGET"
             )
+        new = new.unused(self._past)
         await self._replace(new)
         self._past.append(new)
 
@@ -210,10 +211,13 @@ class SandboxControl:
 
     async def _replace(self, new: SandboxDriver) -> None:
         """A rolling update, node by node; then the roles of the cluster."""
-        for node in self.nodes:
-            await self.on(node).replace(new.release(self._author(new, node)))
+        # first of all: where one cannot be made, nothing is replaced
+        releases = [new.release(self._author(new, node)) for node in self.nodes]
+        of_operators = new.release(None).driver
+        for node, release in zip(self.nodes, releases, strict=True):
+            await self.on(node).replace(release)
         former, self.operators = self.operators, self._make_operators()
-        await self.operators.start(new.release(None).driver, self.on(self.nodes[0]).author)
+        await self.operators.start(of_operators, self.on(self.nodes[0]).author)
         if former is not None:
             await former.stop()
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import chdir
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -60,13 +59,25 @@ class SandboxDriver:
             driver: one that never ran; None for a copy of the spare one.
 
         Raises:
-            ConfigurationError: there is no spare one.
+            ConfigurationError: there is no spare one, or it cannot be copied.
         """
         if driver is None:
             if self.spare is None:
                 raise ConfigurationError("the driver here cannot be restarted; use dra_kit.testing.sandbox(…)")
-            driver = deepcopy(self.spare)
+            driver = _copied(self.spare)
         return Release(driver, author, self.target, self.folder)
+
+    def unused(self, used: Iterable[SandboxDriver]) -> SandboxDriver:
+        """The same with a driver that never ran: a module that is imported already gives the driver that runs.
+
+        Args:
+            used: releases that ran or run here.
+        """
+        for release in used:
+            if any(driver in release.drivers for driver in self.drivers):
+                spare = release.spare
+                return replace(self, drivers=(spare,) * len(self.drivers), spare=spare) if spare else self
+        return self
 
     def settings_on(self, node: str, directory: Path) -> BaseModel | None:
         """The author's settings on a node.
@@ -109,6 +120,16 @@ def successors(
         )
 
     return successor
+
+
+def _copied(driver: Driver[Any, Any]) -> Driver[Any, Any]:
+    try:
+        return driver.for_another_node()
+    except Exception as error:  # noqa: BLE001 - an author's object may refuse in any way
+        raise ConfigurationError(
+            f"driver {driver.name} cannot be copied to be started anew ({type(error).__name__}: {error}); make what "
+            "cannot be copied in startup, or give a driver that never ran"
+        ) from None
 
 
 def require_distinct(drivers: Iterable[tuple[str, str]]) -> None:

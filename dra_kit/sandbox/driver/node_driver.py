@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from dra_kit.sandbox.driver.killable import Crash
 from dra_kit.sandbox.driver.node_role import NodeRole, RoleInThread
 from dra_kit.sandbox.driver.process_role import RoleInProcess
 from dra_kit.sandbox.driver.release import Release
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 _POLL: Final = 0.02
 _LOADS: Final = 60.0
@@ -40,7 +43,6 @@ class NodeDriver:
     Attributes:
         in_process: whether it gets a process of its own when it is started, which can be killed.
         crash: where it will be killed, see :meth:`crash_at`; None for nowhere.
-        crashes: the steps after which it was killed.
         release: what runs, or ran last.
     """
 
@@ -54,7 +56,6 @@ class NodeDriver:
     ) -> None:
         self.name = name
         self.in_process = False
-        self.crashes: list[str] = []
         self.crash: Crash | None = None
         self.release: Release | None = None
         self._kubelet = kubelet
@@ -66,6 +67,7 @@ class NodeDriver:
         self._pods = 0
         self._processes = 0
         self._keeping: asyncio.Task[None] | None = None
+        self._starting_again = asyncio.Lock()
 
     @property
     def author(self) -> BaseModel | None:
@@ -143,10 +145,13 @@ class NodeDriver:
         pod_uid = f"update-{self._pods}"
         new = self._started(release, pod_uid)
         try:
-            await self._up(new, before)
+            up = await self._up(new, before)
         except BaseException:
             await self._stopped(new)
             raise
+        if not up:
+            await self._stopped(new)
+            raise SandboxError(f"driver {self.name} does not come up: it was killed before it was ready")
         self._role, self.release, self._pod_uid = new, release, pod_uid
         if old is not None:
             await self._stopped(old)
@@ -174,16 +179,20 @@ class NodeDriver:
     async def start_again(self, release: Release | None = None) -> None:
         """Start the one that was killed, or another, in the same pod; returns when the kubelet knows it.
 
+        Where it is being started again already, wait for that.
+
         Raises:
             SandboxError: it does not come up.
         """
-        self.release = release or self.release
-        if self._role is not None or self.release is None:
-            return
-        before = {client for client in self._plugins() if client.connected}
-        self._role = self._started(self.release, self._pod_uid)
-        await self._up(self._role, before)
-        await self._kubelet.look_again()
+        async with self._starting_again:
+            self.release = release or self.release
+            while self._role is None and self.release is not None:
+                before = {client for client in self._plugins() if client.connected}
+                role = self._role = self._started(self.release, self._pod_uid)
+                if await self._up(role, before):
+                    await self._kubelet.look_again()
+                elif not await self._has_crashed(role):
+                    return  # it was killed from outside, and stays away
 
     def crash_at(self, crash: Crash | None) -> None:
         """Have it killed after a step, once; it is started again, as the kubelet restarts a container.
@@ -223,12 +232,21 @@ class NodeDriver:
         """Start it again when it has killed itself after a step."""
         while True:
             role = self._role
-            if isinstance(role, RoleInProcess) and (step := role.crashed_at):
-                self._role = self.crash = None
-                await self._killed(role, step)
-                await self.start_again()
-                self.crashes.append(step)
+            if role is not None and await self._has_crashed(role):
+                try:
+                    await self.start_again()
+                except SandboxError as error:  # what comes up later is watched all the same
+                    logger.warning("driver killed after a step not started again", extra={"error": str(error)})
             await asyncio.sleep(_POLL)
+
+    async def _has_crashed(self, role: NodeRole) -> bool:
+        """Whether it has killed itself after a step; it is not there any more then."""
+        if not isinstance(role, RoleInProcess) or not (step := role.crashed_at):
+            return False
+        if self._role is role:
+            self._role = self.crash = None
+            await self._killed(role, step)
+        return True
 
     def _own_process(self) -> RoleInProcess:
         if not isinstance(self._role, RoleInProcess):
@@ -239,13 +257,19 @@ class NodeDriver:
             )
         return self._role
 
-    async def _up(self, role: NodeRole, before: Collection[PluginClient]) -> None:
-        """Wait until a driver is ready and the kubelet has a connection to it."""
+    async def _up(self, role: NodeRole, before: Collection[PluginClient]) -> bool:
+        """Wait until a driver is ready and the kubelet has a connection to it; False where it is killed before.
+
+        It may serve the kubelet before it is ready, and so come to the step after which it is killed.
+        """
         last, loaded = time.monotonic() + _LOADS, False
         while not (role.ready and any(item.connected and item not in before for item in self._plugins())):
             if role.begun and not loaded:
                 last, loaded = time.monotonic() + _COMES_UP, True
+            if isinstance(role, RoleInProcess) and role.killed:
+                return False
             if role.failure or time.monotonic() > last:
                 reason = role.failure or f"it is not ready within {_COMES_UP:.0f} s"
                 raise SandboxError(f"driver {self.name} does not come up: {reason}")
             await asyncio.sleep(_POLL)
+        return True

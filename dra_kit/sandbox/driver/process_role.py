@@ -95,6 +95,11 @@ class RoleInProcess:
         """The step after which it has killed itself; empty when it has not."""
         return "" if self._process.alive else self._process.crashed_at
 
+    @property
+    def killed(self) -> bool:
+        """Whether it was: from outside, or by itself after a step."""
+        return not self._process.alive and (self._stopping or bool(self.crashed_at))
+
     def arm(self, crash: Crash | None) -> None:
         """See :meth:`dra_kit.sandbox.driver.killable.KillableProcess.arm`."""
         self._process.arm(crash)

@@ -20,6 +20,7 @@ _ONCE = (
     "RELEASE_BEGUN",
     "FILES_REMOVED",
     "EFFECT_RELEASED",
+    "CLAIM_FORGOTTEN",
 )
 _FOR_EACH_EFFECT = ("EFFECT_INTENDED", "EFFECT_APPLIED", "OUTCOME_STORED", "EFFECT_REVERTED", "EFFECT_FORGOTTEN")
 
@@ -27,7 +28,7 @@ _FOR_EACH_EFFECT = ("EFFECT_INTENDED", "EFFECT_APPLIED", "OUTCOME_STORED", "EFFE
 def every_step(effects: int) -> list[str]:
     """All that this driver comes to in the life of a claim with so many effects."""
     of_effects = [f"{step}:{number}" for step in _FOR_EACH_EFFECT for number in range(1, effects + 1)]
-    return [*_ONCE, *of_effects, "CLAIM_FORGOTTEN"]
+    return [*_ONCE, *of_effects]
 
 
 def variables(dra: Harness, pod: str, container: str = "main") -> Mapping[str, str]:

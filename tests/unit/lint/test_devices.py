@@ -171,6 +171,16 @@ def test_what_is_wrong_with_a_class_is_not_told_of_its_requests() -> None:
     assert rules(text, KNOWN) == ["matches-nothing"]
 
 
+@pytest.mark.parametrize(("second", "told"), [("A100", []), ("B300", ["matches-nothing"] * 2)])
+def test_an_alternative_that_nothing_meets_is_told_where_no_other_is_met(second: str, told: list[str]) -> None:
+    one, two = (
+        f"{{name: {name}, deviceClassName: gpu, selectors: [{{cel: {{expression: '{A}.model == \"{model}\"'}}}}]}}"
+        for name, model in (("one", "B200"), ("two", second))
+    )
+    asking = claim().replace("exactly:", "firstAvailable:").replace("deviceClassName: gpu", f"- {one}\n        - {two}")
+    assert rules(f"{device_class(GUARD)}---\n{asking}", KNOWN) == told
+
+
 def test_a_class_that_reads_attributes_of_any_driver_is_told() -> None:
     (finding,) = found(device_class(f'{A}.model == "H200"'))
     assert (finding.rule, finding.level, underlined(finding)) == ("foreign-devices", "warning", f"{A}.model")

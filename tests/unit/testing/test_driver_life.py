@@ -106,6 +106,34 @@ def test_a_step_that_is_reached_once_is_not_reached_a_second_time(bed: TestBed, 
         order_once()
 
 
+SLOW = f"import time\n{DRIVER}".replace("        yield [", "        time.sleep(2)\n        yield [")
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBed]:
+    """A driver that finds its devices late: the kubelet calls it before it is ready."""
+    with sandbox(str(write_project(tmp_path_factory.mktemp("slow"), {"ovens.py": SLOW})), timeout=40) as bed:
+        yield bed
+
+
+def test_one_that_is_killed_while_it_comes_up_is_started_again(killable: Harness) -> None:
+    killable.kill(after="STATE_OPENED")
+    killable.kill(restart=False)
+    killable.start()
+    killable.apply("order.yaml")
+    eats(killable)
+
+
+def test_one_that_was_killed_at_the_end_of_a_test_can_be_killed_at_the_beginning_of_the_next(
+    slow: TestBed, project: Path
+) -> None:
+    for step in ("CLAIM_FORGOTTEN", "CLAIM_FETCHED"):
+        with slow.harness("end", directory=project / "tests", process=True) as harness:
+            harness.kill(after=step)
+            harness.apply("order.yaml")
+            eats(harness)
+
+
 def test_what_cannot_be_killed_is_told(threaded: Harness) -> None:
     with pytest.raises(ConfigurationError, match=r"runs in a thread here and cannot be killed; mark the test"):
         threaded.kill()
@@ -155,6 +183,26 @@ def test_the_next_test_has_the_first_release_again(bed: TestBed, project: Path) 
 def test_a_release_may_be_an_object_where_the_driver_is_no_process(threaded: Harness, project: Path) -> None:
     threaded.upgrade(load_driver(f"{project}/next_ovens.py"))
     threaded.wait_for(lambda: "bread-2" in threaded.devices())
+
+
+@pytest.mark.parametrize("driver", ["threaded", "killable"])
+def test_a_release_may_be_the_one_that_runs(request: pytest.FixtureRequest, driver: str) -> None:
+    dra: Harness = request.getfixturevalue(driver)
+    dra.apply("order.yaml")
+    eats(dra)
+    dra.upgrade(".")
+    dra.rollback()
+    dra.restart()
+    eats(dra)
+
+
+def test_a_release_that_cannot_be_copied_is_told_and_nothing_is_replaced(threaded: Harness, project: Path) -> None:
+    (project / "locked_ovens.py").write_text(f"import threading\n{DRIVER}driver.preparer.lock = threading.Lock()\n")
+    with pytest.raises(ConfigurationError, match=r"driver bread\.example cannot be copied .*thread\.lock.* in startup"):
+        threaded.upgrade("./locked_ovens.py")
+    threaded.restart()
+    threaded.apply("order.yaml")
+    eats(threaded)
 
 
 def test_a_release_that_does_not_come_up_leaves_the_former_one(killable: Harness) -> None:

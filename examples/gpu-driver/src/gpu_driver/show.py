@@ -24,9 +24,9 @@ def lines(nvml: NvmlBackend) -> Iterator[str]:
         for number, instance in enumerate(nvml.gpu_instances(facts.uuid), start=1):
             place = instance.placement
             slices[place.start : place.start + place.size] = [str(number)] * place.size
-            made = ", ".join(compute.mig_uuid[:12] for compute in instance.compute_instances) or "being made"
+            made = ", ".join(compute.mig_uuid[:12] for compute in instance.compute_instances) or "no compute instance"
             named.append(f"{number}: {profiles[instance.profile_id].name} ({made})")
-        yield f"gpu-{facts.minor} [{' '.join(slices)}] {'; '.join(named)}"
+        yield f"gpu-{facts.minor} [{' '.join(slices)}] {'; '.join(named) or 'MIG mode is on, no partition'}"
 
 
 def main(arguments: list[str]) -> int:
