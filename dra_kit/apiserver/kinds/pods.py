@@ -192,14 +192,21 @@ def _new_gates(new: Object, old: Object) -> list[FieldError]:
 
 
 def _fixed(spec: Object) -> Object:
-    kept = {name: value for name, value in spec.items() if name not in _MUTABLE and value not in (None, [], {}, "")}
+    kept = {name: value for name, value in spec.items() if name not in _MUTABLE}
     for field in ("containers", "initContainers"):
-        if field in kept:
-            kept[field] = [
-                {name: value for name, value in item.items() if name != "image" and value not in (None, [], {}, "")}
-                for item in kept[field]
-            ]
-    return kept
+        kept[field] = [
+            {name: value for name, value in item.items() if name != "image"} for item in kept.get(field) or ()
+        ]
+    fixed: Object = _without_empty(kept)
+    return fixed
+
+
+def _without_empty(value: Any) -> Any:
+    """The same without fields that are empty: Go's types know no difference between that and not set."""
+    if isinstance(value, dict):
+        whole = {name: _without_empty(item) for name, item in value.items()}
+        return {name: item for name, item in whole.items() if item not in (None, [], {}, "")}
+    return [_without_empty(item) for item in value] if isinstance(value, list) else value
 
 
 def _quality(pod: Object) -> str:

@@ -52,8 +52,12 @@ class ChildRunner(Protocol):
         """
         ...
 
-    async def end(self, child: ChildProcess[Any]) -> None:
+    async def end(self, child: ChildProcess[Any], *, hangs: bool = False) -> None:
         """End the program, wherever it came from; nothing to do where it does not run.
+
+        Args:
+            child: the effect.
+            hangs: it does not answer, and is not asked.
 
         Raises:
             TransientError: it belongs to the driver's other process, which has not ended it in time.
@@ -83,8 +87,9 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
     writes stands in the driver's log. ``prepare`` goes on when ``ready`` says so. When it ends by itself it is started
     again, and claims that use it get an Event. It outlives a killed driver, and is found again by the next process; of
     two processes in a rolling update one owns it and the other takes it over. In a container it ends with the
-    container: the replaced pod's driver starts it anew. When the last claim is released it is sent SIGTERM, after
-    ``end_within`` seconds SIGKILL, and what it started in its session with it.
+    container: the replaced pod's driver starts it anew. When the last claim is released ``stop`` is called; the program
+    gets SIGTERM when that did not end it within ``end_within`` seconds, after as many seconds SIGKILL, and what it
+    started in its session with it.
 
     ``keys()`` names it: one program for a set of keys.
     """
@@ -112,6 +117,14 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         """
         return True
 
+    def stop(self) -> bool | Awaitable[bool]:
+        """Ask the program to end in its own words, where it has such; whether it was asked, and so ends by itself.
+
+        Called before SIGTERM where the program is ready and does not hang; by default it is not asked. It has
+        ``end_within`` seconds, together with the program's end. An exception is logged, and SIGTERM follows at once.
+        """
+        return False
+
     def clear(self) -> Awaitable[None] | None:
         """Remove what a program that was killed leaves: a socket, a PID file, whatever ``ready`` looks at.
 
@@ -130,7 +143,7 @@ class ChildProcess(Effect[RunningProcess, HardwareT]):
         runner = self._run_by()
         process = await runner.start(self)  # one that runs is found by its keys
         if process == previous and not await call(self.alive):
-            await runner.end(self)
+            await runner.end(self, hangs=True)
             process = await runner.start(self)
         ready = await call(self.ready)
         words = await runner.is_ready(self, ready=ready)

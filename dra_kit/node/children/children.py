@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks at what programs wrote, and whether another process wants one ended."""
 
-_ORDER_WAIT: Final = 5.0  # seconds that the other process gets beyond the program's own time to end
+_ORDER_WAIT: Final = 5.0  # seconds that the other process gets beyond the time that it gives the program
 
 
 class Children:
@@ -121,7 +122,7 @@ class Children:
         program.ready = program.ready or ready
         return program.last_words
 
-    async def end(self, child: ChildProcess[Any]) -> None:
+    async def end(self, child: ChildProcess[Any], *, hangs: bool = False) -> None:
         """See :class:`dra_kit.author.effects.child_process.ChildRunner`."""
         name = _name(child)
         program = self._programs.pop(name, None)
@@ -134,7 +135,7 @@ class Children:
                 raise
             if program is None:
                 holding.give_up()
-        if program is not None and not await self._end(name, program):
+        if program is not None and not await self._end(name, program, hangs=hangs):
             raise TransientError(
                 f"{title_of(child)} does not end, not even by SIGKILL: process {program.process.pid} hangs in the "
                 "kernel; it is tried again, and a reboot ends it",
@@ -234,7 +235,7 @@ class Children:
     ) -> Program:
         return Program(
             title_of(child), process, ours=ours, end_within=child.end_within, output=output, holding=holding,
-            ended=self._has_ended,
+            ended=self._has_ended, stop=partial(call, child.stop),
         )  # fmt: skip
 
     def _has_ended(self, program: Program) -> None:
@@ -256,11 +257,11 @@ class Children:
             code="child-ended",
         )
 
-    async def _end(self, name: str, program: Program) -> bool:
+    async def _end(self, name: str, program: Program, *, hangs: bool = False) -> bool:
         """Whether it is gone; else it stays ours."""
         gone = False
         try:
-            gone = await program.end()
+            gone = await program.end(hangs=hangs)
         finally:
             if not gone:
                 self._own(name, program)
@@ -290,7 +291,7 @@ class Children:
         self._order(name).touch(mode=0o600)
         holding = self._locks.hold(name)
         try:
-            async with asyncio.timeout(child.end_within + _ORDER_WAIT):
+            async with asyncio.timeout(2 * child.end_within + _ORDER_WAIT):
                 await holding.take()
         except TimeoutError:
             raise TransientError(

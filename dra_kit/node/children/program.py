@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ class Program:
         output: what it writes.
         holding: the lock that makes it ours; given up with it.
         ended: called once when the program has ended.
+        stop: asks it to end in its own words; whether it was asked.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Program:
         output: Output,
         holding: Holding,
         ended: Callable[[Program], None],
+        stop: Callable[[], Awaitable[bool]],
     ) -> None:
         self.title = title
         self.process = process
@@ -58,6 +60,7 @@ class Program:
         self._output = output
         self._holding = holding
         self._ended = ended
+        self._stop = stop
         self._gone = asyncio.Event()
         self._watch = asyncio.ensure_future(self._wait())
 
@@ -98,14 +101,30 @@ class Program:
         for line in lines:
             logger.info("program says", extra={"program": self.title, "pid": self.process.pid, "line": line})
 
-    async def end(self) -> bool:
-        """Ask it to end, then end it with all of its session; whether nothing is left."""
+    async def end(self, *, hangs: bool = False) -> bool:
+        """Ask it to end, then end it with all of its session; whether nothing is left.
+
+        Args:
+            hangs: it does not answer: a signal alone may reach it.
+        """
+        if self.runs and self.ready and not hangs:
+            await self._end_by_itself()
         if self.runs:
             send(self.process.pid, signal.SIGTERM)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._end_within):
                     await self._gone.wait()
         return await self.end_session()
+
+    async def _end_by_itself(self) -> None:
+        try:
+            async with asyncio.timeout(self._end_within):
+                if await self._stop():
+                    await self._gone.wait()
+        except Exception as error:  # noqa: BLE001 - of the author's code; signals end it all the same
+            words = str(error) or type(error).__name__
+            told = {"program": self.title, "pid": self.process.pid, "error": words}
+            logger.warning("program does not end when it is asked to", extra=told)
 
     async def end_session(self) -> bool:
         """End it, and what is left of its session, at once; whether nothing is left."""

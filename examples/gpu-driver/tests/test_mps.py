@@ -126,6 +126,13 @@ def test_a_claim_gets_a_daemon_with_its_limits_and_leaves_nothing(node: Node) ->
     assert node.nvml.state.read() == before
 
 
+def test_a_daemon_that_is_needed_no_more_is_told_to_quit(node: Node) -> None:
+    [prepared] = node.bench.prepare("serve", [node.devices["gpu-0"]], config=config(), within=SOON)
+    with (pipe(prepared).parent / "log/control.log").open() as log:  # it is read when its folder is gone
+        node.bench.unprepare("serve")
+        assert log.read().splitlines()[-2].endswith("User did: quit -t 3")
+
+
 def test_gpus_of_one_entry_share_a_daemon_and_limits_go_by_index(node: Node) -> None:
     devices = [node.devices["gpu-0"], node.devices["gpu-1"]]
     second = sorted(gpu.uuid for gpu in devices)[1]

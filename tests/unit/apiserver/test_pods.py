@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.kinds import pod_columns
-from dra_kit.errors import NotFound
-from dra_kit.kube.client import Client
+from dra_kit.errors import Invalid, NotFound
+from dra_kit.kube.client import APPLY, Client
 from dra_kit.kube.resources import PODS
 from tests.unit.apiserver.conftest import Http, pod
 
@@ -35,6 +35,21 @@ async def test_a_binding_gives_a_pod_its_node_once(client: Client, http: Http) -
     assert "already assigned" in answer["message"]
     assert bound["spec"]["nodeName"] == "n"
     assert [(item["type"], item["status"]) for item in bound["status"]["conditions"]] == [("PodScheduled", "True")]
+
+
+async def test_a_pod_with_an_empty_variable_is_applied_twice_and_another_value_is_refused(client: Client) -> None:
+    asked = pod()
+    variable = {"name": "MODE", "value": ""}
+    asked["spec"]["containers"][0]["env"] = [variable]
+
+    async def apply() -> None:
+        await client.patch(PODS, "pod-1", asked, "default", content_type=APPLY, field_manager="one")
+
+    await apply()
+    await apply()
+    variable["value"] = "other"
+    with pytest.raises(Invalid, match="may not change fields"):
+        await apply()
 
 
 async def test_an_eviction_deletes_the_pod(client: Client, http: Http) -> None:

@@ -373,6 +373,68 @@ async def test_who_ends_it_for_the_other_process_gives_it_its_time(tmp_path: Pat
         assert not ended.exists(), "it was killed after its own time"
 
 
+class Polite(Shell, id="polite"):
+    """Ends when its file is gone; SIGTERM leaves a trace."""
+
+    flag: Path
+    asked: str = "unlinks"
+
+    @property
+    def terminated(self) -> Path:
+        return self.flag.with_name("terminated")
+
+    def command(self) -> list[str]:
+        trap = f"trap 'touch {self.terminated}; exit' TERM; touch {self.flag}"
+        return ["/bin/sh", "-c", f"{trap}; while [ -e {self.flag} ]; do sleep 0.1; done"]
+
+    def ready(self) -> bool:
+        return self.flag.exists()
+
+    def alive(self) -> bool:
+        return self.asked != "hangs"
+
+    async def stop(self) -> bool:
+        match self.asked:
+            case "unlinks" | "hangs":
+                self.flag.unlink()
+            case "fails":
+                raise OSError("no socket")
+            case "waits":
+                await asyncio.sleep(1000)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("asked", "terminated"), [("unlinks", False), ("fails", True), ("waits", True), ("ends not", True)]
+)
+async def test_it_is_asked_to_end_and_gets_a_signal_where_that_does_not_end_it(
+    tmp_path: Path, asked: str, terminated: bool
+) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Polite(script="", flag=tmp_path / "flag", asked=asked).with_runner(children)
+        process = await applied(daemon, None)
+        await daemon.revert(process)
+        assert not process_table.runs(process)
+    assert daemon.terminated.exists() is terminated
+
+
+async def test_one_that_hangs_is_not_asked(tmp_path: Path) -> None:
+    async with driver(tmp_path) as children:
+        daemon = Polite(script="", flag=tmp_path / "flag", asked="hangs").with_runner(children)
+        process = await applied(daemon, None)
+        assert await applied(daemon, process) != process
+    assert daemon.terminated.exists()
+
+
+async def test_who_ends_it_for_the_other_process_asks_it_too(tmp_path: Path) -> None:
+    async with driver(tmp_path) as owner, driver(tmp_path) as other:
+        daemon = Polite(script="", flag=tmp_path / "flag")
+        await applied(daemon.with_runner(owner), None)
+        await daemon.with_runner(other).revert(None)
+        assert not daemon.flag.exists()
+        assert not daemon.terminated.exists()
+
+
 async def test_what_it_wrote_stands_in_the_log_once_however_often_it_is_started(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -449,6 +511,10 @@ async def test_one_that_does_not_listen_leaves_no_zombie(tmp_path: Path) -> None
             assert not Path(f"/proc/{process.pid}").exists()
 
 
+async def not_asked() -> bool:
+    return False
+
+
 async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> None:
     """It has ended, and IDs come around."""
     output = Output(tmp_path / "log", written=True)
@@ -461,6 +527,7 @@ async def test_the_new_owner_of_its_process_id_is_left_alone(tmp_path: Path) -> 
         output=output,
         holding=Locks(tmp_path / "locks").hold("shell"),
         ended=lambda _: None,
+        stop=not_asked,
     )
     assert await program.end()
     assert process_table.identify(stranger.pid) is not None

@@ -90,7 +90,7 @@ def clients(
         group = list(found)
         uuids = tuple(sorted({member.uuid for member in group}))
         folder = MpsFolder(path=root / identity(claim.uid, entry, uuids))
-        _start(group, uuids, folder, claim, context, double=hardware.fake)
+        _start(group, uuids, folder, claim, context, hardware)
         edits = _edits(folder, context.settings)
         yield from ((member.place, edits) for member in group)
 
@@ -101,8 +101,7 @@ def _start(
     folder: MpsFolder,
     claim: dra.Claim,
     context: dra.Context[Settings],
-    *,
-    double: bool,
+    hardware: Hardware,
 ) -> None:
     first, settings = group[0], context.settings
     sharing = first.entry.config.sharing
@@ -131,7 +130,8 @@ def _start(
             folder=folder,
             limits=by_index,
             multi_user=wanted.multi_user,
-            double=double,
+            double=hardware.fake,
+            environment=dict(hardware.environment) if hardware.fake else {},
         )
         first.device.ensure(_of_its_own_release(pod, context)).result()
     else:
@@ -144,7 +144,8 @@ def _of_its_own_release(pod: MpsPod, context: dra.Context[Settings]) -> MpsPod:
     """The same with the image with which it runs already: another would end the daemon, and its clients with it."""
     for known in context.effects():
         if isinstance(known.effect, MpsPod) and known.effect.claim_uid == pod.claim_uid:
-            return pod.model_copy(update={"image": known.effect.image, "pull_secrets": known.effect.pull_secrets})
+            of_release = known.effect.model_dump(include={"image", "pull_secrets", "environment"})
+            return pod.model_copy(update=of_release)
     return pod
 
 

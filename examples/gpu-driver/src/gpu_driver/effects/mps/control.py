@@ -7,6 +7,9 @@ PROGRAM = "nvidia-cuda-mps-control"
 PATIENCE = 4.0
 """Seconds in which a daemon has answered; less than those in which an effect has to."""
 
+QUIT = "quit -t 3"
+"""NVIDIA's way to end a daemon: servers with clients get so many seconds, less than :data:`PATIENCE`."""
+
 
 class MpsError(Exception):
     """There is no daemon, or it does not answer."""

@@ -2,7 +2,7 @@
 
 import dra_kit as dra
 
-from gpu_driver.effects.mps.control import PROGRAM, MpsControl, MpsError
+from gpu_driver.effects.mps.control import PROGRAM, QUIT, MpsControl, MpsError
 from gpu_driver.effects.mps.limits import Limits
 from gpu_driver.effects.mps.paths import MpsFolder
 from gpu_driver.hardware import Hardware
@@ -55,6 +55,13 @@ class MpsDaemon(dra.ChildProcess[Hardware], id="mps-daemon"):
 
     def alive(self) -> bool:
         return self._control().answers()
+
+    def stop(self) -> bool:
+        try:
+            self._control().ask(QUIT)
+        except MpsError:
+            return False  # SIGTERM ends it, too
+        return True
 
     def clear(self) -> None:
         self.folder.empty()

@@ -32,6 +32,7 @@ class MpsPod(dra.ClusterObject, id="mps", api_version="v1", kind="Pod", plural="
         pull_secrets: names of Secrets with which the image is pulled.
         driver_root: of the host, where NVIDIA's programs are.
         double: run the pretended daemon of the image, for pretended GPUs.
+        environment: variables for the pretended daemon, by which it finds Python and what is ordered of it.
         devices, folder, limits, multi_user: as :class:`~gpu_driver.effects.mps.daemon.MpsDaemon` has them.
     """
 
@@ -44,6 +45,7 @@ class MpsPod(dra.ClusterObject, id="mps", api_version="v1", kind="Pod", plural="
     limits: Limits = Limits()
     multi_user: bool = False
     double: bool = False
+    environment: dict[str, str] = {}
 
     @classmethod
     def namespaces(cls, settings: Settings) -> Sequence[str]:
@@ -81,6 +83,7 @@ class MpsPod(dra.ClusterObject, id="mps", api_version="v1", kind="Pod", plural="
 
     def _container(self) -> dict[str, Any]:
         environment = {
+            **self.environment,
             **self.folder.environment,
             "CUDA_VISIBLE_DEVICES": ",".join(self.devices),
             "MPS_LIMITS": self.limits.model_dump_json(),

@@ -1,5 +1,6 @@
 """A whole pretended node: the fake NVML, the host's files, and NVIDIA's programs beside it."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -38,7 +39,12 @@ def fake_hardware(profile: str, folder: Path) -> Hardware:
         programs=(programs,),
         notes=Notes(folder / "notes"),
         mps_root=folder / "mps",
-        environment={PROFILE: profile, FOLDER: str(folder), "PYTHONPATH": ":".join(sys.path)},
+        environment={
+            PROFILE: profile,
+            FOLDER: str(folder),
+            "PYTHONPATH": ":".join(sys.path),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}",
+        },
         fake=True,
         bus=FakeBus(nvml.profile, nvml.state),
     )

@@ -1,0 +1,44 @@
+"""MPS control daemons in pods of their own, in the sandbox: they outlive the driver, and go with their claim."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dra_kit.testing import Harness, TestBed, sandbox
+
+from tests.test_lives import pid, runs
+
+
+@pytest.fixture(scope="module")
+def dra_bed() -> Iterator[TestBed]:
+    with tempfile.TemporaryDirectory(prefix="mps-") as root:  # pytest's folders are too long for sockets
+        settings = {"mps_daemon": "pod", "mps_image": "gpu-driver:1", "mps_namespace": "default", "mps_root": root}
+        with sandbox(".", settings=settings) as bed:
+            yield bed
+
+
+def is_up(dra: Harness) -> bool:
+    """The sandbox asks no probes: a pod is ready before its daemon answers."""
+    try:
+        return runs(pid(dra)) and "percentage 25" in control_log(dra)
+    except (OSError, ValueError):
+        return False
+
+
+def control_log(dra: Harness) -> str:
+    pipe = dra.wait("servers").containers["one"].environment["CUDA_MPS_PIPE_DIRECTORY"]
+    return Path(pipe).with_name("log").joinpath("control.log").read_text()
+
+
+@pytest.mark.dra_process
+def test_clients_keep_the_daemon_of_a_pod_while_the_driver_is_upgraded_and_killed(dra: Harness) -> None:
+    dra.apply("serve.yaml")
+    dra.wait_for(lambda: is_up(dra))
+    before = pid(dra)
+    dra.upgrade(".")
+    dra.kill()
+    assert pid(dra) == before
+    assert runs(before)
+    dra.delete("Pod/servers")
+    dra.wait_for(lambda: not runs(before))
