@@ -19,6 +19,7 @@ from dra_kit.kube.client import Client
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.state.dump import dump_state
 from dra_kit.sandbox.cluster.kubelet.activity import Observer
+from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.orphans import end_orphans
@@ -191,6 +192,8 @@ class SandboxNode:
         """What the node keeps for claims, one text for each thing."""
         for path in self.cdi_files():
             yield f"CDI file {path.name}"
+        for info in Checkpoint(self.directory).load():
+            yield f"claim {info.claim} that the kubelet has not released"
         for driver, directories in self._own_directories.items():
             of = f" of {driver}" if len(self.drivers) > 1 else ""
             for text in self._state_of(driver, directories):

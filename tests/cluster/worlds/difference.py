@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterator
 
 from tests.cluster.worlds.outcome import BY_OUTCOME, outcome
 from tests.golden.kind import Line
@@ -21,10 +23,18 @@ def describe(real: list[Line], ours: list[Line]) -> str:
         if theirs.get("compare") == BY_OUTCOME:
             outcomes = outcome(theirs["settled"]), outcome(mine["settled"])
             if outcomes[0] != outcomes[1]:
-                return "\n".join([*lines, f"  real {_short(outcomes[0])}", f"  ours {_short(outcomes[1])}"])
+                lines += [f"  real {_short(outcomes[0])}", f"  ours {_short(outcomes[1])}"]
+                return "\n".join([*lines, *_reasons("real", theirs), *_reasons("ours", mine)])
         elif theirs["settled"] != mine["settled"]:
             return "\n".join([*lines, *_parted(theirs["settled"], mine["settled"])])
     return "\n".join([*lines, "  no difference"])
+
+
+def _reasons(whose: str, phase: Line) -> Iterator[str]:
+    """Why pods are not bound, each text once."""
+    conditions = [item for pod in phase["settled"].get("pods", []) for item in pod["status"].get("conditions", [])]
+    for text, count in Counter(item["message"] for item in conditions if item.get("message")).items():
+        yield f"  {whose}: {count} times {text}"
 
 
 def _parted(real: Line, ours: Line) -> list[str]:

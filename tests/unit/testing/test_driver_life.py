@@ -54,6 +54,10 @@ def degrees(dra: Harness) -> list[str]:
     return [text for text in dra._background.call(dra.cluster.node_state()) if text.startswith("effect")]
 
 
+def unreleased(dra: Harness) -> list[str]:
+    return [text for text in dra._background.call(dra.cluster.node_state()) if "the kubelet has not released" in text]
+
+
 def test_a_driver_is_killed_with_an_effect_in_force_and_takes_it_over(killable: Harness) -> None:
     killable.apply("order.yaml")
     eats(killable)
@@ -69,6 +73,16 @@ def test_while_it_is_away_nothing_is_prepared_and_it_is_when_it_is_back(killable
     killable.wait("guest", message="Failed to prepare dynamic resources")
     killable.start()
     eats(killable)
+
+
+def test_a_claim_that_the_kubelet_cannot_release_is_left_over_until_the_driver_is_back(killable: Harness) -> None:
+    killable.apply("order.yaml")
+    eats(killable)
+    killable.kill(restart=False)
+    killable.delete("Pod/guest")
+    assert unreleased(killable) == [f"claim {killable.namespace}/loaf that the kubelet has not released"]
+    killable.start()
+    killable.wait_for(lambda: not unreleased(killable))
 
 
 def test_a_driver_that_is_away_makes_no_device_ill(killable: Harness) -> None:
