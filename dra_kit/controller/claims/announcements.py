@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from dra_kit.controller.lifecycle import Change, Transition
+from dra_kit.controller.claims.lifecycle import Change, Transition
 from dra_kit.kube.events import ObjectReference
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.resource.v1 import DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from dra_kit.controller.lifecycle import Transition, our_devices, transitions
+from dra_kit.controller.claims.lifecycle import Transition, our_devices, transitions
 from dra_kit.resource.v1 import ResourceClaim
 
 logger: logging.Logger = logging.getLogger(__name__)

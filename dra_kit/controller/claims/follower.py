@@ -8,9 +8,9 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from dra_kit.controller.announcements import announcements
-from dra_kit.controller.cache import ClaimCache, kept
-from dra_kit.controller.lifecycle import Transition
+from dra_kit.controller.claims.announcements import announcements
+from dra_kit.controller.claims.cache import ClaimCache, kept
+from dra_kit.controller.claims.lifecycle import Transition
 from dra_kit.errors import Unavailable
 from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder
