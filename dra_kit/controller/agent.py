@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,10 @@ from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
+from dra_kit.process.metrics import families
+from dra_kit.process.metrics.families import Reading
+from dra_kit.process.metrics.process import process_readings
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -78,15 +83,26 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
 
         supervisor = Supervisor()
         watchdog = Watchdog()
+        # without back-off: kopf that ended may have lost what it watched, and the pod starts again from a list
+        operator = OperatorThread(credentials, build, backoff=())
         if settings.probe_address:
             ready = partial(parts_not_ready, supervisor)
-            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=[ready]))
+            metrics = Metrics()
+            metrics.read(lambda: _readings(client, supervisor, watchdog, operator, follower), driver=driver.name)
+            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=[ready], metrics=metrics))
         supervisor.add(watchdog)
         supervisor.add(recorder)
         supervisor.add(follower)
-        # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may
-        # have lost what it watched, and the pod starts again from a list
-        supervisor.add(OperatorThread(credentials, build, backoff=()), after=follower)
+        # after the first list, so that its claims are known and not announced
+        supervisor.add(operator, after=follower)
         code = await supervisor.run()
         await recorder.flush(_FLUSH_SECONDS)
         return code
+
+
+def _readings(
+    client: Client, supervisor: Supervisor, watchdog: Watchdog, operator: OperatorThread, follower: ClaimFollower
+) -> Iterator[Reading]:
+    """The controller's numbers of now; called in the thread that scrapes."""
+    yield families.CLAIMS.of(follower.claims)
+    yield from process_readings("controller", client, supervisor, watchdog, operator.restarts)

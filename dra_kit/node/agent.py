@@ -39,6 +39,12 @@ from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.operation.failures import LastFailures
+from dra_kit.node.operation.measured import MeasuredService
+from dra_kit.node.operation.operation import operation_of
+from dra_kit.node.operation.server import OperationServer
+from dra_kit.node.operation.status import NodeView
+from dra_kit.node.operation.who import PreparedDevices
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
@@ -56,7 +62,7 @@ from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.hanging import HangingCalls
-from dra_kit.process.metrics import Metrics
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -113,9 +119,10 @@ class Agent:
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._metrics = Metrics()
         self._probes: Probes | None = None
-        boot_id = _boot_id(settings)
+        boot_id = settings.read_boot_id()
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
+        self._failures, self._watchdog = LastFailures(), Watchdog()
         self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
         try:
             self._wire(credentials, boot_id)
@@ -151,10 +158,9 @@ class Agent:
         metadata = MetadataFiles(metadata_dir, name)
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        configs = driver.configs.with_settings(settings.author)
         preparation = Preparation(
-            driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
-            looks_for_nodes=settings.check_device_nodes,
+            driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started, metadata,
+            hardware, holding, looks_for_nodes=settings.check_device_nodes,
         )  # fmt: skip
         news = ClaimNews()
         self._service = ClaimService(
@@ -184,11 +190,12 @@ class Agent:
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
-        watchdog = Watchdog()
-        self._add_probes(watchdog)
+        self._add_probes()
+        operator = Operator(credentials, name, node, publisher)
+        self.supervisor.add(self._operation(inventory, kubelet, operator))
         self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
-        self.supervisor.add(watchdog, after=kubelet)
+        self.supervisor.add(self._watchdog, after=kubelet)
         self.supervisor.add(self._events.recorder, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
@@ -213,7 +220,7 @@ class Agent:
         if self._health is not None:
             self.supervisor.add(self._health, after=startup)
         self.supervisor.add(publisher, after=kubelet)
-        self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+        self.supervisor.add(operator, after=publisher)
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
         driver, settings, known = self._driver, self._settings, self._driver.effects
@@ -241,13 +248,14 @@ class Agent:
         news.resumed.listen(status.resume)
         news.released.listen(status.forget)
         news.failed.listen(self._events.prepare_failed)
+        news.failed.listen(self._failures.failed)
 
-    def _add_probes(self, watchdog: Watchdog) -> None:
+    def _add_probes(self) -> None:
         if not self._settings.probe_address:
             return
         self._probes = Probes(
             self._settings.probe_address,
-            live=[watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
+            live=[self._watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
             ready=[partial(parts_not_ready, self.supervisor)],
             metrics=self._metrics,
         )
@@ -273,7 +281,8 @@ class Agent:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
         endpoint = plugin_socket(kubelet_dir, name, pod_uid)
         streams = None if self._health is None else self._health.streams
-        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions, health=streams)
+        self._calls = MeasuredService(self._service)
+        plugin = PluginServer(self._calls, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
             endpoint=endpoint,
@@ -281,6 +290,25 @@ class Agent:
             socket=registration_socket(kubelet_dir, name, pod_uid),
         )
         return KubeletConnection(plugin, registration, self._service, self._settings.drain)
+
+    def _operation(self, inventory: CurrentInventory, kubelet: KubeletConnection, kopf: Operator) -> OperationServer:
+        settings = self._settings
+        view = NodeView(
+            prepared=PreparedDevices(self._driver.name, settings.node_name, self._store, settings.kubelet_dir),
+            store=self._store,
+            in_force=self._engine.is_in_force,
+            publisher=self._publisher,
+            inventory=inventory,
+            client=self._client,
+            registration=kubelet.verdict,
+            health=None if self._health is None else self._health.shown,
+            supervisor=self.supervisor,
+            failures=self._failures,
+        )
+        return operation_of(
+            view, settings,
+            calls=self._calls, watchdog=self._watchdog, kopf_restarts=kopf.restarts, metrics=self._metrics,
+        )  # fmt: skip
 
     async def run(self) -> int:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
@@ -369,10 +397,3 @@ class Agent:
         """Facts that an author's code tells later, from whatever thread it runs in."""
         with suppress(RuntimeError):  # the process has ended, the author's thread has not
             self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
-
-
-def _boot_id(settings: NodeSettings) -> str:
-    try:
-        return settings.boot_id.read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"boot id {settings.boot_id} cannot be read: {error}; is /proc mounted?") from error

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dra_kit.errors import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
@@ -51,6 +53,17 @@ class NodeSettings:
     child_environment: Mapping[str, str] = field(default_factory=dict)
     check_device_nodes: bool = True
     author: Any = field(default=None)
+
+    def read_boot_id(self) -> str:
+        """What tells this boot from another.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        try:
+            return self.boot_id.read_text().strip()
+        except OSError as error:
+            raise ConfigurationError(f"boot id {self.boot_id} cannot be read: {error}; is /proc mounted?") from error
 
     def state(self, driver: str) -> Path:
         """The directory of the durable state."""

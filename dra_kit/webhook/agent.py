@@ -17,6 +17,8 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
+from dra_kit.process.metrics.process import process_readings
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -96,11 +98,15 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
             return registry, operator
 
         supervisor = Supervisor()
+        # without back-off: without watches kopf ends only when something is wrong for good, and the pod starts again
+        operator = OperatorThread(credentials, build, backoff=())
         if settings.probe_address:
             ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
-            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready))
-        # without back-off: without watches kopf ends only when something is wrong for good, and the pod starts again
-        supervisor.add(OperatorThread(credentials, build, backoff=()))
+            metrics = Metrics()
+            metrics.read(server.readings, driver=driver.name)
+            metrics.read(lambda: process_readings("webhook", None, supervisor, watchdog, operator.restarts))
+            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready, metrics=metrics))
+        supervisor.add(operator)
         return await supervisor.run()
     finally:
         server.close()

@@ -43,6 +43,11 @@ class ClaimFollower:
         self._resync_seconds = resync_seconds
         self._cache = ClaimCache(driver)
 
+    @property
+    def claims(self) -> int:
+        """How many claims hold devices of the driver; from any thread."""
+        return len(self._cache)
+
     async def run(self, ready: asyncio.Event) -> None:
         """Lists again and again.
 

@@ -57,12 +57,12 @@ class AllocatedClaim:
     @property
     def pods(self) -> str | None:
         """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
-        names = [
-            f"{self.reference.namespace}/{item.name}"
-            for item in self.status.reserved_for
-            if item.resource == "pods" and not item.api_group
-        ]
-        return ",".join(names) or None
+        return ",".join(f"{self.reference.namespace}/{name}" for name in self.pod_names) or None
+
+    @property
+    def pod_names(self) -> tuple[str, ...]:
+        """The names of the pods that the claim is reserved for."""
+        return tuple(item.name for item in self.status.reserved_for if item.resource == "pods" and not item.api_group)
 
     @property
     def pod_claim_name(self) -> str | None:
