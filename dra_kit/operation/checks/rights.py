@@ -55,7 +55,7 @@ RIGHTS: Final[dict[Account, Sequence[Right]]] = {
         *_rights("events.k8s.io", "events", "create patch", "Events"),
     ],
     "controller": [
-        *_rights("resource.k8s.io", "resourceclaims", "list watch", "following claims"),
+        *_rights("resource.k8s.io", "resourceclaims", "get list watch", "following claims"),
         *_rights("events.k8s.io", "events", "create patch", "Events"),
     ],
     "user": [
@@ -66,7 +66,7 @@ RIGHTS: Final[dict[Account, Sequence[Right]]] = {
         *_rights("", "nodes", "list", "dra-kit explain and check"),
     ],
 }
-"""What an account must be allowed; those of the roles are the rules of the chart, which a test compares."""
+"""What an account must be allowed; those of the roles are rules of the chart, which a test compares."""
 
 
 async def check_rights(client: Client, account: Account) -> list[Finding]:
