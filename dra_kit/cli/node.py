@@ -16,6 +16,7 @@ from dra_kit.cli.options import RoleCommand, common, complete_target, path, valu
 from dra_kit.errors import StoreError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
+from dra_kit.process import tracing
 
 _GLOBS: Final = "--globs"
 
@@ -153,6 +154,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     if not node_name:
         raise click.UsageError("Missing option '--node-name' (DRA_NODE_NAME): the name of this node's Node object.")
     process_logging.configure(log_format, log_level.upper())
+    tracing.configure(driver.name, "node")
     settings = NodeSettings(
         node_name=node_name,
         kubeconfig=kubeconfig,

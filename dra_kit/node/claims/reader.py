@@ -15,6 +15,7 @@ from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, P
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.kube.status import Answer
 from dra_kit.node.calls.bursts import Bursts
+from dra_kit.process.tracing import span
 from dra_kit.resource import v1
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.names import dns_label
@@ -120,8 +121,9 @@ class ClaimReader:
             TransientError: when the API server cannot be asked, or the claim was replaced or is not allocated.
         """
         try:
-            async with self._bursts:
-                answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
+            with span("read claim"):
+                async with self._bursts:
+                    answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
             text, known = self._read.get(reference, (b"", None))
             if known is not None and text == answer.text:
                 return known

@@ -1,4 +1,4 @@
-"""The kubelet's calls, counted and timed on their way to the service that answers them."""
+"""The kubelet's calls, counted, timed and traced on their way to the service that answers them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dra_kit.errors import DraKitError
 from dra_kit.plugin.service import NodeService, PreparedDevice
 from dra_kit.process.metrics.families import KUBELET_CALL_SECONDS, KUBELET_CLAIMS, Reading
 from dra_kit.process.metrics.measures import CALL_SECONDS, Durations, Words
+from dra_kit.process.tracing import span
 from dra_kit.resource.reference import ClaimReference
 
 Method: TypeAlias = Literal["prepare", "unprepare"]
@@ -34,14 +35,16 @@ class MeasuredService:
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Sequence[PreparedDevice] | Exception]:
         """See :class:`dra_kit.plugin.service.NodeService`."""
         began = time.monotonic()
-        answer = await self._service.prepare(claims)
+        with span("NodePrepareResources", claims=len(claims)):
+            answer = await self._service.prepare(claims)
         self._count("prepare", began, answer)
         return answer
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, Exception | None]:
         """See :class:`dra_kit.plugin.service.NodeService`."""
         began = time.monotonic()
-        answer = await self._service.unprepare(claims)
+        with span("NodeUnprepareResources", claims=len(claims)):
+            answer = await self._service.unprepare(claims)
         self._count("unprepare", began, answer)
         return answer
 

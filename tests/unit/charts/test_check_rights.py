@@ -1,4 +1,4 @@
-"""``dra-kit check`` asks for rights that the chart gives the roles; of the node, on which pods depend, for all of them."""
+"""``dra-kit check`` asks for rights that the chart gives the roles; of the node, which pods need, for all of them."""
 
 from __future__ import annotations
 
