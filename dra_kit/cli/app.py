@@ -28,6 +28,7 @@ COMMANDS = {
     "completion": "print what makes a shell complete commands, options and files",
     "controller": "run the controller role: Events on the life of claims",
     "dev": "run a driver in a cluster of one process, and replace it whenever its files change",
+    "drain": "tell who still holds devices of a driver, before it is removed",
     "explain": "tell why a claim or pod gets devices, or why not",
     "lint": "check manifests: structure, limits, CEL, and common mistakes",
     "new": "make a driver's project: code, tests, image, chart values",
