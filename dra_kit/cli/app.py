@@ -35,6 +35,7 @@ COMMANDS = {
     "node": "run the node role: serve the kubelet, publish devices",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
     "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
+    "template": "write the ResourceSlices of a node that does not exist yet, for autoscalers",
     "undertake": "end a driver on a node: release its claims and undo what is in force, with its code or without",
     "update": "bring a project that `dra-kit new` made to this release's template",
     "webhook": "run the webhook role: check opaque configuration",
