@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def cluster(tmp_path: Path) -> Path:
     return file
 
 
-def explain(cluster: Path, subject: str, *templates: list[dict[str, object]], output: str = "text") -> Result:
+def explain(cluster: Path, subject: str, *templates: Sequence[Mapping[str, object]], output: str = "text") -> Result:
     arguments = ["explain", subject, "--from", str(cluster), "-o", output]
     for number, documents in enumerate(templates):
         file = cluster.parent / f"template-{number}.yaml"
