@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dra_kit.values.aligned import aligned
+
 _ROWS: Final = 16
 
 
@@ -26,8 +28,7 @@ def device_table(devices: Sequence[Mapping[str, Any]]) -> list[str]:
         row = [device["name"], *(attributes.get(name, "-") for name in names)]
         row += [amounts.get(name, "-") for name in capacities]
         rows.append([*row, _taints(device)] if tainted else row)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = aligned(rows)
     if len(devices) > _ROWS:
         lines.append(f"… and {len(devices) - _ROWS} more")
     return lines
