@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, PrivateAttr
 
 from dra_kit.author.calling import call
 from dra_kit.author.effects.effect import Effect
-from dra_kit.author.node_bound import HardwareT
+from dra_kit.author.type_parameters import HardwareT
 from dra_kit.errors import ConfigurationError, NotYet
 
 _VERBS: Final = ("get", "create", "patch", "delete")
