@@ -25,6 +25,7 @@ from dra_kit.node.claims.events import ClaimEvents
 from dra_kit.node.claims.facts import DeviceFacts
 from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.reallocated import Reallocated
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
@@ -52,6 +53,7 @@ from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
 from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
@@ -151,12 +153,12 @@ class Agent:
         metadata = MetadataFiles(metadata_dir, name)
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        configs = driver.configs.with_settings(settings.author)
         preparation = Preparation(
-            driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
-            looks_for_nodes=settings.check_device_nodes,
+            driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
+            metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
         )  # fmt: skip
         news = ClaimNews()
+        checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
             preparation,
             api=self._client,
@@ -164,6 +166,7 @@ class Agent:
             files=files,
             locks=node_locks,
             news=news,
+            reallocated=Reallocated(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
@@ -204,7 +207,7 @@ class Agent:
             self._client,
             self._store,
             self._service.unasked,
-            kubelet_dir=settings.kubelet_dir,
+            checkpoint=checkpoint,
             after=settings.orphan_after,
             clock=self._clock,
         )

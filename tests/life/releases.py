@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from dra_kit.plugin.kubelet_checkpoint import claims_of_kubelet
+from dra_kit.plugin.kubelet_checkpoint import pods_of_kubelet
 from tests.life import manifests
 from tests.life.node import Node
 from tests.life.scenarios import plays
@@ -45,7 +45,7 @@ def force_deleted_while_running(node: Node) -> None:
 
     until("the device to be refused", is_refused, node.driver.tail)
     assert manifests.runs(first), "its container runs"
-    assert claim.uid in claims_of_kubelet(node.root), "which the kubelet has not released"
+    assert claim.uid in pods_of_kubelet(node.root), "which the kubelet has not released"
     assert [item["uid"] for item in node.dump()["claims"]] == [claim.uid]
     node.gone(first)
     node.served(second)

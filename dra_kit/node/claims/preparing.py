@@ -17,6 +17,7 @@ from dra_kit.node.claims.exclusive import ExclusiveDevices
 from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimReader
+from dra_kit.node.claims.reallocated import Reallocated
 from dra_kit.node.claims.releases import Releases
 from dra_kit.node.claims.status import has_statuses
 from dra_kit.node.locks.named import Locks
@@ -40,6 +41,7 @@ class Preparing:
         epochs: of the preparing that is under way.
         exclusive: who has which device.
         turns: of the author's calls.
+        reallocated: keeps what a claim was prepared with that was allocated anew.
         releases: releases what was prepared for another allocation.
         news: is told what became of claims.
     """
@@ -51,6 +53,7 @@ class Preparing:
     epochs: Epochs
     exclusive: ExclusiveDevices
     turns: Turns
+    reallocated: Reallocated
     releases: Releases
     news: ClaimNews
 
@@ -86,8 +89,10 @@ class Preparing:
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int, *, again: bool) -> ClaimRecord:
         before = self.durable.store.claim(claim.reference.uid)
         if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
+            self.reallocated.check(before, claim)
             await self.releases.of_record(before)
             before = None
+        self.reallocated.forget(claim.reference)
         if before is not None and await self._is_true(before):
             self.preparation.check_device_nodes(before.spec)
             return await self._as_it_was(claim, before)

@@ -23,6 +23,7 @@ from dra_kit.node.claims.news import ClaimNews
 from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.preparing import Preparing
 from dra_kit.node.claims.reader import ClaimReader, Getter
+from dra_kit.node.claims.reallocated import Reallocated
 from dra_kit.node.claims.releases import Releases
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.files.claim_files import ClaimFiles
@@ -47,6 +48,7 @@ class ClaimService:
         files: the CDI and metadata files of claims.
         locks: hold across the driver's processes on this node.
         news: is told what became of claims.
+        reallocated: keeps what claims were prepared with that were allocated anew.
         deadline: seconds after which the kubelet is answered, whatever still runs.
 
     Attributes:
@@ -64,6 +66,7 @@ class ClaimService:
         files: ClaimFiles,
         locks: NodeLocks,
         news: ClaimNews,
+        reallocated: Reallocated,
         deadline: float,
     ) -> None:
         driver = preparation.driver
@@ -92,6 +95,7 @@ class ClaimService:
                 release=self._releases.of_record,
             ),
             turns=turns,
+            reallocated=reallocated,
             releases=self._releases,
             news=news,
         )
@@ -100,6 +104,7 @@ class ClaimService:
         )
         self.facts: LateFacts = LateFacts(durable, locks.claims, self.epochs, news)
         news.released.listen(reader.forget)
+        news.released.listen(reallocated.forget)
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, Answer | Exception]:
         """See :class:`dra_kit.plugin.service.NodeService`."""

@@ -108,11 +108,12 @@ class Node:
         annotations: Mapping[str, str] | None = None,
         owner: Mapping[str, Any] | None = None,
         spec: Mapping[str, Any] | None = None,
+        reserved_for: Sequence[str] = (),
     ) -> ClaimReference:
         """A claim that is allocated these devices, each a name or a whole result; none is not allocated.
 
         ``config`` are opaque parameters of the claim, or whole entries when they have a ``source``; ``owner`` is the
-        claim's ownerReference, ``spec`` what was asked for.
+        claim's ownerReference, ``spec`` what was asked for, ``reserved_for`` the UIDs of pods.
         """
         uid = uid or f"uid-{name}"
         results = [
@@ -126,7 +127,9 @@ class Node:
             else {"source": "FromClaim", "requests": [], "opaque": {"driver": DRIVER, "parameters": dict(item)}}
             for item in config
         ]
-        status = {"allocation": {"devices": {"results": results, "config": entries}}} if results else {}
+        status: dict[str, Any] = {"allocation": {"devices": {"results": results, "config": entries}}} if results else {}
+        if reserved_for:
+            status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": pod} for pod in reserved_for]
         metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": uid}
         if annotations:
             metadata["annotations"] = dict(annotations)
