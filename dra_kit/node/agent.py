@@ -21,13 +21,13 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.node.children.children import Children
-from dra_kit.node.claims.events import ClaimEvents
-from dra_kit.node.claims.facts import DeviceFacts
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
-from dra_kit.node.claims.reallocated import Reallocated
+from dra_kit.node.claims.author.preparation import Preparation
+from dra_kit.node.claims.holders.reallocated import Reallocated
+from dra_kit.node.claims.reports.events import ClaimEvents
+from dra_kit.node.claims.reports.facts import DeviceFacts
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import StatusWriter
 from dra_kit.node.claims.service import ClaimService
-from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding

@@ -11,15 +11,15 @@ from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.failures import told
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.exclusive import ExclusiveDevices
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.holders.exclusive import ExclusiveDevices
+from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimReader
-from dra_kit.node.claims.reallocated import Reallocated
 from dra_kit.node.claims.releases import Releases
-from dra_kit.node.claims.status import has_statuses
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import has_statuses
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.steps import Step, reached

@@ -1,7 +1,7 @@
 """The node's answers to the kubelet: claims prepared and released, one at a time each, durably and repeatably.
 
 One NodePrepareResources goes from :meth:`ClaimService.prepare` through :mod:`dra_kit.node.claims.preparing`, which
-asks :mod:`dra_kit.node.claims.preparation` to run the author's code; one NodeUnprepareResources through
+asks :mod:`dra_kit.node.claims.author.preparation` to run the author's code; one NodeUnprepareResources through
 :mod:`dra_kit.node.claims.releases`.
 """
 
@@ -15,16 +15,16 @@ from dra_kit.errors import DraKitError
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.deadlines import Calls
 from dra_kit.node.calls.failures import told
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.exclusive import ExclusiveDevices
-from dra_kit.node.claims.facts import LateFacts
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.holders.exclusive import ExclusiveDevices
+from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.preparing import Preparing
 from dra_kit.node.claims.reader import ClaimReader, Getter
-from dra_kit.node.claims.reallocated import Reallocated
 from dra_kit.node.claims.releases import Releases
+from dra_kit.node.claims.reports.facts import LateFacts
+from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.locks.named import NodeLocks

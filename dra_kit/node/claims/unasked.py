@@ -8,11 +8,11 @@ from typing import Any
 
 from dra_kit.node.calls.deadlines import Calls
 from dra_kit.node.calls.failures import told
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.claims.releases import Releases
+from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.process.logging import log_context

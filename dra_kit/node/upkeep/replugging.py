@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from dra_kit.errors import DraKitError, PrepareError
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store

@@ -125,9 +125,9 @@ async def test_after_a_while_it_is_prepared_where_the_kubelet_lists_no_former_po
         assert Heat.hardware.on == {"right": 200}
 
 
-@pytest.mark.parametrize("pods", [{"uid-first", "uid-second"}, {"uid-first"}, set[str]()], ids=str)
+@pytest.mark.parametrize("pods", [("uid-first", "uid-second"), ("uid-first",), ()], ids=str)
 async def test_as_long_as_the_kubelet_lists_a_former_pod_it_is_not(
-    node: Node, baker: Baker, clock: Clock, pods: set[str]
+    node: Node, baker: Baker, clock: Clock, pods: tuple[str, ...]
 ) -> None:
     lunch = allocate(node, "pizza-0", "uid-first")
     async with node.running(kitchen(baker), orphan_after=PATIENCE):

@@ -15,7 +15,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError
-from dra_kit.node.claims.facts import DeviceFacts, updated
+from dra_kit.node.claims.reports.facts import DeviceFacts, updated
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.state.store import Store

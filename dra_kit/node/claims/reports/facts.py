@@ -16,8 +16,8 @@ from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import DraKitError
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.status import checked_status, status_json
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import checked_status, status_json
 from dra_kit.node.files.metadata import metadata_json
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.schema import fact, set_fact
+from dra_kit.node.state.sqlite.schema import fact, set_fact
 
 logger: logging.Logger = logging.getLogger(__name__)
 
