@@ -322,7 +322,8 @@ class Agent:
 
     def hanging(self, patience: float) -> list[str]:
         """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
-        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
+        health = [] if self._health is None else self._health.hanging(patience)
+        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
         """Make something wrong with a device, for drills and tests; from any thread.

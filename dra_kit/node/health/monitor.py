@@ -161,6 +161,10 @@ class Monitor:
         self._waiting.append(followed)
         await followed
 
+    def hanging(self, patience: float) -> list[str]:
+        """A line while the source hangs, as far as that can be told; from any thread."""
+        return self._watching.hanging(patience)
+
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
         ready.set()
