@@ -180,6 +180,7 @@ class Agent:
             epochs=self._service.epochs,
             unasked=self._service.unasked,
             process_ended=self._process_ended,
+            every=settings.leftovers_interval,
         )
         self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
         self._health = self._monitor(inventory, publisher)
@@ -197,8 +198,9 @@ class Agent:
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
         self._mending = Mending(
-            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
-        )
+            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
+            boot_id=boot_id, every=settings.mending_interval,
+        )  # fmt: skip
         self.supervisor.add(self._mending, after=startup)
         if driver.effects:
             self.supervisor.add(self._reapplying, after=startup)

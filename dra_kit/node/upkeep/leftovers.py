@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from dra_kit.errors import DraKitError
 from dra_kit.node.claims.epochs import Epochs
@@ -16,9 +15,6 @@ from dra_kit.node.locks.processes import Processes
 from dra_kit.plugin.sockets import remove_stale_sockets
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-LOOK_EVERY: Final = 2.0
-"""Seconds between two looks whether another process has ended; a look lists one directory."""
 
 
 class Leftovers:
@@ -32,6 +28,7 @@ class Leftovers:
         epochs: of claims.
         unasked: finishes what was begun.
         process_ended: called when another process has ended, in order or not.
+        every: seconds between two looks; a look lists one directory.
     """
 
     name = "leftovers"
@@ -46,6 +43,7 @@ class Leftovers:
         epochs: Epochs,
         unasked: Unasked,
         process_ended: Callable[[], None],
+        every: float,
     ) -> None:
         self._driver = driver
         self._kubelet_dir = kubelet_dir
@@ -54,6 +52,7 @@ class Leftovers:
         self._unasked = unasked
         self._strays = strays
         self._process_ended = process_ended
+        self._every = every
         self._others = 0  # other processes at the last look
         self._killed = False  # a process was killed, and what it had begun has not been finished yet
         self._told = ""
@@ -78,7 +77,7 @@ class Leftovers:
                 self._told = ""
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 self._tell(error)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(self._every)
 
     def _tell(self, error: DraKitError) -> None:
         if str(error) != self._told:
