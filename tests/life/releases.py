@@ -79,6 +79,36 @@ def force_deleted_while_driver_down(node: Node) -> None:
     node.check()
 
 
+@plays("reallocated-while-kubelet-down")
+def reallocated_while_kubelet_down(node: Node) -> None:
+    first, second = node.orders.new_names(2)
+    node.orders.create([first], {}, stubborn=node.cluster.pace.stubborn)
+    node.served(first)
+    node.check(status_written=1)
+    before = node.claim(first)
+    node.stop_kubelet(signal.SIGKILL)
+    node.orders.delete_pods([first], force=True)
+    until("the claim to be given up", lambda: not node.orders.devices(first))
+    node.order(second)
+    until("its device to go to another claim", lambda: node.orders.devices(second) == before.devices)
+    node.orders.create_pods([first])
+    until("it to get another device", lambda: node.orders.devices(first))
+    assert node.orders.devices(first) != before.devices
+
+    def is_refused() -> bool:
+        return any("was allocated anew since it was prepared" in note for note in node.orders.driver_events(first))
+
+    node.start_kubelet()
+    until("the claim to be refused", is_refused, node.driver.tail)
+    [record] = node.dump()["claims"]
+    assert tuple(item["device"] for item in record["devices"]) == before.devices
+    node.served(first, second)
+    node.holds()
+    node.cluster.writes.forget()  # an Event for each refusal, however often the kubelet has asked
+    node.release(first, second)
+    node.check()
+
+
 @plays("forgotten-by-kubelet")
 def forgotten_by_kubelet(node: Node) -> None:
     [name] = node.order()
