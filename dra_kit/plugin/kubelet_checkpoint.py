@@ -97,14 +97,14 @@ class KubeletCheckpoint:
 
     def __init__(self, kubelet_dir: Path) -> None:
         self._kubelet_dir = kubelet_dir
-        self._told = ""
+        self._logged = ""
 
     def pods(self) -> Mapping[str, frozenset[str]]:
         """As :func:`pods_of_kubelet`; nothing where it cannot be read, which is logged."""
         try:
             return pods_of_kubelet(self._kubelet_dir)
         except (OSError, ValueError) as error:
-            if str(error) != self._told:
-                self._told = str(error)
+            if str(error) != self._logged:
+                self._logged = str(error)
                 logger.info("checkpoint of the kubelet not read, time alone decides", extra={"error": str(error)})
             return {}

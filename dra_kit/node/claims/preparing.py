@@ -10,7 +10,7 @@ from itertools import zip_longest
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
-from dra_kit.node.calls.failures import told
+from dra_kit.node.calls.failures import log_failure
 from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
@@ -97,19 +97,20 @@ class Preparing:
             self.preparation.check_device_nodes(before.spec)
             return await self._as_it_was(claim, before)
         async with (
-            self.exclusive.kept_for(claim),
+            self.exclusive.hold(claim),
             self.turns.taken((result.pool, result.device) for result in claim.results),
         ):
             if before is None:
-                return await self._told(await self._prepare_first(claim, epoch))
+                return await self._finish(await self._prepare_first(claim, epoch))
             before = self.durable.store.claim(before.uid) or before  # an effect of it may have been replaced meanwhile
             try:
-                return await self._told(await self._prepare_again(claim, before, epoch))
+                return await self._finish(await self._prepare_again(claim, before, epoch))
             except DraKitError as error:
                 if again or not self._may_stay(before, error):
                     raise
                 module = type(self.preparation.driver.preparer).__module__
-                problem = told(error, "claim not prepared again, it stays as it was", module=module, logger=logger)
+                message = "claim not prepared again, it stays as it was"
+                problem = log_failure(error, message, module=module, logger=logger)
                 self.news.failed.tell(claim.reference, problem)
                 return await self._as_it_was(claim, before)
 
@@ -123,7 +124,7 @@ class Preparing:
             self.news.resumed.tell(record)  # it may have been written since the claim was fetched
         return record
 
-    async def _told(self, record: ClaimRecord) -> ClaimRecord:
+    async def _finish(self, record: ClaimRecord) -> ClaimRecord:
         if not self.durable.files.wrote(record):
             await self.durable.make_files(record)
         logger.info(

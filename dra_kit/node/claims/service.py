@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dra_kit.errors import DraKitError
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.deadlines import Calls
-from dra_kit.node.calls.failures import told
+from dra_kit.node.calls.failures import log_failure
 from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
@@ -121,7 +121,7 @@ class ClaimService:
             return record.answer() if record is not None else []
 
         def failed(error: Exception) -> Exception:
-            problem = self._told(error, "claim not prepared")
+            problem = self._failed(error, "claim not prepared")
             self._news.failed.tell(reference, problem)
             return problem
 
@@ -148,14 +148,14 @@ class ClaimService:
                 await self._releases.release(reference)
 
         def failed(error: Exception) -> Exception:
-            return self._told(error, "claim not released")
+            return self._failed(error, "claim not released")
 
         late = f"not released within {self._calls.deadline:g} s; what holds it up goes on; the kubelet tries again"
         with log_context(claim=str(reference), claim_uid=reference.uid):
             return self._calls.begin(unprepare(), failed=failed, late=lambda: late)
 
-    def _told(self, error: Exception, message: str) -> DraKitError:
-        return told(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)
+    def _failed(self, error: Exception, message: str) -> DraKitError:
+        return log_failure(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then give up on it."""

@@ -138,13 +138,13 @@ class Watching:
             return
         self._failure = text
         module = type(self._source).__module__
-        told: dict[str, object] = {"error": text, "again_in": delay}
+        fields: dict[str, object] = {"error": text, "again_in": delay}
         if isinstance(error, DraKitError):
-            told["code"] = error.code
+            fields["code"] = error.code
         if place := place_of(error, module):
-            told["at"] = place
+            fields["at"] = place
         logger.error(
             "health not watched, all stays as it was reported last",
-            extra=told,
+            extra=fields,
             exc_info=None if expected else from_author(error, module),
         )

@@ -55,7 +55,7 @@ class Leftovers:
         self._every = every
         self._others = 0  # other processes at the last look
         self._killed = False  # a process was killed, and what it had begun has not been finished yet
-        self._told = ""
+        self._logged = ""
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
@@ -74,15 +74,15 @@ class Leftovers:
                 if self._killed:  # what it had begun without the kubelet, nobody asks for again
                     await self._unasked.resume()
                     self._killed = False
-                self._told = ""
+                self._logged = ""
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 self._tell(error)
             await asyncio.sleep(self._every)
 
     def _tell(self, error: DraKitError) -> None:
-        if str(error) != self._told:
+        if str(error) != self._logged:
             logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
-        self._told = str(error)
+        self._logged = str(error)
 
     async def sweep(self) -> None:
         """Remove what nobody needs any more; a leftover that stays is no reason not to serve, or not to end."""

@@ -196,8 +196,8 @@ def _dropped(facts: DeviceFacts) -> None:
 
 
 def _not_written(facts: DeviceFacts, error: DraKitError) -> None:
-    told = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_meant(facts)}
-    logger.error("facts of a device not written", extra=told)
+    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_meant(facts)}
+    logger.error("facts of a device not written", extra=fields)
 
 
 def _meant(facts: DeviceFacts) -> dict[str, str]:
