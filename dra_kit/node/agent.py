@@ -21,12 +21,13 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.node.children.children import Children
-from dra_kit.node.claims.events import ClaimEvents
-from dra_kit.node.claims.facts import DeviceFacts
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.author.preparation import Preparation
+from dra_kit.node.claims.holders.reallocated import Reallocated
+from dra_kit.node.claims.reports.events import ClaimEvents
+from dra_kit.node.claims.reports.facts import DeviceFacts
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import StatusWriter
 from dra_kit.node.claims.service import ClaimService
-from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
@@ -55,6 +56,7 @@ from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
 from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import NodeService
@@ -160,12 +162,12 @@ class Agent:
         metadata = MetadataFiles(metadata_dir, name)
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        configs = driver.configs.with_settings(settings.author)
         preparation = Preparation(
-            driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
-            looks_for_nodes=settings.check_device_nodes,
+            driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
+            metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
         )  # fmt: skip
         news = ClaimNews()
+        checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
             preparation,
             api=self._client,
@@ -173,6 +175,7 @@ class Agent:
             files=files,
             locks=node_locks,
             news=news,
+            reallocated=Reallocated(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
@@ -186,6 +189,7 @@ class Agent:
             epochs=self._service.epochs,
             unasked=self._service.unasked,
             process_ended=self._process_ended,
+            every=settings.leftovers_interval,
         )
         self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
         self._health = self._monitor(inventory, publisher) if self._undertaking is None else None
@@ -194,14 +198,15 @@ class Agent:
         kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
         self._mending = Mending(
-            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
-        )
+            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
+            boot_id=boot_id, every=settings.mending_interval,
+        )  # fmt: skip
         self.orphans: Orphans = Orphans(
             name,
             self._client,
             self._store,
             self._service.unasked,
-            kubelet_dir=settings.kubelet_dir,
+            checkpoint=checkpoint,
             after=settings.orphan_after,
             clock=self._clock,
         )
@@ -343,7 +348,8 @@ class Agent:
 
     def hanging(self, patience: float) -> list[str]:
         """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
-        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
+        health = [] if self._health is None else self._health.hanging(patience)
+        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
         """Make something wrong with a device, for drills and tests; from any thread.

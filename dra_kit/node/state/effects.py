@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from dra_kit.errors import InternalError, StoreError
 from dra_kit.node.state.damage import Damages
-from dra_kit.node.state.database import Database
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.rows import (
     CLAIM,
@@ -23,6 +22,7 @@ from dra_kit.node.state.rows import (
     need_row,
     put_effect,
 )
+from dra_kit.node.state.sqlite.database import Database
 from dra_kit.resource.reference import ClaimReference
 
 

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from dra_kit.errors import StoreError
 from dra_kit.node.state.checksums import checksum
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord, EffectRecord
-from dra_kit.node.state.schema import CHECKED
+from dra_kit.node.state.sqlite.schema import CHECKED
 from dra_kit.resource.reference import ClaimReference
 
 CLAIM: Final = ", ".join((*CHECKED["claims"], "checksum"))

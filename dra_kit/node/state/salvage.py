@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.place import copy, logs, sync
 from dra_kit.node.state.rows import need_row
-from dra_kit.node.state.schema import CARRIED, columns_of, has_form
+from dra_kit.node.state.sqlite.place import copy, logs, sync
+from dra_kit.node.state.sqlite.schema import CARRIED, columns_of, has_form
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 

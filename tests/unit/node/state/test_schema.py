@@ -12,7 +12,7 @@ import pytest
 
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.salvage import is_damaged
-from dra_kit.node.state.schema import MAJOR, MINOR
+from dra_kit.node.state.sqlite.schema import MAJOR, MINOR
 from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
 

@@ -49,7 +49,7 @@ class StatusWriter:
         self._waiting: OrderedDict[str, ClaimRecord] = OrderedDict()
         self._resumed: dict[str, ClaimRecord] = {}
         self._wake = asyncio.Event()
-        self._told = ""
+        self._logged = ""
 
     def submit(self, record: ClaimRecord) -> None:
         """Write what the record says of its devices; a claim without any status is never written."""
@@ -164,8 +164,8 @@ class StatusWriter:
         except NotFound:
             pass  # nobody reads its status any more
         except KubeError as error:
-            level = logging.DEBUG if str(error) == self._told else logging.ERROR
-            self._told = str(error)
+            level = logging.DEBUG if str(error) == self._logged else logging.ERROR
+            self._logged = str(error)
             logger.log(level, "device status not written", extra={"error": str(error), "code": error.code})
             if isinstance(error, Forbidden):  # rights may come later, as they do where all is installed at once
                 raise

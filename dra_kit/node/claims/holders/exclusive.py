@@ -63,21 +63,21 @@ class ExclusiveDevices:
         self._taken: dict[Device, ClaimReference] = {}
 
     @asynccontextmanager
-    async def kept_for(self, claim: AllocatedClaim) -> AsyncIterator[None]:
-        """Keeps the claim's devices for it while it is being prepared; its lock is held by the caller.
+    async def hold(self, claim: AllocatedClaim) -> AsyncIterator[None]:
+        """Hold the claim's devices for it while it is being prepared; its lock is held by the caller.
 
         Raises:
             TransientError: when another claim has one of them, naming both claims.
         """
         devices = {(item.pool, item.device) for item in claim.results if not item.admin_access and not item.share_id}
-        kept: list[tuple[Device, Holding]] = []
+        held: list[tuple[Device, Holding]] = []
         try:
             for device in sorted(devices):
                 holding = self._devices.try_hold("/".join(device))
                 if not await holding.take():
                     other = self._taken.get(device, "by the driver's other process on this node")
                     raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
-                kept.append((device, holding))
+                held.append((device, holding))
                 self._taken[device] = claim.reference
                 holders = self._store.holders(*device)  # first: damage is found by who reads
                 for damaged in self._store.damaged_claims():
@@ -87,7 +87,7 @@ class ExclusiveDevices:
                         await self._free(device, holder, claim.reference)
             yield
         finally:
-            for device, holding in kept:
+            for device, holding in held:
                 del self._taken[device]
                 holding.give_up()
 

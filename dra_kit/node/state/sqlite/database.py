@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.log import CHECKPOINT, Log
-from dra_kit.node.state.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
 from dra_kit.node.state.salvage import as_text, needs_salvage, salvage
-from dra_kit.node.state.schema import migrate
-from dra_kit.node.state.transactions import Transactions
+from dra_kit.node.state.sqlite.log import CHECKPOINT, Log
+from dra_kit.node.state.sqlite.place import Guard, Place, copy, logs, put_in_place, remove_unfinished
+from dra_kit.node.state.sqlite.schema import migrate
+from dra_kit.node.state.sqlite.transactions import Transactions
 from dra_kit.node.waiting import Unstoppable, to_the_end
 
 T = TypeVar("T")

@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from dra_kit.node.state.place import Place, logs
+from dra_kit.node.state.sqlite.place import Place, logs
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from dra_kit.errors import (
     NotYet,
     PrepareError,
 )
-from dra_kit.node.claims.author_calls import AuthorCalls
-from dra_kit.node.claims.configs import decoded_configs
+from dra_kit.node.claims.author.author_calls import AuthorCalls
+from dra_kit.node.claims.author.configs import decoded_configs
 from dra_kit.node.claims.reader import AllocatedClaim
-from dra_kit.node.claims.status import device_statuses
+from dra_kit.node.claims.reports.status import device_statuses
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
 from dra_kit.node.effects.scope import ClaimEffects

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.schema import fact, set_fact
+from dra_kit.node.state.sqlite.schema import fact, set_fact
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Transactions:
         self._path = path
         self._copy = str(path.with_name(f"{path.name}{_SUFFIX}"))
         self._file: int | None = None
-        self._told = False
+        self._logged = False
 
     def close(self) -> None:
         """Not to be used any more."""
@@ -56,9 +56,9 @@ class Transactions:
             if _number(os.pread(file, 64, 0)) < number:  # the driver's other process may be ahead
                 os.pwrite(file, _text(number), 0)
         except OSError as error:  # it lags, and that costs nothing but that a loss is not found out
-            if not self._told:
+            if not self._logged:
                 logger.warning("count of transactions not copied", extra={"path": self._copy, "error": str(error)})
-            self._told = True
+            self._logged = True
 
     def _open(self) -> int:
         if self._file is not None and not os.fstat(self._file).st_nlink:  # removed: nobody would find it

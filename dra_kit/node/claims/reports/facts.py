@@ -16,8 +16,8 @@ from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.errors import DraKitError
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.status import checked_status, status_json
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import checked_status, status_json
 from dra_kit.node.files.metadata import metadata_json
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
@@ -196,8 +196,8 @@ def _dropped(facts: DeviceFacts) -> None:
 
 
 def _not_written(facts: DeviceFacts, error: DraKitError) -> None:
-    told = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_meant(facts)}
-    logger.error("facts of a device not written", extra=told)
+    fields = {"pool": facts.pool, "device": facts.device, "error": str(error), "code": error.code, **_meant(facts)}
+    logger.error("facts of a device not written", extra=fields)
 
 
 def _meant(facts: DeviceFacts) -> dict[str, str]:
