@@ -22,7 +22,7 @@ _TAKEN: Final = frozenset(
     pathspec pip pkg_resources pluggy prometheus_client propcache py pycparser pydantic pydantic_core pygments pytest
     pythonjsonlogger re2 rich ruff setuptools six tests tomlkit trove_classifiers trustme typing_extensions
     typing_inspection tzdata urllib3 uvloop yaml yarl
-    """.split()
+    """.split()  # noqa: SIM905 - a list would be a word on each line
 )
 """Modules that a project has beside its own: the driver would hide them, or they would hide the driver."""
 
@@ -49,8 +49,8 @@ def check_project(name: str) -> str:
     problem = "it is the name of a package that the project needs"
     if name not in TAKEN_PROJECTS:
         problem = (
-            "it must be lower-case letters, digits and '-', begin with a letter, end with a letter or digit, and have at "
-            "most 40 of them"
+            "it must be lower-case letters, digits and '-', begin with a letter, end with a letter or digit, and have "
+            "at most 40 of them"
         )
     raise ConfigurationError(f"project name {name!r}: {problem}; {remedy}", code="invalid-name")
 
