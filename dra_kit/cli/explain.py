@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from dra_kit.cli.options import path
 from dra_kit.cli.source_options import credentials_of, source_options
@@ -41,8 +42,15 @@ _WORDS: Final[Mapping[str, SubjectKind]] = {
 """The words that kubectl has for what can be explained."""
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The KIND; names are in a cluster."""
+    del param
+    kinds = dict.fromkeys(_WORDS.values()) if not ctx.params.get("names") else ()
+    return [CompletionItem(kind) for kind in kinds if kind.startswith(incomplete)]
+
+
 @click.command
-@click.argument("names", nargs=-1, metavar="[KIND [NAME...]|KIND/NAME...]")
+@click.argument("names", nargs=-1, metavar="[KIND [NAME...]|KIND/NAME...]", shell_complete=_complete)
 @click.option(
     "-f",
     "--filename",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from dra_kit.cli.interruptible import run_interruptibly
 from dra_kit.cli.options import RoleCommand, complete_target, path, target_of
@@ -93,8 +94,16 @@ class NewFile(click.Path):
         return file
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """A command of its own, where it may stand, or a TARGET."""
+    words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
+    if not words:
+        return complete_target(ctx, param, incomplete)
+    return [CompletionItem(word) for word in (*words, *sorted(path.name for path in Path().glob(f"{incomplete}*")))]
+
+
 @click.command(cls=SandboxCommand)
-@click.argument("targets", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
+@click.argument("targets", nargs=-1, metavar="[TARGET]...", shell_complete=_complete)
 @click.option(
     "-f",
     "--filename",

@@ -10,7 +10,7 @@ from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.pods.explainer import explain_pod
 from dra_kit.explain.pods.verdicts import UNSCHEDULABLE, PodClaimExplanation, PodExplanation
-from dra_kit.explain.text.summary import summarize
+from dra_kit.explain.text.summary import groups_of, summarize
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
@@ -74,5 +74,8 @@ def _of_claim(claim: PodClaimExplanation) -> Iterator[str]:
         yield f"{subject}: {blocker}"
     for request in explanation.requests:
         for way in request.ways:
-            if way.choice is not None and not all(device.fits for device in way.devices):
+            if way.choice is None or all(device.fits for device in way.devices):
+                continue
+            # a blocker has it already where every device is one that matches, and others have them
+            if not any(", ".join(groups_of(way.devices)) in blocker for blocker in explanation.blockers):
                 yield f"{subject}: request {way.name}: {summarize(way.devices)}"

@@ -111,6 +111,16 @@ def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
     assert report["pods"][1]["message"] == "claim pizza: ResourceClaim nothere does not exist"
 
 
+def test_devices_that_others_have_are_told_once(kitchen: Kitchen) -> None:
+    kitchen.order(*(pod(name, "sleep", kitchen.nap) for name in ("first", "second", "third")))
+
+    told = "claim pizza: request pizza: 2 devices match, and none is to be had: 2 allocated to "
+    text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=1.5, tells=[told])
+
+    reasons = text[text.index("not every pod did what it was to do") :]
+    assert reasons.count(told) == reasons.count("2 allocated to ") == 1
+
+
 def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kitchen) -> None:
     lost = pod("lost", "true")
     lost["spec"]["resourceClaims"][0] = {"name": "pizza", "resourceClaimName": "nothere"}  # type: ignore[index]

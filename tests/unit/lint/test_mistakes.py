@@ -83,6 +83,15 @@ def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, he
     assert mistake.help == help_
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("16GB", '"16G" or "16Gi"'), ("16 KB", '"16k" or "16Ki"'), ("80 GiB", '"80Gi"'), ("many", '"80Gi"')],
+)
+def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, meant: str) -> None:
+    (mistake,) = mistakes(compiled(f'{C}.memory == quantity("{written}")', environment(FeatureGates.default())))
+    assert mistake.help == f"write a number and a suffix, such as {meant}"
+
+
 def test_each_rule_about_cel_has_a_case() -> None:
     assert {case[0] for case in CASES} == {rule.id for rule in GROUPS["CEL"]}
 
