@@ -1,7 +1,7 @@
 """Our ``libnvidia-ml.so.1`` answers as the mock of NVIDIA's k8s-test-infra does, wherever both answer.
 
-``recorded/nvml-mock.json`` has what that library (revision 3b2b865) answered. ``python -m tests.test_upstream_mock LIBRARY
-CONFIGS`` records it anew, from what ``make -C pkg/gpu/mocknvml`` builds there and the folder ``configs`` beside it.
+``recorded/nvml-mock.json`` has what that library (revision 3b2b865) answered. ``python -m tests.test_upstream_mock
+LIBRARY CONFIGS`` records it anew, from what ``make -C pkg/gpu/mocknvml`` builds there and from its folder ``configs``.
 """
 
 import json
