@@ -1,6 +1,7 @@
 """What of NVIDIA's driver gets into containers: by nvidia-ctk where it is installed, else looked for."""
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,7 @@ class Double:
         self.calls = folder / "nvidia-ctk.calls"
         self.program = folder / "nvidia-ctk"
         self.says(json.dumps(spec(node.hardware.host)))
+        self.made = self.program.stat().st_mtime_ns
 
     def says(self, text: str, code: int = 0) -> None:
         self.program.write_text(
@@ -123,6 +125,21 @@ def test_a_control_node_that_goes_is_missed_although_the_rest_is_known(node: Nod
     (node.hardware.host / "dev/nvidia-uvm").unlink()
     with pytest.raises(dra.NotYet, match="/dev/nvidia-uvm"):
         common.of(node.hardware, Settings())
+
+
+@pytest.mark.parametrize("tool", ["nvidia-ctk", ""])
+def test_files_that_are_gone_are_looked_for_again(node: Node, double: Double, tool: str) -> None:
+    common, settings = CommonEdits(), Settings(nvidia_ctk=tool)
+    before = common.of(node.hardware, settings)
+    library = node.hardware.host / f"usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
+    moved = node.hardware.host / f"usr/lib64/libcuda.so.{VERSION}"
+    moved.parent.mkdir()
+    library.rename(moved)  # reinstalled elsewhere, in the same version
+    double.says(json.dumps(spec(node.hardware.host)).replace("usr/lib/x86_64-linux-gnu", "usr/lib64"))
+    os.utime(double.program, ns=(double.made, double.made))
+    after = common.of(node.hardware, settings)
+    assert any("usr/lib64/libcuda" in mount.host_path for mount in after.mounts)
+    assert after != before
 
 
 @pytest.mark.parametrize(
