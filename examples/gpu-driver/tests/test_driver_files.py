@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -162,3 +163,16 @@ def test_nvidia_ctk_may_be_done_without(node: Node, double: Double) -> None:
     edits = CommonEdits().of(replace(node.hardware), Settings(nvidia_ctk=""))
     assert edits.mounts[0].container_path.startswith("/usr/local/nvidia/lib64")
     assert not double.calls.exists()
+
+
+def test_a_whole_gpu_comes_with_its_files_for_rendering_and_a_partition_does_not(node: Node) -> None:
+    [whole] = node.bench.prepare("render", [node.devices["gpu-1"]])
+    assert [item.path for item in whole.device_nodes] == ["/dev/nvidia1", "/dev/dri/card1", "/dev/dri/renderD129"]
+    [part] = node.bench.prepare("train", [node.devices["gpu-0-mig-3g40gb-9-0"]])
+    assert not any(item.path.startswith("/dev/dri") for item in part.device_nodes)
+
+
+def test_a_gpu_without_files_for_rendering_is_given_all_the_same(node: Node) -> None:
+    shutil.rmtree(node.hardware.host / "sys/bus/pci/devices/0000:07:00.0/drm")
+    [whole] = node.bench.prepare("compute", [node.devices["gpu-0"]])
+    assert [item.path for item in whole.device_nodes] == ["/dev/nvidia0"]

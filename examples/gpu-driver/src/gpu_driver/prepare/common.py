@@ -15,8 +15,8 @@ from gpu_driver.settings import Settings
 class CommonEdits:
     """The control nodes, looked at each time, and the driver's files, looked for when they are others than before.
 
-    ``nvidia-ctk`` opens every GPU to tell of them, which takes seconds. What it has told holds as long as the driver and
-    the tool are of the same versions, and every file is where it was.
+    ``nvidia-ctk`` opens every GPU to tell of them, which takes seconds. What it has told holds as long as the versions
+    of driver and tool stay, and every file is where it was.
     """
 
     def __init__(self) -> None:

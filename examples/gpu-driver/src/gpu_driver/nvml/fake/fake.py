@@ -53,7 +53,7 @@ class FakeNvml:
             show(profile, state, folder / "gpus")
 
         self.state = State(folder, first_state(profile), changed)
-        self._faults = Faults(profile.faults, self.state)
+        self._faults = Faults(profile.faults, self.state, profile.timing)
         self._schedule = Schedule(profile, self.state)
         self._schedule.catch_up()
         self._gpus = {gpu.uuid: gpu for gpu in profile.gpus}
