@@ -54,7 +54,13 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
                     events, listening = self.hardware.nvml.events(sorted(uuids)), uuids
                     yield from self._unmonitored(events)
                 yield from self._look()
-                event = events.wait(self.wait)
+                try:
+                    event = events.wait(self.wait)
+                except NvmlError as error:
+                    if error.code is not NvmlReturn.UNINITIALIZED:
+                        raise
+                    events.close()  # NVML was closed, for a GPU that changes hands
+                    events, event = None, None
                 if event is not None:
                     yield from self._happened(event)
         finally:
