@@ -137,7 +137,7 @@ def test_an_xid_of_a_partition_is_told_of_that_partition(node: Node) -> None:
     source.devices = [
         device
         for device in inventory_with_own(node)
-        if device.name in {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4"}
+        if device.name in {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4", "gpu-0-mig-1g10gb-19-0"}
     ]
     breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     events = source.watch()

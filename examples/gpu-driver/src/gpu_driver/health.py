@@ -136,11 +136,11 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
             instances = self.hardware.nvml.gpu_instances(event.uuid)
         except NvmlError:
             return parts  # which part it was cannot be told any more
-        places = [instance.placement for instance in instances if instance.id == event.gpu_instance]
+        places = [(item.profile_id, item.placement.start) for item in instances if item.id == event.gpu_instance]
         on_it = [
             device
             for device in parts
-            if device.partition is not None and any(device.partition.start == place.start for place in places)
+            if device.partition is not None and (device.partition.profile_id, device.partition.start) in places
         ]
         return on_it or parts
 
