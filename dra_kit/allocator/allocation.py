@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dra_kit.allocator.constraints import constraints_of
-from dra_kit.allocator.devices import AdvertisedDevice
-from dra_kit.allocator.expressions import CelEvaluator, Evaluator
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.nodes import Node
+from dra_kit.allocator.cluster.pools import NodePool, NodePools
+from dra_kit.allocator.cluster.snapshot import Document, Snapshot
 from dra_kit.allocator.gates import Gates
-from dra_kit.allocator.holding import Holding
-from dra_kit.allocator.memo import Memo
-from dra_kit.allocator.nodes import Node
-from dra_kit.allocator.pools import NodePool, NodePools
-from dra_kit.allocator.prospects import ClaimSearch, NodeChoice
-from dra_kit.allocator.requests import Choice, choices_of
-from dra_kit.allocator.result import Allocations, node_selector
-from dra_kit.allocator.search import Limits, Search, Solution, check_size
-from dra_kit.allocator.selection import Selection
-from dra_kit.allocator.snapshot import Document, Snapshot
+from dra_kit.allocator.memo.memo import Memo
+from dra_kit.allocator.requests.constraints import constraints_of
+from dra_kit.allocator.requests.requests import Choice, choices_of
+from dra_kit.allocator.search.holding import Holding
+from dra_kit.allocator.search.prospects import ClaimSearch, NodeChoice
+from dra_kit.allocator.search.result import Allocations, node_selector
+from dra_kit.allocator.search.search import Limits, Search, Solution, check_size
+from dra_kit.allocator.selectors.expressions import CelEvaluator, Evaluator
+from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
 

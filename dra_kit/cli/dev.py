@@ -79,7 +79,7 @@ def _place_of_target(named: str | None) -> Path | None:
 
 def _place(target: str) -> Path | None:
     """Where the files of a TARGET lie: a folder, or a file of globs; None for a module that belongs to no project."""
-    from dra_kit.sandbox.driver.project import project_of
+    from dra_kit.sandbox.driver.settings.project import project_of
 
     if target.endswith(GLOB_SUFFIXES):
         return Path(target).resolve()
@@ -97,7 +97,7 @@ def _watched(place: Path) -> tuple[list[Path], list[Path]]:
 
 def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     """Whether no argument can be the TARGET, and the working directory is a project."""
-    from dra_kit.sandbox.driver.project import project_of
+    from dra_kit.sandbox.driver.settings.project import project_of
 
     project = project_of(_HERE)
     if project is None or not project.driver[0]:
@@ -140,7 +140,7 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.dev.display import Lines
     from dra_kit.dev.session import DevSession
-    from dra_kit.sandbox.timeline.live import LiveView
+    from dra_kit.sandbox.timeline.view.live import LiveView
 
     if target is None:
         raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is no project with a driver.")

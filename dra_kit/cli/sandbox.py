@@ -29,7 +29,7 @@ from dra_kit.values.nearest import did_you_mean
 if TYPE_CHECKING:
     from dra_kit.resource.gates import FeatureGates
     from dra_kit.sandbox.run.session import Session
-    from dra_kit.sandbox.timeline.live import LiveView
+    from dra_kit.sandbox.timeline.view.live import LiveView
 
 COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
 """Words that are no TARGET; a folder of such a name is ``./down``."""
@@ -69,7 +69,7 @@ class SandboxCommand(RoleCommand):
 
 
 def _is_project_here() -> bool:
-    from dra_kit.sandbox.driver.project import project_of
+    from dra_kit.sandbox.driver.settings.project import project_of
 
     project = project_of(_HERE)
     return project is not None and bool(project.driver[0])
@@ -200,7 +200,7 @@ def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
         _detach(ctx, options)
         return
     from dra_kit.sandbox.run.detached import bounded_log
-    from dra_kit.sandbox.timeline.live import LiveView
+    from dra_kit.sandbox.timeline.view.live import LiveView
 
     shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
     process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
@@ -244,7 +244,7 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
 def _hint(target: str) -> None:
     """A project that is not taken, although the TARGET lies in it."""
-    from dra_kit.sandbox.driver.project import other_project
+    from dra_kit.sandbox.driver.settings.project import other_project
 
     project = other_project(target)
     if project is not None and project.has_more_than_a_driver():

@@ -10,7 +10,7 @@ import click
 from dra_kit.author.driver import Driver
 from dra_kit.cli.driver_settings import setting_value, settings_options
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.named_settings import by_driver
+from dra_kit.sandbox.driver.settings.named_settings import by_driver
 
 SET: Final = "--set"
 

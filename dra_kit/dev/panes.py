@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.dev.calls import Call
-from dra_kit.sandbox.timeline.tables import counter_lines
+from dra_kit.sandbox.timeline.view.tables import counter_lines
 from dra_kit.scheduler.pods import Key, Object, key_of, shown
 
 _NO_SCHEDULE: Final = "yellow"

@@ -25,11 +25,11 @@ from dra_kit.node.agent import Agent
 from dra_kit.process.probes import parts_not_ready
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.journal import DriverLog
-from dra_kit.sandbox.driver.node_settings import node_settings
-from dra_kit.sandbox.driver.operators import Webhook, controller_role, webhook_role
-from dra_kit.sandbox.driver.roles import RoleThread
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Webhook, controller_role, webhook_role
+from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 from dra_kit.sandbox.driver.running import PUBLISH_SECONDS
+from dra_kit.sandbox.driver.settings.node_settings import node_settings
 
 TAKE_OVER: Final = "take over"
 """The process before has ended: what only one may do, such as telling Events, is this one's now."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from dra_kit.allocator import Node
-from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
-from dra_kit.allocator.requests import Choice
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.requests.requests import Choice
 from dra_kit.errors import AllocationError
 from dra_kit.explain.reasons import UNMATCHED, Reason
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim

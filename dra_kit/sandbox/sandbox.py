@@ -27,11 +27,11 @@ from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.journal import DriverLog
 from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.operators import Operators
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.running import RunningDrivers
-from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.cycle.decision import Decision
 from dra_kit.scheduler.pods import Object
 
 
@@ -249,8 +249,8 @@ class Sandbox:
             raise InternalError("the sandbox has not been started; enter it first")
         return self._client
 
-    async def causes(self, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
-        """What stands in the way of pods without a node, a sentence each, by UID."""
+    async def causes(self, pods: Sequence[Object]) -> Mapping[str, Sequence[Cause]]:
+        """What stands in the way of pods without a node, by UID."""
         from dra_kit.sandbox.cluster.causes import pod_causes
 
         return await pod_causes(self.informers, self.client, pods, self._settings.gates) if pods else {}

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from dra_kit.resource.pods import pod_claims
-from dra_kit.scheduler.extended import extended_resources
-from dra_kit.scheduler.nodes import (
+from dra_kit.scheduler.claims.extended import extended_resources
+from dra_kit.scheduler.nodes.filters import (
     DYNAMIC_RESOURCES,
     NODE_AFFINITY,
     NODE_RESOURCES_FIT,
@@ -22,9 +22,9 @@ from dra_kit.scheduler.nodes import (
     is_cordoned,
     is_tainted,
 )
+from dra_kit.scheduler.nodes.resources import allocatable, pod_requests, shortages
+from dra_kit.scheduler.nodes.taints import published_devices, selects
 from dra_kit.scheduler.pods import Object
-from dra_kit.scheduler.resources import allocatable, pod_requests, shortages
-from dra_kit.scheduler.taints import published_devices, selects
 
 
 def node_helps(

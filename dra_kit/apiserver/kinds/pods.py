@@ -15,7 +15,7 @@ from dra_kit.apiserver.selectors.fields import flag
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.pod_defaults import fill_in_pod_defaults
 from dra_kit.resource.validation.new_objects import validate_new
-from dra_kit.resource.validation.pods import validate_pod_status
+from dra_kit.resource.validation.pods.pods import validate_pod_status
 from dra_kit.values.paths import value_at
 from dra_kit.values.quantity import Quantity
 

@@ -15,7 +15,7 @@ from dra_kit.resource.fielderror import FieldError, quote
 from dra_kit.resource.validation import validate_slice
 
 if TYPE_CHECKING:
-    from dra_kit.allocator.nodes import Node
+    from dra_kit.allocator.cluster.nodes import Node
 
 _ALLOCATABLE: Final = "DRANodeAllocatableResources"
 _FRACTIONAL: Final = "DRAFractionalCapacityRange"
@@ -31,7 +31,7 @@ class SliceStrategy(ResourceStrategy):
         """Devices that count against resources of nodes need nodes that know of it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
-        from dra_kit.allocator.nodes import Node  # the allocator is much code for a gate that is seldom on
+        from dra_kit.allocator.cluster.nodes import Node  # the allocator is much code for a gate that is seldom on
 
         spec = _slice(obj).spec
         nodes = [Node.of(node) for node in context.listed("nodes")]
@@ -67,7 +67,7 @@ def _slice(obj: Object) -> v1.ResourceSlice:
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
     """Why a device may not be published for the nodes of a scope; a scope that means no node is fine unless named."""
-    from dra_kit.allocator.nodes import node_matches
+    from dra_kit.allocator.cluster.nodes import node_matches
 
     selector = scope.node_selector
     try:

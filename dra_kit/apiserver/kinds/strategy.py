@@ -12,7 +12,7 @@ from typing_extensions import override
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.metadata import subdomain_problems
+from dra_kit.resource.validation.fields.metadata import subdomain_problems
 
 Object: TypeAlias = dict[str, Any]
 

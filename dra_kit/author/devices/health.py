@@ -16,7 +16,7 @@ from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.rules import invalid
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.resource import v1
-from dra_kit.resource.validation.devices import validate_device
+from dra_kit.resource.validation.slices.devices import validate_device
 
 DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)
 

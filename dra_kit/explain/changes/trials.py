@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from dra_kit.allocator import Allocator
-from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget
 from dra_kit.explain.cluster.cluster import Cluster

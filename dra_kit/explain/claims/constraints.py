@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dra_kit.allocator.attributes import Scalar, elements, published
-from dra_kit.allocator.devices import DeviceID
+from dra_kit.allocator.cluster.attributes import Scalar, elements, published
+from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.explain.changes.changed import with_constraints
 from dra_kit.explain.changes.trials import Trials
 from dra_kit.explain.claims.disjoint import disjoint_requests

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from dra_kit.allocator import Allocator, Attempt, Node
-from dra_kit.allocator.expressions import CelEvaluator
-from dra_kit.allocator.requests import choices_of
+from dra_kit.allocator.requests.requests import choices_of
+from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget, WorkSpent
 from dra_kit.explain.changes.nearest import nearest_misses

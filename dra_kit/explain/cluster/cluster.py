@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from pydantic import ValidationError
 
 from dra_kit.allocator import Gates, Node, Snapshot
-from dra_kit.allocator.devices import DeviceID
+from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.mistakes.advertised import Advertised
 from dra_kit.resource.v1 import (

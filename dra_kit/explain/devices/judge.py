@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from dra_kit import cel
 from dra_kit.allocator import Node
-from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
-from dra_kit.allocator.expressions import CelEvaluator
-from dra_kit.allocator.holding import OPTIONAL_NODE_OPERATIONS, Holding
-from dra_kit.allocator.likeness import Likeness
-from dra_kit.allocator.nodes import node_matches
-from dra_kit.allocator.pools import NodePool
-from dra_kit.allocator.requests import Choice
-from dra_kit.allocator.selection import Selection
-from dra_kit.allocator.taints import covers, tolerates
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.cluster.nodes import node_matches
+from dra_kit.allocator.cluster.pools import NodePool
+from dra_kit.allocator.cluster.taints import covers, tolerates
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS, Holding
+from dra_kit.allocator.selectors.expressions import CelEvaluator
+from dra_kit.allocator.selectors.likeness import Likeness
+from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.devices.alike import Alikeness, Class

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dra_kit.allocator import Node
-from dra_kit.allocator.nodes import selects
+from dra_kit.allocator.cluster.nodes import selects
 from dra_kit.explain.budget import WorkSpent
 from dra_kit.explain.claims.disjoint import disjoint
 from dra_kit.explain.claims.explainer import Explainer
@@ -27,9 +27,9 @@ from dra_kit.explain.pods.verdicts import (
 from dra_kit.explain.verdicts import ClaimExplanation
 from dra_kit.resource.pods import PodClaim, pod_claims
 from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.scheduler.generation import claim_from_template
-from dra_kit.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_loads, node_rejection
-from dra_kit.scheduler.resources import pod_requests
+from dra_kit.scheduler.claims.generation import claim_from_template
+from dra_kit.scheduler.nodes.filters import NodeLoad, Rejection, is_tainted, node_loads, node_rejection
+from dra_kit.scheduler.nodes.resources import pod_requests
 from dra_kit.values.quantity import Quantity
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})

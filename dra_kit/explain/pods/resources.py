@@ -9,8 +9,8 @@ from typing import Any, Final
 from dra_kit.explain.claims.disjoint import named
 from dra_kit.explain.cluster.cluster import Document, model_of_claim
 from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.scheduler.extended import extended_resources
-from dra_kit.scheduler.resources import pod_requests
+from dra_kit.scheduler.claims.extended import extended_resources
+from dra_kit.scheduler.nodes.resources import pod_requests
 
 _NATIVE: Final = "kubernetes.io/"
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"

@@ -8,14 +8,14 @@ from typing import Final
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.claims import validate_claim_spec
+from dra_kit.resource.validation.claims.claims import validate_claim_spec
+from dra_kit.resource.validation.claims.templates import validate_template
 from dra_kit.resource.validation.classes import validate_class
-from dra_kit.resource.validation.node_taints import validate_node_taints
-from dra_kit.resource.validation.pods import validate_pod_spec
+from dra_kit.resource.validation.pods.node_taints import validate_node_taints
+from dra_kit.resource.validation.pods.pods import validate_pod_spec
 from dra_kit.resource.validation.pool_status import validate_pool_status_request
-from dra_kit.resource.validation.slices import validate_slice
+from dra_kit.resource.validation.slices.slices import validate_slice
 from dra_kit.resource.validation.taint_rules import validate_taint_rule
-from dra_kit.resource.validation.templates import validate_template
 from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
 

@@ -31,7 +31,7 @@ from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
 from dra_kit.sandbox.cluster.scheduler.scheduler import Scheduler
-from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.cycle.decision import Decision
 
 VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""

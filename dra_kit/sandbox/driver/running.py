@@ -15,10 +15,10 @@ from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
-from dra_kit.sandbox.driver.journal import DriverLog
-from dra_kit.sandbox.driver.named_settings import by_driver
 from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.operators import Operators
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Operators
+from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.values.nearest import did_you_mean
 
 PUBLISH_SECONDS: Final = 15.0

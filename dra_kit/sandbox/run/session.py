@@ -27,11 +27,11 @@ from dra_kit.sandbox.stories.rollout import pods_of, shortfall
 from dra_kit.sandbox.stories.story import Step, Story
 from dra_kit.sandbox.stories.story_run import run_story
 from dra_kit.sandbox.timeline.feed import TimelineFeed
-from dra_kit.sandbox.timeline.live import LiveView
-from dra_kit.sandbox.timeline.problems import PodProblems
 from dra_kit.sandbox.timeline.records import PodExplained, RunEnded
-from dra_kit.sandbox.timeline.report import RunReport, writes_by_agent
+from dra_kit.sandbox.timeline.report.problems import PodProblems
+from dra_kit.sandbox.timeline.report.report import RunReport, writes_by_agent
 from dra_kit.sandbox.timeline.timeline import Timeline
+from dra_kit.sandbox.timeline.view.live import LiveView
 from dra_kit.scheduler.pods import Object, held, key_of, shown
 
 _POLL: Final = 0.05
@@ -224,7 +224,7 @@ class Session:
             self._view.details(lines)
 
     async def _causes(self, sandbox: Sandbox, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
-        causes = {uid: lines for uid, lines in (await sandbox.causes(pods)).items() if lines}
+        causes = {uid: list(map(str, found)) for uid, found in (await sandbox.causes(pods)).items() if found}
         for pod in pods:
             if lines := causes.get(pod["metadata"]["uid"]):
                 self._timeline.append(PodExplained(pod=reference(pod), causes=tuple(lines)))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.formats import driver_name
+from dra_kit.resource.validation.fields.formats import driver_name
 from dra_kit.scaffold.names import check_driver, check_package, check_project, default_driver, default_package
 
 

@@ -14,8 +14,8 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.cluster.informers import Informers
+from dra_kit.scheduler.nodes.taints import Eviction, TaintedDevices, evictions, rule_condition
 from dra_kit.scheduler.pods import Key, Object, key_of, timestamp
-from dra_kit.scheduler.taints import Eviction, TaintedDevices, evictions, rule_condition
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
-from dra_kit.scheduler.claim_tracker import ClaimTracker
-from dra_kit.scheduler.cycle import Placement, Unschedulable
-from dra_kit.scheduler.extended import ExtendedClaim, made_for
+from dra_kit.scheduler.claims.extended import ExtendedClaim, made_for
+from dra_kit.scheduler.claims.readiness import BindingFailed, awaited, is_ready
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION, consumer
+from dra_kit.scheduler.claims.tracker import ClaimTracker
+from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable
 from dra_kit.scheduler.pods import Object, is_reserved_for, key_of, seconds_since, shown, timestamp
-from dra_kit.scheduler.readiness import BindingFailed, awaited, is_ready
-from dra_kit.scheduler.release import DELETE_PROTECTION, consumer
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dra_kit.allocator import Allocator, Attempt, Gates, Node, Snapshot
-from dra_kit.allocator.expressions import CelEvaluator
-from dra_kit.allocator.selection import Selection
+from dra_kit.allocator.selectors.expressions import CelEvaluator
+from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.kube.informer import Change
-from dra_kit.scheduler.choice import DeviceChoice, explain_choices
+from dra_kit.scheduler.cycle.choice import DeviceChoice, explain_choices
 from dra_kit.scheduler.pods import Object
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION
+from dra_kit.scheduler.cycle.remedies import Remedy
 from dra_kit.scheduler.pods import Object, key_of, shown
-from dra_kit.scheduler.release import DELETE_PROTECTION
-from dra_kit.scheduler.remedies import Remedy
 
 _ATTEMPTS = 5
 _RELEASED = frozenset({"allocation", "reservedFor", "devices"})

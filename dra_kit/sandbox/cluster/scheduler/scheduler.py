@@ -24,13 +24,13 @@ from dra_kit.sandbox.cluster.scheduler.binding import Binder
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
 from dra_kit.scheduler import hints
-from dra_kit.scheduler.assumed_pods import AssumedPods
-from dra_kit.scheduler.choice import DeviceChoice
-from dra_kit.scheduler.claim_tracker import ClaimTracker
-from dra_kit.scheduler.claims import Hopeless, NotReady, pod_needs
-from dra_kit.scheduler.cycle import Placement, Unschedulable, place
-from dra_kit.scheduler.decision import Decision
-from dra_kit.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
+from dra_kit.scheduler.claims.prefilter import Hopeless, NotReady, pod_needs
+from dra_kit.scheduler.claims.tracker import ClaimTracker
+from dra_kit.scheduler.cycle.assumed_pods import AssumedPods
+from dra_kit.scheduler.cycle.choice import DeviceChoice
+from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable, place
+from dra_kit.scheduler.cycle.decision import Decision
+from dra_kit.scheduler.nodes.filters import DYNAMIC_RESOURCES, node_loads, prefilter_message
 from dra_kit.scheduler.pods import Key, Object, is_terminal, key_of, timestamp
 
 logger: logging.Logger = logging.getLogger(__name__)

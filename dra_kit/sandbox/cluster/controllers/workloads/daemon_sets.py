@@ -19,7 +19,7 @@ from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     share,
     short_hash,
 )
-from dra_kit.scheduler.nodes import is_affine, is_tainted
+from dra_kit.scheduler.nodes.filters import is_affine, is_tainted
 from dra_kit.scheduler.pods import Object
 
 _TOLERATED: Final = (
