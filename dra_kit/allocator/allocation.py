@@ -55,7 +55,7 @@ class Allocator:
         self._memo = Memo(snapshot.usage, self._gates, self._evaluator)
 
     def allocate(self, node: Node, claims: Sequence[ResourceClaim | Document]) -> list[AllocationResult] | None:
-        """Finds devices for all claims of a pod on one node; the snapshot is not changed.
+        """Find devices for all claims of a pod on one node; the snapshot is not changed.
 
         Args:
             node: the node.
@@ -112,7 +112,7 @@ class Attempt:
         self._question = None if self._choices is None else memo.question(self._claims, self._choices)
 
     def on(self, node: Node) -> Allocations | None:
-        """Finds devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
+        """Find devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
         pools = self._snapshot.pools(node, self._gates)
         key = None if self._question is None else self._question.key(node, pools)
         found = self._memo.outcome(key, lambda: self._search(node, pools))

@@ -191,7 +191,7 @@ class Api:
         return self.to_storage(kind, obj, api_version)
 
     def to_storage(self, kind: Kind, obj: Object, api_version: str) -> Object:
-        """Converts a decoded object in place or into a new one."""
+        """Convert a decoded object in place or into a new one."""
         obj = kind.strategy.to_storage(obj, api_version)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.storage_api_version
         return obj
@@ -202,7 +202,7 @@ class Api:
         return written
 
     def require_namespace(self, kind: Kind, request: Request, name: str) -> None:
-        """Refuses to create objects in a namespace that does not exist or is being deleted."""
+        """Refuse to create objects in a namespace that does not exist or is being deleted."""
         if not kind.namespaced:
             return
         namespace = self.lookup("namespaces", request.target.namespace)

@@ -23,7 +23,7 @@ _BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"
 
 
 def bind(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
-    """Gives a pod its node.
+    """Give a pod its node.
 
     Raises:
         Refusal: the pod is another than the binding means, or can have no node now.

@@ -21,7 +21,7 @@ _REASON: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: e
 
 
 async def evict(api: Api, kind: Kind, request: Request, stored: Stored, body: Object) -> Answer:
-    """Marks a pod with the condition ``DisruptionTarget``, and deletes it.
+    """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
         Refusal: the body is no Eviction of this pod, or the pod may not be deleted.

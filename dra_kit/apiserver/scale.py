@@ -175,7 +175,7 @@ def _to_scale(managers: Iterable[Manager]) -> list[Manager]:
 def _to_workload(managers: Iterable[Manager], of_scale: Iterable[Manager], api_version: str) -> list[Manager]:
     """The managers of a workload after its scale was written: who owns the number is as the scale says."""
     before, owners = list(managers), [owner for owner in of_scale if _REPLICAS in owner.fields]
-    kept = [
+    retained = [
         manager
         if _REPLICAS not in manager.fields or any(manager.same(owner) for owner in owners)
         else replace(manager, fields=manager.fields - {_REPLICAS})
@@ -187,4 +187,4 @@ def _to_workload(managers: Iterable[Manager], of_scale: Iterable[Manager], api_v
         for owner in owners
         if not any(owner.same(manager) for manager in before)
     ]
-    return [*kept, *added]
+    return [*retained, *added]

@@ -15,7 +15,7 @@ NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 def create(api: Api, resource: str, name: str, namespace: str = "", **fields: object) -> None:
-    """Stores an object, unless there is one of its name."""
+    """Store an object, unless there is one of its name."""
     kind = api.registry.by_name(resource)
     if kind is None or api.storage.get(kind.resource, kind.key(namespace, name)) is not None:
         return
@@ -42,7 +42,7 @@ def fill(api: Api) -> None:
 
 
 def follow_definitions(api: Api) -> None:
-    """Serves the kinds that CustomResourceDefinitions make as long as they exist."""
+    """Serve the kinds that CustomResourceDefinitions make as long as they exist."""
 
     def on_change(change: Change) -> None:
         if change.type == "DELETED":

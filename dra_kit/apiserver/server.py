@@ -117,15 +117,15 @@ class ApiServer:
         }
 
     def route_services(self, address: ServiceAddress) -> None:
-        """Lets admission webhooks be Services: a function tells where each is, by namespace, name and port."""
+        """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
         self._webhooks.services = address
 
     def serve_logs(self, source: LogSource) -> None:
-        """Answers ``pods/log`` with what a function gives."""
+        """Answer ``pods/log`` with what a function gives."""
         self.api.pod_log = source
 
     def reset(self) -> None:
-        """Forgets every object and the history, as if it had just started; call it in the thread that it runs in."""
+        """Forget every object and the history, as if it had just started; call it in the thread that it runs in."""
         self.api.storage.clear()
         self.api.registry.clear()
         if self._controllers is not None:
@@ -150,7 +150,7 @@ class ApiServer:
         await self._connections_gone()
 
     async def listen(self) -> None:
-        """Takes requests, after :meth:`stop_listening` again: where it was, and with all objects that it had."""
+        """Take requests, after :meth:`stop_listening` again: where it was, and with all objects that it had."""
         if self._runner is not None:
             return
         runner = web.ServerRunner(

@@ -82,7 +82,7 @@ def _body(request: Request) -> Object:
 
 
 def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
-    """Takes over the finalizers of a namespace's spec; without any a deleted namespace goes."""
+    """Take over the finalizers of a namespace's spec; without any a deleted namespace goes."""
     spec = {"finalizers": (_body(request).get("spec") or {}).get("finalizers") or []}
     changed = api.pruned(kind, {**stored.object, "spec": spec})
     key = stored.object["metadata"]["name"]

@@ -89,8 +89,8 @@ def _kind(ask: bool) -> Kind:
     default: Kind = "simple"
     if not ask:
         return default
-    chosen: Kind = click.prompt("Devices", type=click.Choice(get_args(Kind)), default=default)
-    return chosen
+    answer: Kind = click.prompt("Devices", type=click.Choice(get_args(Kind)), default=default)
+    return answer
 
 
 def _webhook(ask: bool) -> bool:

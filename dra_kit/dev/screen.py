@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -39,6 +39,9 @@ from dra_kit.sandbox.timeline.records import (
 from dra_kit.sandbox.timeline.report.problems import PodProblems
 from dra_kit.sandbox.timeline.view.driver_entries import consequence, shortened
 from dra_kit.scheduler.pods import Key, Object, key_of
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.cluster.causes import Cause
 
 _REFRESH_SECONDS: Final = 0.1
 _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part in so many of the time

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dra_kit.apiserver.pod_log import LogOptions, NoLog
 from dra_kit.errors import InternalError
@@ -33,6 +33,9 @@ from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.running import RunningDrivers
 from dra_kit.scheduler.cycle.decision import Decision
 from dra_kit.scheduler.pods import Object
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.cluster.causes import Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +101,7 @@ class Sandbox:
     Args:
         drivers: to run; one, or several.
         settings: of the cluster.
-        observers: told what happens.
+        observers: notified of what happens.
 
     Raises:
         ConfigurationError: two drivers have one name.

@@ -20,6 +20,7 @@ from dra_kit.manifests.kinds import KINDS as KNOWN_KINDS
 from dra_kit.manifests.kinds import KnownKind
 from dra_kit.manifests.limits import SNAPSHOTS
 from dra_kit.manifests.sources import source_files
+from dra_kit.resource import v1
 from dra_kit.resource.conversion import V1, to_v1
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.gates import FeatureGates
@@ -53,7 +54,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
 
 
 def load(path: Path) -> Objects:
-    """Reads a snapshot, or a file or directory with objects that somebody saved with kubectl.
+    """Read a snapshot, or a file or directory with objects that somebody saved with kubectl.
 
     Args:
         path: directory, archive, or a single file.
@@ -77,6 +78,26 @@ def load(path: Path) -> Objects:
     if not documents:
         raise ConfigurationError(f"{path} holds no objects that a claim could be explained with: {', '.join(KINDS)}")
     return Objects(documents, index.version, index.alpha, index.gaps)
+
+
+def load_devices(path: Path) -> tuple[list[v1.ResourceSlice], dict[str, v1.DeviceClass]]:
+    """The slices and classes of a snapshot or of saved objects, as models; the classes by name.
+
+    Args:
+        path: as for :func:`load`.
+
+    Raises:
+        ConfigurationError: as for :func:`load`, or an object does not have the shape of the API.
+    """
+    documents = load(path).documents
+    try:
+        slices = [v1.ResourceSlice.model_validate(one) for one in documents.get("ResourceSlice", ())]
+        classes = [v1.DeviceClass.model_validate(one) for one in documents.get("DeviceClass", ())]
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigurationError(f"{path} is none that an API server gave: {where}: {problem['msg']}") from None
+    return slices, {one.metadata.name: one for one in classes}
 
 
 def _index(name: str, content: bytes) -> SnapshotIndex:

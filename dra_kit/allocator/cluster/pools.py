@@ -14,7 +14,7 @@ from dra_kit.errors import AllocationError
 
 
 class PoolID(NamedTuple):
-    """Pools are told apart by driver and name."""
+    """Pools are distinguished by driver and name."""
 
     driver: str
     name: str

@@ -58,7 +58,7 @@ class Snapshot:
                 self.allocate(allocation)
 
     def publish(self, slices: Iterable[ResourceSlice | Document] = (), *, remove: Iterable[str] = ()) -> None:
-        """Adds slices, or replaces those of the same name, after removing some.
+        """Add slices, or replace those of the same name, after removing some.
 
         Devices in use stay in use, whether or not a slice still has them.
 
@@ -80,7 +80,7 @@ class Snapshot:
             self._reindex(pool)
 
     def define(self, classes: Iterable[DeviceClass | Document] = (), *, remove: Iterable[str] = ()) -> None:
-        """Adds or replaces DeviceClasses, after removing some by name."""
+        """Add or replace DeviceClasses, after removing some by name."""
         for name in remove:
             self.classes.pop(name, None)
         for document in classes:
@@ -103,7 +103,7 @@ class Snapshot:
         return overlay
 
     def taint(self, rules: Iterable[DeviceTaintRule | Document]) -> None:
-        """Replaces all DeviceTaintRules."""
+        """Replace all DeviceTaintRules."""
         self._rules = tuple(DeviceTaintRule.model_validate(rule) for rule in rules)
         changed = {
             _pool_of(slice_): None for slices in self._slices.values() for slice_ in slices if slice_.taint(self._rules)

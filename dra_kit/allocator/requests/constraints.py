@@ -71,7 +71,7 @@ class Constraint(ABC):
         return not self._requests or choice.request in self._requests or choice.name in self._requests
 
     def add(self, choice: Choice, device: AdvertisedDevice) -> bool:
-        """Picks a device unless it is refused, as any device without the attribute is."""
+        """Pick a device unless it is refused, as any device without the attribute is."""
         attribute = self._lookup(choice, device, self._attribute)
         return attribute is not None and self._push(attribute)
 
@@ -97,7 +97,7 @@ class Constraint(ABC):
 
     @abstractmethod
     def remove_last(self) -> None:
-        """Gives back the device that was picked last."""
+        """Give back the device that was picked last."""
 
 
 class _OfScalars(Constraint):

@@ -30,7 +30,7 @@ class CounterLedger:
             self._add_groups(device)
 
     def take(self, device: AdvertisedDevice) -> bool:
-        """Picks a device if enough is left and its groups go with those of its neighbours."""
+        """Pick a device if enough is left and its groups go with those of its neighbours."""
         self._charge(device, 1)
         if self._overdrawn or not self._has_common_groups(device):
             self._charge(device, -1)
@@ -39,7 +39,7 @@ class CounterLedger:
         return True
 
     def give_back(self, device: AdvertisedDevice) -> None:
-        """Undoes ``take`` of the device that was picked last."""
+        """Undo ``take`` of the device that was picked last."""
         self._charge(device, -1)
         for demand in device.demands:
             if self._groups:

@@ -100,7 +100,7 @@ class Holding:
     def take(
         self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint], *, must: bool
     ) -> tuple[Pick, Callable[[], None]] | None:
-        """Picks a device that matches the choice, unless something speaks against it.
+        """Pick a device that matches the choice, unless something speaks against it.
 
         Args:
             choice: what it is for.

@@ -58,9 +58,9 @@ class Allocations(Sequence[AllocationResult]):
         self._made: list[AllocationResult] | None = None
 
     @property
-    def chosen(self) -> tuple[tuple[int, ...], ...]:
+    def selected(self) -> tuple[tuple[int, ...], ...]:
         """Of each claim, the position of the choice of each request; 0 is the first choice, or the only one."""
-        return self._solution.chosen
+        return self._solution.selected
 
     @overload
     def __getitem__(self, index: int) -> AllocationResult: ...
@@ -84,19 +84,19 @@ class Allocations(Sequence[AllocationResult]):
             Pick(choices[at.request][at.choice], self._devices[at.device], at.amounts)
             for at in self._solution.picks[claim]
         ]
-        chosen = [asked[place] for asked, place in zip(choices, self._solution.chosen[claim], strict=True)]
-        return _allocation(self._claims[claim], picks, chosen, self._node, self._gates)
+        selected = [asked[place] for asked, place in zip(choices, self._solution.selected[claim], strict=True)]
+        return _allocation(self._claims[claim], picks, selected, self._node, self._gates)
 
 
 def _allocation(
-    claim: ResourceClaim, picks: Sequence[Pick], chosen: Sequence[Choice], node: Node, gates: Gates
+    claim: ResourceClaim, picks: Sequence[Pick], selected: Sequence[Choice], node: Node, gates: Gates
 ) -> AllocationResult:
     """What is written to ``status.allocation``; each share gets a new random id.
 
     Args:
         claim: the claim.
         picks: in the order of its requests.
-        chosen: the choice of each request.
+        selected: the choice of each request.
         node: the node of the attempt.
         gates: of the scheduler.
 
@@ -104,7 +104,7 @@ def _allocation(
         AllocationError: ``node-selector-terms``.
     """
     devices = DeviceAllocationResult(
-        results=tuple(_result(pick, gates) for pick in picks), config=tuple(_configs(claim, chosen))
+        results=tuple(_result(pick, gates) for pick in picks), config=tuple(_configs(claim, selected))
     )
     return AllocationResult(devices=devices, node_selector=node_selector(claim, picks, node, gates))
 
@@ -127,28 +127,28 @@ def _result(pick: Pick, gates: Gates) -> DeviceRequestAllocationResult:
     )
 
 
-def _configs(claim: ResourceClaim, chosen: Sequence[Choice]) -> Iterable[DeviceAllocationConfiguration]:
+def _configs(claim: ResourceClaim, selected: Sequence[Choice]) -> Iterable[DeviceAllocationConfiguration]:
     """Those of classes, each class once, then those of the claim; only what concerns a choice that was taken."""
     by_class: dict[str, list[Choice]] = {}
-    for choice in chosen:
+    for choice in selected:
         by_class.setdefault(choice.device_class.metadata.name, []).append(choice)
     for choices in by_class.values():
         requests = tuple(choice.name for choice in choices)
         for config in choices[0].device_class.spec.config:
             yield DeviceAllocationConfiguration(
-                source="FromClass", requests=_unless_all(requests, chosen), opaque=config.opaque
+                source="FromClass", requests=_unless_all(requests, selected), opaque=config.opaque
             )
     for entry in claim.spec.devices.config:
         named = set(entry.requests)
-        if not named or any(choice.request in named or choice.name in named for choice in chosen):
+        if not named or any(choice.request in named or choice.name in named for choice in selected):
             yield DeviceAllocationConfiguration(
-                source="FromClaim", requests=_unless_all(entry.requests, chosen), opaque=entry.opaque
+                source="FromClaim", requests=_unless_all(entry.requests, selected), opaque=entry.opaque
             )
 
 
-def _unless_all(requests: tuple[str, ...], chosen: Sequence[Choice]) -> tuple[str, ...]:
+def _unless_all(requests: tuple[str, ...], selected: Sequence[Choice]) -> tuple[str, ...]:
     """No names mean all requests."""
-    return () if all(choice.request in requests or choice.name in requests for choice in chosen) else requests
+    return () if all(choice.request in requests or choice.name in requests for choice in selected) else requests
 
 
 def node_selector(claim: ResourceClaim, picks: Sequence[Pick], node: Node, gates: Gates) -> NodeSelector | None:

@@ -73,11 +73,11 @@ class Solution(NamedTuple):
 
     Attributes:
         picks: of each claim, in the order of its requests.
-        chosen: of each claim, the position of the choice of each request.
+        selected: of each claim, the position of the choice of each request.
     """
 
     picks: tuple[tuple[PickedAt, ...], ...]
-    chosen: tuple[tuple[int, ...], ...]
+    selected: tuple[tuple[int, ...], ...]
 
 
 class _DeadEnd(Exception):
@@ -114,10 +114,10 @@ class Search:
         self._in_vain = 0
         self._matches: dict[Choice, list[bool | None]] = {}
         self.picks: list[list[Pick]] = [[] for _ in claims]
-        self.chosen: list[list[Choice]] = [[requests[0].choice for requests in claim.requests] for claim in claims]
+        self.selected: list[list[Choice]] = [[requests[0].choice for requests in claim.requests] for claim in claims]
 
     def run(self) -> bool:
-        """Searches; ``picks`` and ``chosen`` have the solution if there is one.
+        """Search; ``picks`` and ``selected`` have the solution if there is one.
 
         Raises:
             AllocationError: an error is met before a solution, or the search takes too long.
@@ -151,7 +151,7 @@ class Search:
                 tuple(PickedAt(*numbers[pick.choice], places[pick.device], pick.amounts) for pick in picks)
                 for picks in self.picks
             ),
-            tuple(tuple(numbers[choice][1] for choice in chosen) for chosen in self.chosen),
+            tuple(tuple(numbers[choice][1] for choice in selected) for selected in self.selected),
         )
 
     def _request(self, claim: int, request: int) -> _Step:
@@ -164,7 +164,7 @@ class Search:
             return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
         outcomes = set()
         for choice in choices[request]:
-            self.chosen[claim][request] = choice.choice
+            self.selected[claim][request] = choice.choice
             outcome = yield self._pick(claim, request, choice, 0, 0)
             if outcome is Outcome.FOUND:
                 return outcome
@@ -261,7 +261,7 @@ class Search:
 
 
 def check_size(claim: str, request: str, minimum: int, counted: int) -> None:
-    """Refuses a claim whose requests need more devices than a claim can have.
+    """Refuse a claim whose requests need more devices than a claim can have.
 
     Raises:
         AllocationError: ``too-many-devices``.

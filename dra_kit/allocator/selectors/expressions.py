@@ -71,7 +71,7 @@ class CelEvaluator:
     """Evaluates with ``dra_kit.cel`` what Kubernetes has stored, whatever gates are on.
 
     Args:
-        meter: is told what each selector cost that was not known already; what it raises ends the search.
+        meter: receives what each selector cost that was not known already; what it raises ends the search.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:

@@ -40,7 +40,7 @@ class ClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
-        """Removes the status of devices that are no longer allocated."""
+        """Remove the status of devices that are no longer allocated."""
         super().prepare_for_status(obj, old, context)
         status, before = obj.get("status") or {}, old.get("status") or {}
         gone = _allocated(before) - _allocated(status)

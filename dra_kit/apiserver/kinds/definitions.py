@@ -84,12 +84,12 @@ class CustomStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Drops the status, when it has a subresource."""
+        """Drop the status, when it has a subresource."""
         self._status.prepare_for_create(obj, context)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the status, when it has a subresource."""
+        """Keep the status, when it has a subresource."""
         self._status.prepare_for_update(obj, old, context)
 
 

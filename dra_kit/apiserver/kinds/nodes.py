@@ -36,7 +36,7 @@ class NodeStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the status."""
+        """Keep the status."""
         obj["status"] = old.get("status") or {}
 
     @override

@@ -71,12 +71,12 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the status."""
+        """Keep the status."""
         obj["status"] = old.get("status") or {}
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the quality of service."""
+        """Keep the quality of service."""
         status = obj.get("status") or {}
         if quality := (old.get("status") or {}).get("qosClass"):
             obj["status"] = {**status, "qosClass": status.get("qosClass") or quality}
@@ -133,7 +133,7 @@ def _tolerate_lost_nodes(spec: Object) -> None:
 
 
 def _take_service_account(pod: Object, context: Context) -> None:
-    """Refuses accounts that are not there, and takes the account's image pull secrets where the pod has none."""
+    """Refuse accounts that are not there, and take the account's image pull secrets where the pod has none."""
     namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
     account = context.lookup("serviceaccounts", f"{namespace}/{name}")
     if account is None:
@@ -192,12 +192,12 @@ def _new_gates(new: Object, old: Object) -> list[FieldError]:
 
 
 def _fixed(spec: Object) -> Object:
-    kept = {name: value for name, value in spec.items() if name not in _MUTABLE}
+    immutable = {name: value for name, value in spec.items() if name not in _MUTABLE}
     for field in ("containers", "initContainers"):
-        kept[field] = [
-            {name: value for name, value in item.items() if name != "image"} for item in kept.get(field) or ()
+        immutable[field] = [
+            {name: value for name, value in item.items() if name != "image"} for item in immutable.get(field) or ()
         ]
-    fixed: Object = _without_empty(kept)
+    fixed: Object = _without_empty(immutable)
     return fixed
 
 

@@ -71,12 +71,12 @@ def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes
 
     selector = scope.node_selector
     try:
-        meant = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]
+        concerned = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]
     except ValueError:
         return None  # validation says what is wrong with the selector
-    if scope.node_name and not meant:
+    if scope.node_name and not concerned:
         return f"node {quote(scope.node_name)} not found for device {quote(device)}"
-    for node in meant:
+    for node in concerned:
         if _ALLOCATABLE not in node.declared_features:
             return f"node {quote(node.name)} does not support {_ALLOCATABLE} feature"
     return None

@@ -42,7 +42,7 @@ class ResourceStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Drops the fields of features that are off."""
+        """Drop the fields of features that are off."""
         super().prepare_for_create(obj, context)
         obj.update(drop_disabled_fields(obj, None, context.gates))
 
@@ -64,6 +64,6 @@ class ResourceStrategy(Strategy):
         return validate_new(obj, self.kind, context.gates)
 
     @override
-    def said(self, errors: list[FieldError], context: Context) -> list[FieldError]:
+    def reported(self, errors: list[FieldError], context: Context) -> list[FieldError]:
         """Hand-written rules come first; the declarative ones say the paths of the request's version."""
         return errors_in(errors, context.api_version)

@@ -139,10 +139,8 @@ def _check_fields(value: Object, write: Write) -> None:
         decode(value, write.type_name, strictness)
     except WrongType as error:
         raise _no_typed_patch(value, write, str(error)) from None
-    for problem in strictness.problems:
-        if problem.startswith("unknown field"):
-            field = problem.partition('"')[2].rstrip('"')
-            raise _no_typed_patch(value, write, f".{field}: field not declared in schema")
+    if strictness.unknown:
+        raise _no_typed_patch(value, write, f".{strictness.unknown[0]}: field not declared in schema")
     if (repeated := next(repetitions(value, write.type_name), None)) is not None:
         *path, item = repeated
         raise _no_typed_patch(value, write, f"{shown(tuple(path))}: duplicate entries for key {shown((item,))}")

@@ -39,7 +39,7 @@ class Selection:
 
     @classmethod
     def of(cls, kind: Kind, request: Request) -> Selection:
-        """Reads it from a request.
+        """Read it from a request.
 
         Raises:
             Refusal: 400, a selector does not read.

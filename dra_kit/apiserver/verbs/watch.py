@@ -115,7 +115,7 @@ class Watch:
         self._wake.set()
 
     def close(self) -> None:
-        """Sees no more changes."""
+        """See no more changes."""
         if self._stop is not None:
             self._stop()
             self._stop = None

@@ -32,7 +32,7 @@ from dra_kit.resource.v1 import DeviceTaint
 
 
 def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> Way:
-    """Judges all devices.
+    """Judge all devices.
 
     Args:
         cluster: where they are.

@@ -32,7 +32,7 @@ POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def validate_new(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for a new object, apart from those for all metadata and admission.
+    """All rules of the API server (Kubernetes 1.37) for a new object, except those for all metadata and admission.
 
     Args:
         obj: values of the right types, with defaults; an object of resource.k8s.io is in v1, and fields of gates that

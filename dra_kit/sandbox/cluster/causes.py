@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from dra_kit.allocator import Gates
 from dra_kit.errors import DraKitError
@@ -37,10 +38,28 @@ _FOLLOWED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What stands in the way of a pod.
+
+    Attributes:
+        text: a sentence.
+        subject: what of the pod it is about: ``claim gpu``; empty for the pod as a whole.
+        claim: name of the claim in the pod's spec, if it is about one.
+    """
+
+    text: str
+    subject: str = ""
+    claim: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.text}" if self.subject else self.text
+
+
 async def pod_causes(
     informers: Informers, client: Client, pods: Sequence[Object], gates: FeatureGates
-) -> Mapping[str, Sequence[str]]:
-    """What stands in the way of pods, a sentence each, by UID; nothing where there is no explanation.
+) -> Mapping[str, Sequence[Cause]]:
+    """What stands in the way of pods, by UID; nothing where there is no explanation.
 
     Args:
         informers: of the control plane that they are in.
@@ -57,22 +76,22 @@ async def pod_causes(
         return {}
 
 
-def _causes(explanation: PodExplanation) -> Iterator[str]:
-    yield from explanation.problems
+def _causes(explanation: PodExplanation) -> Iterator[Cause]:
+    yield from map(Cause, explanation.problems)
     for claim in explanation.claims:
         yield from _of_claim(claim)
     # the sandbox itself reports that a pod is unschedulable
-    yield from (str(event) for event in explanation.events if event.reason != UNSCHEDULABLE)
+    yield from (Cause(str(event)) for event in explanation.events if event.reason != UNSCHEDULABLE)
 
 
-def _of_claim(claim: PodClaimExplanation) -> Iterator[str]:
+def _of_claim(claim: PodClaimExplanation) -> Iterator[Cause]:
     explanation = claim.explanation
     if explanation is None or explanation.finds_devices:
         return
     subject = f"claim {claim.entry}" if claim.entry else "its extended resources"
     for blocker in explanation.blockers:
-        yield f"{subject}: {blocker}"
+        yield Cause(blocker, subject, claim.entry)
     for request in explanation.requests:
         for way in request.ways:
             if way.choice is not None and not all(device.fits for device in way.devices):
-                yield f"{subject}: request {way.name}: {summarize(way.devices)}"
+                yield Cause(f"request {way.name}: {summarize(way.devices)}", subject, claim.entry)

@@ -93,7 +93,7 @@ def successors(
     nodes: int,
     values: Mapping[str, object],
 ) -> Callable[[str | Driver[Any, Any]], SandboxDriver]:
-    """Loads other releases of a driver, whose TARGETs begin in the present working directory.
+    """Load other releases of a driver, whose TARGETs begin in the present working directory.
 
     Args:
         settings: makes the author's settings of a driver of values by name.

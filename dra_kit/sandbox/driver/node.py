@@ -42,7 +42,7 @@ class SandboxNode:
         mark: of the sandbox, for the processes of containers.
         time_scale: waits of kubelet and driver are divided by this.
         declared_features: alpha features that are on for the kubelet.
-        observer: told what the kubelet does, and what becomes of the driver.
+        observer: notified of what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
 
     Attributes:

@@ -38,7 +38,7 @@ class NodeDriver:
         kubelet: calls it.
         settings: makes those of the node role, by the UID of its pod.
         directory: of its processes.
-        observer: told when it starts and ends.
+        observer: notified when it starts and ends.
 
     Attributes:
         in_process: whether it gets a process of its own when it is started, which can be killed.

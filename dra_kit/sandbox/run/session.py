@@ -13,6 +13,7 @@ from typing import Final
 
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
 from dra_kit.kube.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.node.slices.log_messages import NOT_PUBLISHED
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.pods import pod_claims, reference
 from dra_kit.sandbox.cluster import private
@@ -293,7 +294,7 @@ class Session:
         while not self._has_devices(sandbox, driver):
             if not self._task.files or time.monotonic() > end:
                 problems = sandbox.log.problems[-3:]
-                refused = any("slices not published" in line for line in problems)
+                refused = not set(problems).isdisjoint(sandbox.log.problems_of(NOT_PUBLISHED))
                 causes = problems if refused else ["discover() yielded an empty inventory", *problems]
                 text = f"driver {driver} offers no device: {'; '.join(causes)}"
                 if self._task.files:

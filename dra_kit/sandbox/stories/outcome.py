@@ -72,11 +72,11 @@ def _is_ready(pod: Object) -> bool:
 def status_problem(pod: Object) -> str:
     """What the pod's status says is wrong with it and with its containers; empty for nothing."""
     status = pod.get("status", {})
-    told = [f"{status['reason']}: {status.get('message', '')}".rstrip(": ")] if status.get("reason") else []
+    problems_found = [f"{status['reason']}: {status.get('message', '')}".rstrip(": ")] if status.get("reason") else []
     for field, noun in (("initContainerStatuses", "init container"), ("containerStatuses", "container")):
         for item in status.get(field, []):
-            told += [f"{noun} {item['name']} {text}" for text in _container_problem(item)]
-    return "; ".join(told)
+            problems_found += [f"{noun} {item['name']} {text}" for text in _container_problem(item)]
+    return "; ".join(problems_found)
 
 
 def _container_problem(status: Object) -> Iterator[str]:
@@ -95,8 +95,8 @@ def _container_problem(status: Object) -> Iterator[str]:
 def _reason(pod: Object, problem: str = "", *causes: str) -> str:
     phase = pod.get("status", {}).get("phase", "Pending")
     text = f"Pod {shown(pod)} is {phase}"
-    if told := status_problem(pod):
-        return f"{text}: {told}"
+    if problems_found := status_problem(pod):
+        return f"{text}: {problems_found}"
     if problem:
         return "\n  ".join((f"{text}: {problem}", *causes))
     return f"{text} and {_shortcoming(pod)}" if phase == "Running" else text

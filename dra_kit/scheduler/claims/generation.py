@@ -60,5 +60,5 @@ def generate_name(pod: str, entry: str) -> str:
     name = f"{pod}-{entry}-"
     if len(name) <= _GENERATE_NAME_LENGTH:
         return name
-    kept_pod, kept_entry = (part[: len(part) * _GENERATE_NAME_LENGTH // len(name)] for part in (pod, entry))
-    return f"{kept_pod}-{kept_entry}"
+    pod_part, entry_part = (part[: len(part) * _GENERATE_NAME_LENGTH // len(name)] for part in (pod, entry))
+    return f"{pod_part}-{entry_part}"

@@ -39,7 +39,7 @@ class ClaimTracker:
 
     Args:
         claims: of an informer.
-        hold: told of the allocation that a holder has from now on; None: nothing.
+        hold: notified of the allocation that a holder has from now on; None: nothing.
     """
 
     def __init__(self, claims: Mapping[Key, Object], hold: Callable[[str, Object | None], None]) -> None:
@@ -112,7 +112,7 @@ class ClaimTracker:
         self._update(uid, key)
 
     async def change(self) -> None:
-        """Returns when the informer has a new state of some claim."""
+        """Wait until the informer has a new state of some claim."""
         self._changed.clear()
         await self._changed.wait()
 

@@ -113,19 +113,19 @@ class _Counter:
         self._devices = devices
 
     def count(
-        self, choice: Choice, chosen: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
+        self, choice: Choice, device_taken: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
     ) -> DeviceChoice:
         found: Mapping[str, list[str]] = {state: [] for state in (_FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS)}
         for device in self._devices:
             if self._fits(choice, device):
-                same_pool = device.id.pool == chosen.id.pool
+                same_pool = device.id.pool == device_taken.id.pool
                 name = device.id.device if same_pool else f"{device.id.pool}/{device.id.device}"
                 found[self._state(choice, device, claim, constraints)].append(name)
-        self._holding.take(choice, chosen, claim, constraints, must=False)
+        self._holding.take(choice, device_taken, claim, constraints, must=False)
         return DeviceChoice(
             request=choice.name,
-            pool=chosen.id.pool,
-            device=chosen.id.device,
+            pool=device_taken.id.pool,
+            device=device_taken.id.device,
             free=tuple(found[_FREE]),
             taken=tuple(found[_TAKEN]),
             tainted=tuple(found[_TAINTED]),
@@ -135,7 +135,7 @@ class _Counter:
         )
 
     def _state(self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]) -> str:
-        """What stands against a device that fits; several things may, and the first is told."""
+        """What stands against a device that fits; several things may, and the first is reported."""
         if self._is_to_be_had(choice, device, claim, constraints):
             return _FREE
         taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints

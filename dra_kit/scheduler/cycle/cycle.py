@@ -173,7 +173,7 @@ class _Found:
     @property
     def rank(self) -> int:
         """How far down the claims' lists of preference it is; 0 is the first choice of each."""
-        return 0 if self.results is None else sum(sum(chosen) for chosen in self.results.chosen)
+        return 0 if self.results is None else sum(sum(positions) for positions in self.results.selected)
 
     def allocations(self) -> tuple[tuple[Object, dict[str, Any]], ...]:
         """The claims with their allocations."""

@@ -1,4 +1,4 @@
-"""What the scheduler decided about a pod, told to whoever watches."""
+"""What the scheduler decided about a pod, for whoever watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a pod may run on a node, apart from its devices: kube-scheduler's filters (1.37), in its words. Pure."""
+"""Whether a pod may run on a node, except its devices: kube-scheduler's filters (1.37), in its words. Pure."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def rule_condition(
         rule: the rule.
         due: pods that have to go.
         evicted: pods that went because of this rule.
-        slices: for a rule with effect None: what it would do is told.
+        slices: for a rule with effect None: what it would do is reported.
         claims: likewise.
         pods: likewise.
     """

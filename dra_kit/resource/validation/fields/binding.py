@@ -31,7 +31,7 @@ def validate_binding(holder: v1.Device | v1.DeviceRequestAllocationResult, path:
 
 
 def _validate_list(conditions: tuple[str, ...], path: str) -> list[FieldError]:
-    """Repetitions are told even of a list that is too long."""
+    """Repetitions are reported even of a list that is too long."""
     errors = over_limit(conditions, BINDING_CONDITIONS_MAX, path)
     for where, condition in limited(conditions, BINDING_CONDITIONS_MAX, path):
         errors += [invalid(where, condition, text) for text in names.label_key(condition)]

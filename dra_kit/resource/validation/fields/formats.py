@@ -105,8 +105,8 @@ def full_name(name: str, path: str) -> list[FieldError]:
 def key_path(path: str, key: str, max_length: int = _KEY_MAX_LENGTH) -> str:
     """``path[key]``, a key that is too long cut in the middle."""
     if len(key) > max_length:
-        kept = max_length - 3
-        key = f"{key[: (kept + 1) // 2]}...{key[len(key) - kept // 2 :]}"
+        shown_length = max_length - 3
+        key = f"{key[: (shown_length + 1) // 2]}...{key[len(key) - shown_length // 2 :]}"
     return f"{path}[{key}]"
 
 

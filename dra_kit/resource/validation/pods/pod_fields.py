@@ -41,7 +41,7 @@ _SECONDS_MAX: Final = 2**31 - 1
 
 
 def _one_of(path: str, value: str, supported: tuple[str, ...]) -> FieldError:
-    """A value that is not in a closed list, whose items are told in the list's own order."""
+    """A value that is not in a closed list, whose items are listed in the list's own order."""
     detail = "supported values: " + ", ".join(map(quote, supported))
     return FieldError(path, ErrorKind.UNSUPPORTED, value, detail)
 
@@ -62,7 +62,7 @@ def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
 
 
 def validate_container_fields(container: Object, volumes: set[str], path: str) -> Iterator[FieldError]:
-    """A container apart from its names and claims.
+    """A container except its names and claims.
 
     Args:
         container: values of the right types.
@@ -170,7 +170,7 @@ def _quantity(name: str, quantity: Quantity, path: str) -> Iterator[FieldError]:
 
 
 def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
-    """The fields of a pod's spec apart from volumes, claims and containers."""
+    """The fields of a pod's spec except volumes, claims and containers."""
     for field, choices in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         if spec.get(field) and spec[field] not in choices:
             yield _one_of(f"{path}.{field}", spec[field], choices)

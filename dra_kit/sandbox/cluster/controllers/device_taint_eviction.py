@@ -177,7 +177,9 @@ class DeviceTaintEviction:
     async def _delete(self, pod: Mapping[str, Any]) -> None:
         self._record(pod, "Marking for deletion")
         uid, (namespace, name) = pod["metadata"]["uid"], key_of(pod)
-        kept = [item for item in pod.get("status", {}).get("conditions", []) if item["type"] != "DisruptionTarget"]
+        conditions = [
+            item for item in pod.get("status", {}).get("conditions", []) if item["type"] != "DisruptionTarget"
+        ]
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -187,7 +189,7 @@ class DeviceTaintEviction:
         }
         body = {
             "metadata": {"uid": uid, "resourceVersion": pod["metadata"]["resourceVersion"]},
-            "status": {"conditions": [*kept, condition]},
+            "status": {"conditions": [*conditions, condition]},
         }
         try:
             await self._client.patch(PODS, name, body, namespace, subresource="status")

@@ -31,7 +31,7 @@ class Binder:
 
     Args:
         client: to write with.
-        claims: is told of every claim that was made or written.
+        claims: is notified of every claim that was made or written.
         events: of the scheduler.
         time_scale: waits are divided by this.
     """

@@ -60,9 +60,9 @@ class Releaser:
         current = claim
         try:
             for attempt in range(_ATTEMPTS):
-                kept = [item for item in current["metadata"].get("finalizers", []) if item != DELETE_PROTECTION]
+                finalizers = [item for item in current["metadata"].get("finalizers", []) if item != DELETE_PROTECTION]
                 try:
-                    metadata = {**current["metadata"], "finalizers": kept}
+                    metadata = {**current["metadata"], "finalizers": finalizers}
                     await self._client.update(RESOURCE_CLAIMS, {**current, "metadata": metadata})
                     break
                 except Conflict:

@@ -52,7 +52,7 @@ class Scheduler:
         client: to write with.
         informers: follow nodes, pods, and all of resource.k8s.io.
         devices: knows which devices there are and who has them.
-        observe: told of every decision, right when it is made.
+        observe: notified of every decision, right when it is made.
         time_scale: waits are divided by this.
     """
 
@@ -82,7 +82,7 @@ class Scheduler:
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
         self._backed_off: set[str] = set()  # UIDs of pods tried again after a failed attempt: claims were ready before
         self._missed: list[_Hint] | None = None  # what changed while a pod is tried
-        self._told: dict[str, str] = {}  # resource version of a pod when an event was last told of it, by its UID
+        self._event_versions: dict[str, str] = {}  # resource version of a pod at its last Event, by its UID
         self._wake = asyncio.Event()
         informers.listen(PODS, self._pod_changed)
         informers.listen(RESOURCE_CLAIMS, self._claim_changed)
@@ -119,7 +119,7 @@ class Scheduler:
             self._active.pop(key, None)
             self._waiting.pop(key, None)
             self._failures.pop(pod["metadata"]["uid"], None)
-            self._told.pop(pod["metadata"]["uid"], None)
+            self._event_versions.pop(pod["metadata"]["uid"], None)
             self._backed_off.discard(pod["metadata"]["uid"])
             self._assumed.forget(pod)
             if change.type == "DELETED" or is_terminal(pod):
@@ -296,7 +296,7 @@ class Scheduler:
                 self._activate(key)
         # client-go takes a second event about the same state of a pod for the first one again, whatever it says
         version = pod["metadata"]["resourceVersion"]
-        repeated, self._told[uid] = self._told.get(uid) == version, version
+        repeated, self._event_versions[uid] = self._event_versions.get(uid) == version, version
         if not repeated:
             self._events.record(
                 ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message

@@ -1,4 +1,4 @@
-"""What the driver's roles log in a sandbox, kept apart from the rest of the process."""
+"""What the driver's roles log in a sandbox, separate from the rest of the process."""
 
 from __future__ import annotations
 
@@ -15,14 +15,7 @@ _CAPACITY: Final = 4 << 20  # characters
 _LINE_MAX: Final = 1 << 14  # characters of one
 _PROBLEMS: Final = 1_000
 # rooms of dra-kit that run the cluster here, not the driver
-_CLUSTER: Final = (
-    "dra_kit.sandbox",
-    "dra_kit.sandbox.cluster.kubelet",
-    "dra_kit.apiserver",
-    "dra_kit.cli",
-    "aiohttp",
-    "asyncio",
-)
+_CLUSTER: Final = ("dra_kit.sandbox", "dra_kit.apiserver", "dra_kit.cli", "aiohttp", "asyncio")
 
 
 class DriverLog(logging.Handler):
@@ -34,7 +27,7 @@ class DriverLog(logging.Handler):
         self._lines: deque[str] = deque()
         self._size = 0
         self._gone = 0
-        self._problems: dict[str, None] = {}
+        self._problems: dict[str, str] = {}  # what was logged, by the line that tells it
         self._listeners: list[Callable[[logging.LogRecord, str], None]] = []
 
     def listen(self, listener: Callable[[logging.LogRecord, str], None]) -> None:
@@ -54,6 +47,15 @@ class DriverLog(logging.Handler):
         with self._held():
             return tuple(self._problems)
 
+    def problems_of(self, message: str) -> Sequence[str]:
+        """Those of :attr:`problems` that were logged with a message.
+
+        Args:
+            message: of the log record, without its fields: ``discover failed``.
+        """
+        with self._held():
+            return tuple(line for line, logged in self._problems.items() if logged == message)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line."""
         if record.name.startswith(_CLUSTER):
@@ -65,7 +67,7 @@ class DriverLog(logging.Handler):
             self._size -= len(self._lines.popleft())
             self._gone += 1
         if record.levelno >= logging.WARNING:
-            self._problems.setdefault(_cut(_told(record)))
+            self._problems.setdefault(_cut(_problem(record)), record.getMessage())
             if len(self._problems) > _PROBLEMS:
                 del self._problems[next(iter(self._problems))]
         for listener in self._listeners:
@@ -85,7 +87,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LINE_MAX else f"{text[:_LINE_MAX]}… ({len(text) - _LINE_MAX:,} characters more)"
 
 
-def _told(record: logging.LogRecord) -> str:
+def _problem(record: logging.LogRecord) -> str:
     text = record.getMessage()
     raised = record.exc_info[1] if record.exc_info else None
     if raised is not None and not isinstance(raised, DraKitError):

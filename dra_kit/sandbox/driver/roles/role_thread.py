@@ -41,6 +41,8 @@ class RoleThread:
         self._ended = threading.Event()
         self.failure: str = ""
         """Why the role ended although nobody asked it to; empty while it did not."""
+        self.exit_code: int | None = None
+        """What it ended with then, if it returned; None where it raised."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -78,7 +80,7 @@ class RoleThread:
         try:
             code = self._run_loop()
             if code or not self._stopping:
-                self.failure = f"exit code {code}"
+                self.failure, self.exit_code = f"exit code {code}", code
         except asyncio.CancelledError:
             pass
         except DraKitError as error:

@@ -24,7 +24,7 @@ def by_driver(drivers: Sequence[Driver[Any, Any]], given: Mapping[str, T]) -> di
     """
     found: dict[str, dict[str, T]] = {driver.name: {} for driver in drivers}
     for text, value in given.items():
-        driver, name = _meant(drivers, text)
+        driver, name = _owner(drivers, text)
         found[driver.name][name] = value
     return found
 
@@ -34,7 +34,7 @@ def settings_of(driver: Driver[Any, Any]) -> list[str]:
     return list(driver.settings.model_fields) if driver.settings else []
 
 
-def _meant(drivers: Sequence[Driver[Any, Any]], text: str) -> tuple[Driver[Any, Any], str]:
+def _owner(drivers: Sequence[Driver[Any, Any]], text: str) -> tuple[Driver[Any, Any], str]:
     for driver in sorted(drivers, key=lambda item: -len(item.name)):
         name = text.removeprefix(f"{driver.name}.")
         if name != text or len(drivers) == 1:

@@ -64,6 +64,21 @@ def project_of(target: str) -> Project | None:
     return near if near is not None and _names(near, target) else None
 
 
+def place_of(target: str) -> Path | None:
+    """Where the files of a TARGET lie: a folder, or a file of globs; None for a module that belongs to no project.
+
+    Raises:
+        ConfigurationError: the project's ``pyproject.toml`` cannot be read.
+    """
+    if target.endswith(GLOB_SUFFIXES):
+        return Path(target).resolve()
+    project = project_of(target)
+    if project is not None:
+        return project.folder.resolve()
+    file = Path(target.rpartition(".py")[0] + ".py")
+    return file.parent.resolve() if file.is_file() else None
+
+
 def other_project(target: str) -> Project | None:
     """The project in whose folder a TARGET lies that is not its driver; None if there is none, or it is.
 

@@ -37,8 +37,8 @@ class _Container:
         if output.late:
             self.outputs.sort(key=lambda item: item.offset)
         last = self.outputs[-1]
-        first_kept = last.offset + last.size - _OUTPUT
-        while self.outputs[0].offset + self.outputs[0].size <= first_kept:
+        first_offset = last.offset + last.size - _OUTPUT
+        while self.outputs[0].offset + self.outputs[0].size <= first_offset:
             del self.outputs[0]
 
     def report(self) -> dict[str, Any]:

@@ -38,11 +38,11 @@ class CallEntries:
         """What is shown of a record."""
         match record:
             case PodScheduled(pod=pod, node=node):
-                chosen = (
+                devices = (
                     f"ResourceClaim {item.claim or 'of its extended resources'}, request {item.request}: {item.reason}"
                     for item in record.devices
                 )
-                yield Entry(f"scheduler: Pod {self._names.short(pod)} goes to {node}", lines(chosen), "cyan")
+                yield Entry(f"scheduler: Pod {self._names.short(pod)} goes to {node}", lines(devices), "cyan")
             case PodUnschedulable(pod=pod, message=message):
                 if self._refusals.get(pod.uid) != message:
                     self._refusals[pod.uid] = message

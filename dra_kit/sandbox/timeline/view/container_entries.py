@@ -46,8 +46,8 @@ class ContainerEntries:
                 self._outputs[record.container.id] = OutputLines(record)
                 yield self._started(record)
             case ContainerOutput(container=container, late=False) if container.id in self._outputs:
-                if told := self._outputs[container.id].read(record):
-                    yield Entry(f"{self._who(container)} says", lines(told), "cyan")
+                if written := self._outputs[container.id].read(record):
+                    yield Entry(f"{self._who(container)} says", lines(written), "cyan")
             case ContainerEnded(container=container, exit=how):
                 self._outputs.pop(container.id, None)
                 if deleted:

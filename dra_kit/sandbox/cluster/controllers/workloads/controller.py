@@ -156,7 +156,7 @@ class Workloads:
             pass
 
     async def _tell(self, resource: Resource, workload: Object, plan: Plan) -> None:
-        """Writes status and annotations where they have changed."""
+        """Write status and annotations where they have changed."""
         namespace, name = key_of(workload)
         uid = workload["metadata"]["uid"]
         annotations = workload["metadata"].get("annotations") or {}

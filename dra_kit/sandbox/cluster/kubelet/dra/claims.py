@@ -37,7 +37,7 @@ class Plugins(Protocol):
         ...
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimReference]) -> None:
-        """Returns when the claims are released, else a KubeletError."""
+        """Wait until the claims are released, else a KubeletError."""
         ...
 
     def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
@@ -52,7 +52,7 @@ class ClaimManager:
         client: to fetch claims with.
         plugins: the drivers.
         directory: the kubelet's root directory; the checkpoint lives there.
-        observer: is told of the calls.
+        observer: is notified of the calls.
         optional_operations: the feature gate DRAOptionalNodeOperations (KEP-5945): a driver whose allocation results
             say so is not called.
 
@@ -88,7 +88,7 @@ class ClaimManager:
         )
 
     async def prepare(self, pod: Object) -> None:
-        """Has the drivers prepare all claims of a pod; what is prepared already is not prepared again.
+        """Have the drivers prepare all claims of a pod; what is prepared already is not prepared again.
 
         Raises:
             KubeletError: the pod cannot start, in the words of its event.
@@ -123,7 +123,7 @@ class ClaimManager:
             self._store()
 
     async def release(self, pod_uid: str) -> None:
-        """Has the drivers release the claims that only this pod uses, and ends its use of the others.
+        """Have the drivers release the claims that only this pod uses, and end its use of the others.
 
         Raises:
             KubeletError: a driver did not; the claims stay the pod's.
@@ -183,8 +183,8 @@ class ClaimManager:
                 ids, place = device.cdi_device_ids, (device.pool_name, device.device_name)
                 identity = ids[0] if ids else "/".join((driver, *place))
                 health, message = self._plugins.health(driver, *place)
-                told = {"resourceID": identity, "health": health, **({"message": message} if message else {})}
-                resources.setdefault(identity, told)
+                health_status = {"resourceID": identity, "health": health, **({"message": message} if message else {})}
+                resources.setdefault(identity, health_status)
             found.append(
                 {
                     "name": f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}",

@@ -22,7 +22,7 @@ class ContainerConfigurator:
 
     Args:
         client: to fetch ConfigMaps and Secrets with.
-        node: what containers may be told of it.
+        node: what containers may learn of it.
         cdi_directories: where spec files are, the one that wins last.
     """
 

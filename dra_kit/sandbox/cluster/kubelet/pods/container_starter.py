@@ -34,7 +34,7 @@ class ContainerStarter:
         configurator: makes the configs.
         runtime: runs them.
         recorder: takes the Events.
-        observer: is told.
+        observer: is notified.
         time_scale: all waits are divided by this.
 
     Attributes:
@@ -61,7 +61,7 @@ class ContainerStarter:
         self._backoff = CrashBackoff(time_scale)
 
     async def start(self, pod: Object, container: Object, previous: ContainerStatus | None) -> float | None:
-        """Starts a container, unless it has to wait.
+        """Start a container, unless it has to wait.
 
         Args:
             pod: the object.

@@ -22,7 +22,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a container may be told of its node.
+    """What a container may learn of its node.
 
     Attributes:
         name: of the node.

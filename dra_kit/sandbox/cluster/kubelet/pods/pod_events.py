@@ -28,7 +28,7 @@ def record(
     *,
     container: str = "",
 ) -> None:
-    """Records an Event about a pod.
+    """Record an Event about a pod.
 
     Args:
         recorder: takes it.

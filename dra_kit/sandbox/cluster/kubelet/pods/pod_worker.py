@@ -58,7 +58,7 @@ class PodServices:
         configurator: makes the configs of containers.
         runtime: runs containers.
         recorder: takes Events.
-        observer: is told what happens.
+        observer: is notified of what happens.
         time_scale: all waits are divided by this.
     """
 
@@ -92,7 +92,7 @@ class PodWorker:
         self._late = False
         self._terminating = False
         self._released = False
-        self._told: set[str] = set()  # containers whose end was told
+        self._ended_containers: set[str] = set()  # containers whose end was told
         self._stopping: set[str] = set()
         self._reported: Mapping[str, Any] | None = None
         self._starter = ContainerStarter(
@@ -114,7 +114,7 @@ class PodWorker:
         await self._idle.wait()
 
     def update(self, pod: Object) -> None:
-        """Takes a state of the object; what the kubelet itself writes is no reason to look at the pod."""
+        """Take a state of the object; what the kubelet itself writes is no reason to look at the pod."""
         if _version(pod) < _version(self._pod):
             return  # the answer to a write was quicker than the watch
         if _wishes(pod) != _wishes(self._pod):
@@ -127,7 +127,7 @@ class PodWorker:
         self.wake()
 
     async def run(self) -> None:
-        """Works until the object is gone and nothing of the pod is left on the node."""
+        """Work until the object is gone and nothing of the pod is left on the node."""
         while True:
             self._news.clear()
             try:
@@ -218,7 +218,7 @@ class PodWorker:
         return None
 
     def _stop_containers(self) -> bool:
-        """Asks what runs to end, sidecars once the regular containers have ended; whether anything still runs."""
+        """Ask what runs to end, sidecars once the regular containers have ended; whether anything still runs."""
         running = {status.name: status for status in self._statuses() if status.running}
         regular = [name for item in containers(self._pod) if (name := item["name"]) in running]
         beside = [name for item in reversed(init_containers(self._pod)) if (name := item["name"]) in running]
@@ -246,8 +246,8 @@ class PodWorker:
 
     def _tell_ends(self) -> None:
         for status in self._statuses():
-            if not status.running and status.id not in self._told:
-                self._told.add(status.id)
+            if not status.running and status.id not in self._ended_containers:
+                self._ended_containers.add(status.id)
                 self._services.observer(ContainerEnded(self._who, status))
 
     def _tell_deletion(self) -> None:
@@ -256,7 +256,7 @@ class PodWorker:
             self._services.observer(PodTerminating(self._who))
 
     async def _report(self) -> None:
-        """Writes the pod's status, when it says something new."""
+        """Write the pod's status, when it says something new."""
         statuses = self._statuses()
         seen = Observation(
             containers=statuses,
