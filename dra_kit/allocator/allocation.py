@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.allocator.cluster.nodes import Node
 from dra_kit.allocator.cluster.pools import NodePool, NodePools
-from dra_kit.allocator.cluster.snapshot import Document, Snapshot
+from dra_kit.allocator.cluster.snapshot import Snapshot
 from dra_kit.allocator.gates import Gates
 from dra_kit.allocator.memo.memo import Memo
 from dra_kit.allocator.requests.constraints import constraints_of
@@ -20,6 +20,7 @@ from dra_kit.allocator.selectors.expressions import CelEvaluator, Evaluator
 from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
+from dra_kit.values.json import ObjectView
 
 MAX_STEPS = 2_000_000
 """Tries of a device after which a search gives up: some ten seconds, which kube-scheduler has, too.
@@ -54,7 +55,7 @@ class Allocator:
         self._max_steps = max_steps
         self._memo = Memo(snapshot.usage, self._gates, self._evaluator)
 
-    def allocate(self, node: Node, claims: Sequence[ResourceClaim | Document]) -> list[AllocationResult] | None:
+    def allocate(self, node: Node, claims: Sequence[ResourceClaim | ObjectView]) -> list[AllocationResult] | None:
         """Find devices for all claims of a pod on one node; the snapshot is not changed.
 
         Args:
@@ -73,7 +74,7 @@ class Allocator:
         return None if found is None else list(found)
 
     def attempt(
-        self, claims: Sequence[ResourceClaim | Document], *, is_aborted: Callable[[], bool] = lambda: False
+        self, claims: Sequence[ResourceClaim | ObjectView], *, is_aborted: Callable[[], bool] = lambda: False
     ) -> Attempt:
         """The attempt for one pod, to be made on one node after the other.
 
@@ -93,7 +94,7 @@ class Attempt:
         snapshot: Snapshot,
         gates: Gates,
         evaluator: Evaluator,
-        claims: Iterable[ResourceClaim | Document],
+        claims: Iterable[ResourceClaim | ObjectView],
         *,
         memo: Memo,
         limits: Limits,

@@ -19,11 +19,11 @@ import aiohttp
 
 from dra_kit.apiserver.answers import Refusal, internal
 from dra_kit.apiserver.api import Attributes
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.resource import labels
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.values.json import Object
 
 _DEFAULT_SECONDS: Final = 10
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dra_kit.resource.fielderror import FieldError
-
-Object = dict[str, Any]
+from dra_kit.values.json import Object
 
 
 class Refusal(Exception):

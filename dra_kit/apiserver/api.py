@@ -11,12 +11,13 @@ from typing import Any, Final, Protocol
 from dra_kit.apiserver.answers import forbidden, not_found
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.pod_log import LogSource
 from dra_kit.apiserver.requests import Query, Target
 from dra_kit.apiserver.storage import Storage, Stored
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import decode, prune
+from dra_kit.values.json import Object
 
 ADMIN: Final = "system:admin"
 

@@ -12,10 +12,10 @@ from dra_kit.apiserver.answers import bad_request
 from dra_kit.apiserver.api import Answer, Api, Request, created, encode, now
 from dra_kit.apiserver.binding import with_condition
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete
+from dra_kit.values.json import Object
 
 _REASON: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
 

@@ -23,8 +23,8 @@ from dra_kit.apiserver.patches.fieldsets import (
     without,
 )
 from dra_kit.resource.schema.decode import zero_written
+from dra_kit.values.json import Object
 
-Object: TypeAlias = dict[str, Any]
 Operation: TypeAlias = Literal["Apply", "Update"]
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"

@@ -10,9 +10,9 @@ import uuid
 from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.resource.fielderror import FieldError, forbidden, invalid, quote
 from dra_kit.resource.validation.fields.metadata import validate_object_meta
+from dra_kit.values.json import Object
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 _SUFFIX_LENGTH: Final = 5

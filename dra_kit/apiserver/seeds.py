@@ -8,8 +8,9 @@ from dra_kit.apiserver import metadata
 from dra_kit.apiserver.api import ADMIN, Api, now
 from dra_kit.apiserver.kinds.definitions import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.definitions import kind_of
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.storage import Change
+from dra_kit.values.json import Object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 

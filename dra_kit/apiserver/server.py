@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -29,8 +29,7 @@ from dra_kit.apiserver.pod_log import LogSource
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
 from dra_kit.kube.connection import Connection
 from dra_kit.resource.gates import FeatureGates
-
-Object = dict[str, Any]
+from dra_kit.values.json import Object
 
 _GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
 _POLL: Final = 0.005

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
+
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 HISTORY: Final = 5_000

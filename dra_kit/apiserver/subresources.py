@@ -11,12 +11,12 @@ from dra_kit.apiserver.api import Answer, Api, Request
 from dra_kit.apiserver.binding import bind
 from dra_kit.apiserver.eviction import evict
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.pod_log import LogOptions, NoLog, container_of
 from dra_kit.apiserver.scale import serve_scale
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
+from dra_kit.values.json import Object
 
 _STREAMS: Final = ("attach", "exec", "portforward")
 """What the kubelet connects kubectl with a container for."""

@@ -38,7 +38,8 @@ from dra_kit.sandbox.timeline.records import (
 )
 from dra_kit.sandbox.timeline.report.problems import PodProblems
 from dra_kit.sandbox.timeline.view.driver_entries import consequence, shortened
-from dra_kit.scheduler.pods import Key, Object, key_of
+from dra_kit.scheduler.pods import Key, key_of
+from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.cluster.causes import Cause
@@ -166,7 +167,7 @@ class Screen:
             log_pane(self._lines),
         ]
 
-    def _reasons(self, pods: Sequence[Object]) -> Mapping[Key, str]:
+    def _reasons(self, pods: Sequence[ObjectView]) -> Mapping[Key, str]:
         """Why claims of waiting pods have nothing."""
         found: dict[Key, str] = {}  # a claim that a pod asks for is in it, also before anything is known
         for pod in pods:

@@ -32,7 +32,7 @@ from dra_kit.sandbox.driver.roles.journal import DriverLog
 from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.running import RunningDrivers
 from dra_kit.scheduler.cycle.decision import Decision
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 if TYPE_CHECKING:
     from dra_kit.sandbox.cluster.causes import Cause
@@ -252,7 +252,7 @@ class Sandbox:
             raise InternalError("the sandbox has not been started; enter it first")
         return self._client
 
-    async def causes(self, pods: Sequence[Object]) -> Mapping[str, Sequence[Cause]]:
+    async def causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[Cause]]:
         """What stands in the way of pods without a node, by UID."""
         from dra_kit.sandbox.cluster.causes import pod_causes
 

@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.explain.cluster.cluster import Document
 from dra_kit.explain.cluster.objects import KINDS, Objects
 from dra_kit.manifests.archive import ARCHIVES, members
 from dra_kit.manifests.creation import NO_TIME, with_defaults
@@ -28,9 +27,10 @@ from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.snapshot.acceptance import as_stored, refuse_invalid
 from dra_kit.snapshot.files import INDEX_FILE, SnapshotIndex
+from dra_kit.values.json import ObjectView
 
 
-def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[Document]]:
+def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
     """Manifests of any of the kinds that explanations look at, as an API server would store them.
 
     Args:
@@ -42,7 +42,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
         ConfigurationError: naming the file, the document and what is wrong with it.
         Invalid: an API server would refuse an object; with the fields.
     """
-    found: dict[str, list[Document]] = {}
+    found: dict[str, list[ObjectView]] = {}
     for path in paths:
         for file in source_files(path):
             for where, document in objects(file):
@@ -62,7 +62,7 @@ def load(path: Path) -> Objects:
     Raises:
         ConfigurationError: it is none, or holds no ResourceSlices or other objects.
     """
-    documents: dict[str, list[Document]] = {}
+    documents: dict[str, list[ObjectView]] = {}
     index = SnapshotIndex()
     for name, content in _contents(path):
         if Path(name).name == INDEX_FILE:
@@ -121,7 +121,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
         yield path.name, read_file(path, SNAPSHOTS)
 
 
-def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> Document:
+def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> ObjectView:
     """A manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Hashable, Iterable
 
 from dra_kit.allocator.cluster.devices import AdvertisedSlice
 from dra_kit.allocator.cluster.nodes import Node
@@ -12,9 +11,7 @@ from dra_kit.allocator.cluster.pools import NodePools, Pool, PoolID
 from dra_kit.allocator.cluster.usage import Usage
 from dra_kit.allocator.gates import Gates
 from dra_kit.resource.v1 import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-
-Document: TypeAlias = Mapping[str, Any]
-"""An object of resource.k8s.io/v1 as JSON."""
+from dra_kit.values.json import ObjectView
 
 
 class Snapshot:
@@ -37,10 +34,10 @@ class Snapshot:
     def __init__(
         self,
         *,
-        slices: Iterable[ResourceSlice | Document] = (),
-        classes: Iterable[DeviceClass | Document] = (),
-        taint_rules: Iterable[DeviceTaintRule | Document] = (),
-        claims: Iterable[ResourceClaim | Document] = (),
+        slices: Iterable[ResourceSlice | ObjectView] = (),
+        classes: Iterable[DeviceClass | ObjectView] = (),
+        taint_rules: Iterable[DeviceTaintRule | ObjectView] = (),
+        claims: Iterable[ResourceClaim | ObjectView] = (),
     ) -> None:
         self.usage: Usage = Usage()
         self.classes: dict[str, DeviceClass] = {}
@@ -57,7 +54,7 @@ class Snapshot:
             if allocation is not None:
                 self.allocate(allocation)
 
-    def publish(self, slices: Iterable[ResourceSlice | Document] = (), *, remove: Iterable[str] = ()) -> None:
+    def publish(self, slices: Iterable[ResourceSlice | ObjectView] = (), *, remove: Iterable[str] = ()) -> None:
         """Add slices, or replace those of the same name, after removing some.
 
         Devices in use stay in use, whether or not a slice still has them.
@@ -79,7 +76,7 @@ class Snapshot:
         for pool in changed:
             self._reindex(pool)
 
-    def define(self, classes: Iterable[DeviceClass | Document] = (), *, remove: Iterable[str] = ()) -> None:
+    def define(self, classes: Iterable[DeviceClass | ObjectView] = (), *, remove: Iterable[str] = ()) -> None:
         """Add or replace DeviceClasses, after removing some by name."""
         for name in remove:
             self.classes.pop(name, None)
@@ -102,7 +99,7 @@ class Snapshot:
             overlay.usage = Usage()
         return overlay
 
-    def taint(self, rules: Iterable[DeviceTaintRule | Document]) -> None:
+    def taint(self, rules: Iterable[DeviceTaintRule | ObjectView]) -> None:
         """Replace all DeviceTaintRules."""
         self._rules = tuple(DeviceTaintRule.model_validate(rule) for rule in rules)
         changed = {
@@ -111,12 +108,12 @@ class Snapshot:
         for pool in changed:
             self._reindex(pool)
 
-    def allocate(self, allocation: AllocationResult | Document) -> None:
+    def allocate(self, allocation: AllocationResult | ObjectView) -> None:
         """A claim holds the devices of this allocation from now on."""
         for result in AllocationResult.model_validate(allocation).devices.results:
             self.usage.add(result)
 
-    def deallocate(self, allocation: AllocationResult | Document) -> None:
+    def deallocate(self, allocation: AllocationResult | ObjectView) -> None:
         """The claim does not hold them any more.
 
         Raises:

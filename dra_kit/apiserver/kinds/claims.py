@@ -7,13 +7,14 @@ from typing import Final
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy
+from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
 from dra_kit.apiserver.kinds.versioned import ResourceStrategy
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.validation.claims.claim_status import validate_claim_status
 from dra_kit.resource.validation.claims.claims import validate_claim_spec_update
 from dra_kit.resource.validation.claims.templates import validate_template_update
+from dra_kit.values.json import Object
 
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _ADMIN_NAMESPACE: Final = (

@@ -9,10 +9,11 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import at, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
 from dra_kit.apiserver.selectors.fields import reader
 from dra_kit.resource.fielderror import FieldError, invalid, required
 from dra_kit.resource.schema.table import CUSTOM
+from dra_kit.values.json import Object
 
 PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"
 

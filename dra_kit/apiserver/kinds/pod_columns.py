@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dra_kit.apiserver.kinds.ages import age
-from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.values.json import Object
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from typing_extensions import override
 from dra_kit.apiserver.answers import forbidden as not_permitted
 from dra_kit.apiserver.kinds import pod_columns
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
-from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.apiserver.selectors.fields import flag
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.pod_defaults import fill_in_pod_defaults
 from dra_kit.resource.validation.new_objects import validate_new
 from dra_kit.resource.validation.pods.pods import validate_pod_status
+from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
 from dra_kit.values.quantity import Quantity
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from dra_kit.apiserver.answers import forbidden
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.kinds.versioned import GROUP, ResourceStrategy
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote
 from dra_kit.resource.validation import validate_slice
+from dra_kit.values.json import Object
 
 if TYPE_CHECKING:
     from dra_kit.allocator.cluster.nodes import Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -13,8 +13,7 @@ from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.validation.fields.metadata import subdomain_problems
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
 
 
 @dataclass(slots=True)

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.resource.conversion import errors_in, from_v1, to_v1
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.dropping import drop_disabled_fields
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.new_objects import validate_new
+from dra_kit.values.json import Object
 
 GROUP = "resource.k8s.io"
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any, Final
 
-from dra_kit.apiserver.answers import Object, Refusal, bad_request, unsupported_media_type
+from dra_kit.apiserver.answers import Refusal, bad_request, unsupported_media_type
 from dra_kit.apiserver.api import Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
@@ -19,7 +19,7 @@ from dra_kit.resource.schema import protobuf
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.raw import reaches_raw, texts
 from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.values.json import loads
+from dra_kit.values.json import Object, loads
 
 BODY_MAX: Final = REQUESTS.file_bytes
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"

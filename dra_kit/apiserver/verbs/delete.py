@@ -9,13 +9,14 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import bad_request, conflict, forbidden, invalid, not_found, success
 from dra_kit.apiserver.api import Answer, Api, Attributes, Request
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.apiserver.verbs.read import Selection
 from dra_kit.resource.fielderror import ErrorKind, FieldError
 from dra_kit.resource.schema.decode import decode
 from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.values.json import Object
 
 _ORPHAN: Final = "orphan"
 _FOREGROUND: Final = "foregroundDeletion"

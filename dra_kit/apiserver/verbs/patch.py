@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from dra_kit.apiserver.answers import Refusal, bad_request, invalid, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.patches import merge, strategic
 from dra_kit.apiserver.patches.gotext import go_text, restore_text
@@ -26,6 +26,7 @@ from dra_kit.apiserver.verbs.patch_bodies import (
 )
 from dra_kit.apiserver.verbs.write import Write, change
 from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.values.json import Object
 
 _ATTEMPTS: Final = 5
 

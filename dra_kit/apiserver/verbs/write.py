@@ -16,7 +16,7 @@ from dra_kit.apiserver.answers import (
 )
 from dra_kit.apiserver.api import Answer, Api, Attributes, Request
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.managed import Manager, Operation
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
@@ -25,6 +25,7 @@ from dra_kit.apiserver.verbs.tracking import tracked
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.fielderror import invalid as invalid_field
 from dra_kit.resource.schema.defaults import apply_defaults
+from dra_kit.values.json import Object
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from dra_kit.kube.resources import (
 )
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 _FOLLOWED = (
     DEVICE_CLASSES,
@@ -57,7 +57,7 @@ class Cause:
 
 
 async def pod_causes(
-    informers: Informers, client: Client, pods: Sequence[Object], gates: FeatureGates
+    informers: Informers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
 ) -> Mapping[str, Sequence[Cause]]:
     """What stands in the way of pods, by UID; nothing where there is no explanation.
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from dra_kit.resource.pods import containers, init_containers, is_sidecar
 from dra_kit.scheduler.claims.generation import pod_owner
 from dra_kit.scheduler.nodes.resources import pod_requests
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 from dra_kit.values.quantity import Quantity
 
 EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
@@ -40,7 +40,7 @@ class ExtendedResources:
         providers: name of the DeviceClass by resource.
     """
 
-    pod: Object
+    pod: ObjectView
     providers: Mapping[str, str]
 
     def provided_on(self, allocatable: Mapping[str, int]) -> frozenset[str]:
@@ -75,7 +75,7 @@ class ExtendedResources:
         return ExtendedClaim(document, tuple(mappings), provided)
 
 
-def extended_resources(pod: Object, classes: Iterable[Object]) -> ExtendedResources | None:
+def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> ExtendedResources | None:
     """The extended resources of a pod that DeviceClasses provide; None without any.
 
     Args:
@@ -87,7 +87,9 @@ def extended_resources(pod: Object, classes: Iterable[Object]) -> ExtendedResour
     return ExtendedResources(pod, providers) if providers else None
 
 
-def _requests_of(pod: Object, resource: str, device_class: str) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+def _requests_of(
+    pod: ObjectView, resource: str, device_class: str
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """The claim's requests for one resource, and which container has which of them.
 
     Sidecars and regular containers have devices of their own. Init containers, which run before, use those of the
@@ -106,7 +108,7 @@ def _requests_of(pod: Object, resource: str, device_class: str) -> tuple[list[di
             positions.append(number)
             mappings.append(_mapping(container, resource, request))
     extra: dict[str, Any] | None = None
-    in_passing: list[tuple[Object, dict[str, Any] | None]] = []
+    in_passing: list[tuple[ObjectView, dict[str, Any] | None]] = []
     for number in passing:
         container = everyone[number]
         missing = _count(container, resource)
@@ -122,22 +124,22 @@ def _requests_of(pod: Object, resource: str, device_class: str) -> tuple[list[di
     return [*long_lived, *([extra] if extra else [])], mappings
 
 
-def _count(container: Object, resource: str) -> int:
+def _count(container: ObjectView, resource: str) -> int:
     amount = ((container.get("resources") or {}).get("requests") or {}).get(resource)
     return 0 if amount is None else Quantity(amount).value
 
 
-def _request(number: int, container: Object, resource: str, device_class: str, count: int) -> dict[str, Any]:
+def _request(number: int, container: ObjectView, resource: str, device_class: str, count: int) -> dict[str, Any]:
     position = sorted(container["resources"]["requests"]).index(resource)
     exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
     return {"name": f"container-{number}-request-{position}", "exactly": exactly}
 
 
-def _mapping(container: Object, resource: str, request: Object) -> dict[str, str]:
+def _mapping(container: ObjectView, resource: str, request: ObjectView) -> dict[str, str]:
     return {"containerName": container["name"], "resourceName": resource, "requestName": request["name"]}
 
 
-def made_for(claim: Object) -> str | None:
+def made_for(claim: ObjectView) -> str | None:
     """UID of the pod for whose extended resources the claim was made; None where it is an ordinary claim."""
     metadata = claim["metadata"]
     if EXTENDED_CLAIM_ANNOTATION not in metadata.get("annotations", {}):
@@ -145,7 +147,7 @@ def made_for(claim: Object) -> str | None:
     return next((item["uid"] for item in metadata.get("ownerReferences", []) if item.get("controller")), None)
 
 
-def _providers(classes: Iterable[Object]) -> dict[str, str]:
+def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
     """Names of DeviceClasses by the extended resource they provide; of several the newest, then the first by name."""
     found: dict[str, str] = {}
     by_age = sorted(classes, key=lambda item: item["metadata"]["name"], reverse=True)

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dra_kit.resource.pods import PodClaim, pod_claims
-from dra_kit.scheduler.pods import Object, owns
+from dra_kit.scheduler.pods import owns
+from dra_kit.values.json import ObjectView
 
 POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 
@@ -15,7 +16,7 @@ POD_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/pod-claim-name"
 _GENERATE_NAME_LENGTH: Final = 57
 
 
-def missing_claims(pod: Object) -> list[PodClaim]:
+def missing_claims(pod: ObjectView) -> list[PodClaim]:
     """The entries of the pod that its status names no claim for yet.
 
     A claim that was named and is gone is not made again, and none is made once the pod is being deleted.
@@ -25,7 +26,7 @@ def missing_claims(pod: Object) -> list[PodClaim]:
     return [entry for entry in pod_claims(pod) if entry.claim is None]
 
 
-def generated_claim(pod: Object, entry: str, claims: Iterable[Object]) -> Object | None:
+def generated_claim(pod: ObjectView, entry: str, claims: Iterable[ObjectView]) -> ObjectView | None:
     """The claim that was generated for an entry of the pod earlier, whatever the pod's status says."""
     for claim in claims:
         annotations = claim["metadata"].get("annotations", {})
@@ -34,7 +35,7 @@ def generated_claim(pod: Object, entry: str, claims: Iterable[Object]) -> Object
     return None
 
 
-def claim_from_template(pod: Object, entry: str, template: Object) -> dict[str, Any]:
+def claim_from_template(pod: ObjectView, entry: str, template: ObjectView) -> dict[str, Any]:
     """The ResourceClaim to create for an entry of the pod."""
     spec = copy.deepcopy(template["spec"])
     metadata = spec.get("metadata", {})
@@ -49,7 +50,7 @@ def claim_from_template(pod: Object, entry: str, template: Object) -> dict[str, 
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": body, "spec": spec["spec"]}
 
 
-def pod_owner(pod: Object) -> dict[str, Any]:
+def pod_owner(pod: ObjectView) -> dict[str, Any]:
     """The ownerReference by which a pod controls a claim made for it."""
     metadata = pod["metadata"]
     return {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"], "controller": True}

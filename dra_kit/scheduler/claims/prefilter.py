@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from dra_kit.resource.pods import pod_claims
-from dra_kit.scheduler.pods import Key, Object, is_reserved_for, owns, shown
+from dra_kit.scheduler.pods import Key, is_reserved_for, owns, shown
+from dra_kit.values.json import ObjectView
 
 
 class NotReady(Exception):
@@ -29,15 +30,15 @@ class PodNeeds:
         pending: those that need devices, in the order of the pod's spec.
     """
 
-    allocated: tuple[Object, ...] = ()
-    pending: tuple[Object, ...] = ()
+    allocated: tuple[ObjectView, ...] = ()
+    pending: tuple[ObjectView, ...] = ()
 
-    def to_reserve(self, pod: Object) -> tuple[Object, ...]:
+    def to_reserve(self, pod: ObjectView) -> tuple[ObjectView, ...]:
         """The allocated claims that do not name the pod as their consumer yet."""
         return tuple(claim for claim in self.allocated if not is_reserved_for(claim, pod))
 
 
-def pod_needs(pod: Object, claims: Mapping[Key, Object], classes: Mapping[Key, Object]) -> PodNeeds:
+def pod_needs(pod: ObjectView, claims: Mapping[Key, ObjectView], classes: Mapping[Key, ObjectView]) -> PodNeeds:
     """The pod's claims, sorted by what is to be done with them.
 
     Args:
@@ -71,13 +72,13 @@ def pod_needs(pod: Object, claims: Mapping[Key, Object], classes: Mapping[Key, O
     return PodNeeds(tuple(allocated), tuple(pending))
 
 
-def _missing(pod: Object, claim: str | None) -> str:
+def _missing(pod: ObjectView, claim: str | None) -> str:
     if claim is None:
         return f'pod "{shown(pod)}": ResourceClaim not created yet'
     return f'could not find ResourceClaim "{pod["metadata"]["namespace"]}/{claim}"'
 
 
-def _classes(claim: Object) -> Iterator[tuple[str, str]]:
+def _classes(claim: ObjectView) -> Iterator[tuple[str, str]]:
     """Each request and sub-request of a claim with the name of its DeviceClass."""
     for request in claim["spec"].get("devices", {}).get("requests", []):
         if "exactly" in request:

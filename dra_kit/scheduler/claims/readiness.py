@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 
 class BindingFailed(Exception):
     """A driver says that a device will not become ready; the text is kube-scheduler's."""
 
 
-def awaited(claim: Object) -> list[Any]:
+def awaited(claim: ObjectView) -> list[Any]:
     """The results of a claim's allocation whose devices have binding conditions."""
     results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
     return [item for item in results if item.get("bindingConditions")]
 
 
-def is_ready(claim: Object) -> bool:
+def is_ready(claim: ObjectView) -> bool:
     """Whether all binding conditions of a claim's devices are true.
 
     Raises:
@@ -35,7 +35,7 @@ def is_ready(claim: Object) -> bool:
     return ready
 
 
-def _conditions(claim: Object, result: Object) -> dict[str, Any]:
+def _conditions(claim: ObjectView, result: ObjectView) -> dict[str, Any]:
     for device in claim.get("status", {}).get("devices", []):
         if all(device.get(name) == result.get(name) for name in ("driver", "pool", "device", "shareID")):
             return {item["type"]: item for item in device.get("conditions", [])}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dra_kit.resource.pods import pod_claims
-from dra_kit.scheduler.pods import Object, is_done, is_reserved_for
+from dra_kit.scheduler.pods import is_done, is_reserved_for
+from dra_kit.values.json import ObjectView
 
 DELETE_PROTECTION: Final = "resource.kubernetes.io/delete-protection"
 
@@ -27,7 +28,7 @@ class ClaimStep:
     delete: bool = False
 
 
-def next_step(claim: Object, pods: Mapping[tuple[str, str], Object]) -> ClaimStep:
+def next_step(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> ClaimStep:
     """What kube-controller-manager's ResourceClaim controller (1.37) does with a claim.
 
     Entries of pods that ended go; with the last one goes the allocation, then the finalizer that kept the claim from
@@ -55,7 +56,7 @@ def next_step(claim: Object, pods: Mapping[tuple[str, str], Object]) -> ClaimSte
     )
 
 
-def to_reserve(pod: Object, claims: Mapping[tuple[str, str], Object]) -> list[Object]:
+def to_reserve(pod: ObjectView, claims: Mapping[tuple[str, str], ObjectView]) -> list[ObjectView]:
     """Allocated claims that a pod with a node uses without being among their consumers.
 
     The scheduler reserves what it schedules; this is for pods whose node somebody else chose.
@@ -68,19 +69,19 @@ def to_reserve(pod: Object, claims: Mapping[tuple[str, str], Object]) -> list[Ob
     return [item for item in allocated if not is_reserved_for(item, pod)]
 
 
-def consumer(pod: Object) -> dict[str, str]:
+def consumer(pod: ObjectView) -> dict[str, str]:
     """The entry of a pod in ``status.reservedFor``."""
     return {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
 
 
-def _still_consumes(item: Object, namespace: str, pods: Mapping[tuple[str, str], Object]) -> bool:
+def _still_consumes(item: ObjectView, namespace: str, pods: Mapping[tuple[str, str], ObjectView]) -> bool:
     if item.get("apiGroup") or item.get("resource") != "pods":
         return True  # of a kind that somebody else looks after
     pod = pods.get((namespace, item["name"]))
     return pod is not None and pod["metadata"]["uid"] == item["uid"] and not is_done(pod)
 
 
-def _released(status: Object, valid: list[Any], *, deallocate: bool) -> dict[str, Any]:
+def _released(status: ObjectView, valid: list[Any], *, deallocate: bool) -> dict[str, Any]:
     new = {**status, "reservedFor": valid}
     if not valid:
         del new["reservedFor"]
@@ -90,7 +91,7 @@ def _released(status: Object, valid: list[Any], *, deallocate: bool) -> dict[str
     return new
 
 
-def _owner_is_done(claim: Object, pods: Mapping[tuple[str, str], Object]) -> bool:
+def _owner_is_done(claim: ObjectView, pods: Mapping[tuple[str, str], ObjectView]) -> bool:
     for owner in claim["metadata"].get("ownerReferences", []):
         if owner.get("controller") and (owner.get("kind"), owner.get("apiVersion")) == ("Pod", "v1"):
             pod = pods.get((claim["metadata"].get("namespace", ""), owner["name"]))

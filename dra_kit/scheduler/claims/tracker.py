@@ -14,7 +14,8 @@ from dra_kit.resource.pods import pod_claims
 from dra_kit.scheduler.claims.extended import made_for
 from dra_kit.scheduler.claims.prefilter import NotReady
 from dra_kit.scheduler.cycle.cycle import Placement
-from dra_kit.scheduler.pods import Key, Object, key_of
+from dra_kit.scheduler.pods import Key, key_of
+from dra_kit.values.json import ObjectView
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class _InFlight:
 
     pod: str
     key: Key | None
-    allocation: Object
+    allocation: ObjectView
 
 
 class ClaimTracker:
@@ -42,11 +43,11 @@ class ClaimTracker:
         hold: notified of the allocation that a holder has from now on; None: nothing.
     """
 
-    def __init__(self, claims: Mapping[Key, Object], hold: Callable[[str, Object | None], None]) -> None:
+    def __init__(self, claims: Mapping[Key, ObjectView], hold: Callable[[str, ObjectView | None], None]) -> None:
         self._claims = claims
         self._hold = hold
         self._in_flight: dict[str, _InFlight] = {}  # by holder
-        self._written: dict[Key, Object] = {}  # the server's answers that are newer than what the informer has
+        self._written: dict[Key, ObjectView] = {}  # the server's answers that are newer than what the informer has
         self._under_way: set[str] = set()  # UIDs of pods
         self._gone: set[str] = set()  # UIDs of claims that were deleted while placements were under way
         self._changed = asyncio.Event()
@@ -65,13 +66,13 @@ class ClaimTracker:
         for claim in placement.reserve:
             self._take(claim["metadata"]["uid"], _InFlight(pod, key_of(claim), claim["status"]["allocation"]))
 
-    def made(self, pod: Object, claim: Object) -> None:
+    def made(self, pod: ObjectView, claim: ObjectView) -> None:
         """The claim for the extended resources of a pod exists, without its allocation yet."""
         entry = self._in_flight.pop(pod["metadata"]["uid"])
         self._hold(entry.pod, None)
         self._take(claim["metadata"]["uid"], _InFlight(entry.pod, key_of(claim), entry.allocation))
 
-    def written(self, pod: Object, claim: Object) -> None:
+    def written(self, pod: ObjectView, claim: ObjectView) -> None:
         """The server has what the placement of a pod wrote to a claim.
 
         Args:
@@ -100,7 +101,7 @@ class ClaimTracker:
 
     # --- what the informer tells
 
-    def seen(self, claim: Object, *, deleted: bool) -> None:
+    def seen(self, claim: ObjectView, *, deleted: bool) -> None:
         """The informer has a new state of a claim."""
         self._changed.set()
         uid, key = claim["metadata"]["uid"], key_of(claim)
@@ -118,17 +119,17 @@ class ClaimTracker:
 
     # --- what is known
 
-    def claim(self, key: Key) -> Object | None:
+    def claim(self, key: Key) -> ObjectView | None:
         """The newest state of a claim that is known."""
         return self._written.get(key) or self._claims.get(key)
 
-    def named_by(self, pod: Object) -> dict[Key, Object]:
+    def named_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
         """Those of the claims that a pod names which exist."""
         namespace = pod["metadata"]["namespace"]
         keys = [(namespace, entry.claim or "") for entry in pod_claims(pod)]
         return {key: claim for key in keys if (claim := self.claim(key)) is not None}
 
-    def needed_by(self, pod: Object) -> dict[Key, Object]:
+    def needed_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
         """The pod's claims, with one that was made for its extended resources in an earlier attempt.
 
         Raises:
@@ -140,7 +141,7 @@ class ClaimTracker:
                 raise NotReady(f"resource claim {'/'.join(key)} is in the process of being allocated")
         return found | {key: claim for key, claim in self._all() if made_for(claim) == uid}
 
-    def _all(self) -> Iterator[tuple[Key, Object]]:
+    def _all(self) -> Iterator[tuple[Key, ObjectView]]:
         yield from self._written.items()
         yield from ((key, claim) for key, claim in self._claims.items() if key not in self._written)
 
@@ -162,6 +163,6 @@ class ClaimTracker:
             self._hold(holder, None)
 
 
-def _is_as_new(one: Object, other: Object) -> bool:
+def _is_as_new(one: ObjectView, other: ObjectView) -> bool:
     """Whether one state is as new as another one; all of a server's versions are counted together."""
     return int(one["metadata"]["resourceVersion"]) >= int(other["metadata"]["resourceVersion"])

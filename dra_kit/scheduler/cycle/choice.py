@@ -14,7 +14,7 @@ from dra_kit.allocator.search.holding import Holding
 from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError
 from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 _FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS = "free", "taken", "tainted", "counters", "constraints"
 
@@ -69,8 +69,12 @@ class DeviceChoice:
 
 
 def explain_choices(
-    snapshot: Snapshot, gates: Gates, selection: Selection, node: Node, allocations: Sequence[tuple[Object, Object]]
-) -> Iterator[tuple[Object, DeviceChoice]]:
+    snapshot: Snapshot,
+    gates: Gates,
+    selection: Selection,
+    node: Node,
+    allocations: Sequence[tuple[ObjectView, ObjectView]],
+) -> Iterator[tuple[ObjectView, DeviceChoice]]:
     """What there was to choose from, for each result of the allocations of a pod.
 
     Args:

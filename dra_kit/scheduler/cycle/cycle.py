@@ -23,7 +23,8 @@ from dra_kit.scheduler.nodes.filters import (
     prefilter_message,
 )
 from dra_kit.scheduler.nodes.resources import pod_requests
-from dra_kit.scheduler.pods import Key, Object
+from dra_kit.scheduler.pods import Key
+from dra_kit.values.json import ObjectView
 
 _FEASIBLE_NODES: Final = 100  # minFeasibleNodesToFind
 _FILTER: Final = 'running "DynamicResources" filter plugin: {}'
@@ -76,7 +77,7 @@ class NodeAttempt(Protocol):
 class DeviceAllocator(Protocol):
     """Finds devices for the claims of one pod."""
 
-    def attempt(self, claims: Sequence[Object]) -> NodeAttempt:
+    def attempt(self, claims: Sequence[ObjectView]) -> NodeAttempt:
         """An attempt, to be made on one node after the other."""
         ...
 
@@ -94,22 +95,22 @@ class Placement:
         rejections: nodes that were tried before, and why not they.
     """
 
-    pod: Object
+    pod: ObjectView
     node: str
-    allocations: tuple[tuple[Object, dict[str, Any]], ...] = ()
-    reserve: tuple[Object, ...] = ()
+    allocations: tuple[tuple[ObjectView, dict[str, Any]], ...] = ()
+    reserve: tuple[ObjectView, ...] = ()
     extended: ExtendedClaim | None = None
     rejections: Mapping[str, Rejection] = field(default_factory=dict)
 
 
 def place(
-    pod: Object,
+    pod: ObjectView,
     loads: Mapping[str, NodeLoad],
-    claims: Mapping[Key, Object],
-    classes: Mapping[Key, Object],
+    claims: Mapping[Key, ObjectView],
+    classes: Mapping[Key, ObjectView],
     allocator: DeviceAllocator,
     *,
-    is_overdue: Callable[[Object], bool] = lambda _: False,
+    is_overdue: Callable[[ObjectView], bool] = lambda _: False,
 ) -> Placement:
     """Choose a node and devices for a pod.
 
@@ -166,7 +167,7 @@ class _Found:
         extended: the claim to make for extended resources.
     """
 
-    pending: Sequence[Object]
+    pending: Sequence[ObjectView]
     results: Allocations | None
     extended: ExtendedClaim | None
 
@@ -175,7 +176,7 @@ class _Found:
         """How far down the claims' lists of preference it is; 0 is the first choice of each."""
         return 0 if self.results is None else sum(sum(positions) for positions in self.results.selected)
 
-    def allocations(self) -> tuple[tuple[Object, dict[str, Any]], ...]:
+    def allocations(self) -> tuple[tuple[ObjectView, dict[str, Any]], ...]:
         """The claims with their allocations."""
         return tuple((claim, item.to_json()) for claim, item in zip(self.pending, self.results or (), strict=True))
 
@@ -191,21 +192,21 @@ class _Cycle:
 
     def __init__(
         self,
-        pod: Object,
+        pod: ObjectView,
         needs: PodNeeds,
-        classes: Mapping[Key, Object],
+        classes: Mapping[Key, ObjectView],
         allocator: DeviceAllocator,
-        is_overdue: Callable[[Object], bool],
+        is_overdue: Callable[[ObjectView], bool],
     ) -> None:
         self._pod = pod
         self._needs = needs
         self._requests = pod_requests(pod)
         self._allocator = allocator
-        self._attempts: dict[frozenset[str], tuple[list[Object], NodeAttempt, ExtendedClaim | None]] = {}
+        self._attempts: dict[frozenset[str], tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]] = {}
         self._unready = [claim for claim in needs.allocated if not _can_become_ready(claim, is_overdue)]
         self.extended = extended_resources(pod, classes.values())
-        self.stale: Object | None = None
-        self.unavailable: list[Object] = []
+        self.stale: ObjectView | None = None
+        self.unavailable: list[ObjectView] = []
 
     def on(self, load: NodeLoad) -> Rejection | _Found:
         """Why the node is not for the pod, or what it would get there."""
@@ -227,7 +228,7 @@ class _Cycle:
 
     def _attempt(
         self, load: NodeLoad, provided: frozenset[str]
-    ) -> tuple[list[Object], NodeAttempt, ExtendedClaim | None]:
+    ) -> tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]:
         """The claims to allocate, which differ from node to node only by what the nodes have themselves."""
         if provided not in self._attempts:
             pending = list(self._needs.pending)
@@ -240,7 +241,7 @@ class _Cycle:
         return self._attempts[provided]
 
 
-def _can_become_ready(claim: Object, is_overdue: Callable[[Object], bool]) -> bool:
+def _can_become_ready(claim: ObjectView, is_overdue: Callable[[ObjectView], bool]) -> bool:
     """Whether an allocated claim's devices are ready for their node, or there is still hope (KEP-5007)."""
     try:
         return is_ready(claim) or not is_overdue(claim)
@@ -248,7 +249,7 @@ def _can_become_ready(claim: Object, is_overdue: Callable[[Object], bool]) -> bo
         return False
 
 
-def _allocated_elsewhere(needs: PodNeeds, load: NodeLoad) -> Iterator[Object]:
+def _allocated_elsewhere(needs: PodNeeds, load: NodeLoad) -> Iterator[ObjectView]:
     for claim in needs.allocated:
         selector = claim["status"]["allocation"].get("nodeSelector")
         if selector is not None and not selects(NodeSelector.model_validate(selector), load.node):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dra_kit.scheduler.cycle.choice import DeviceChoice
 from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Decision:
         refusal: why it goes nowhere.
     """
 
-    pod: Object
+    pod: ObjectView
     placement: Placement | None = None
-    choices: tuple[tuple[Object, DeviceChoice], ...] = ()
+    choices: tuple[tuple[ObjectView, DeviceChoice], ...] = ()
     refusal: Unschedulable | None = None

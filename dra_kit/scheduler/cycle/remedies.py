@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Remedy:
         delete: it goes, rather than lose its devices.
     """
 
-    claim: Object
+    claim: ObjectView
     delete: bool = False
 
     @property
@@ -30,7 +30,7 @@ class Remedy:
         return f"{'deletion' if self.delete else 'deallocation'} of ResourceClaim completed"
 
 
-def remedy_for(pod: Object, unavailable: Iterable[Object], stale: Object | None) -> Remedy | None:
+def remedy_for(pod: ObjectView, unavailable: Iterable[ObjectView], stale: ObjectView | None) -> Remedy | None:
     """What may help the pod.
 
     Args:

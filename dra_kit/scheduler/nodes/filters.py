@@ -11,7 +11,8 @@ from dra_kit.allocator.cluster.nodes import Node, selects
 from dra_kit.allocator.cluster.taints import tolerates
 from dra_kit.resource.v1 import DeviceTaint, DeviceToleration, NodeSelector
 from dra_kit.scheduler.nodes.resources import allocatable, pod_requests, shortages
-from dra_kit.scheduler.pods import Object, is_terminal
+from dra_kit.scheduler.pods import is_terminal
+from dra_kit.values.json import ObjectView
 
 NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"
 TAINT_TOLERATION: Final = "TaintToleration"
@@ -66,19 +67,19 @@ class NodeLoad:
         pods: how many those are.
     """
 
-    document: Object
+    document: ObjectView
     node: Node
     allocatable: Mapping[str, int]
     used: Counter[str] = field(default_factory=Counter)
     pods: int = 0
 
-    def add(self, pod: Object) -> None:
+    def add(self, pod: ObjectView) -> None:
         """A pod runs there now."""
         self.used.update(pod_requests(pod))
         self.pods += 1
 
 
-def node_loads(nodes: Iterable[Object], placed: Iterable[tuple[str, Object]]) -> dict[str, NodeLoad]:
+def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
     """The nodes that are not being deleted, by name, with the pods that are placed on them.
 
     Args:
@@ -93,7 +94,7 @@ def node_loads(nodes: Iterable[Object], placed: Iterable[tuple[str, Object]]) ->
 
 
 def node_rejection(
-    pod: Object, load: NodeLoad, requests: Mapping[str, int], provided: Iterable[str]
+    pod: ObjectView, load: NodeLoad, requests: Mapping[str, int], provided: Iterable[str]
 ) -> Rejection | None:
     """Why the node is not for the pod, by the first filter that says so; None where it is.
 
@@ -120,12 +121,12 @@ def node_rejection(
     return None
 
 
-def is_cordoned(pod: Object, node: Object) -> bool:
+def is_cordoned(pod: ObjectView, node: ObjectView) -> bool:
     """Whether a Node is unschedulable, for this pod too."""
     return bool(node.get("spec", {}).get("unschedulable")) and not _tolerated(_UNSCHEDULABLE_TAINT, _tolerations(pod))
 
 
-def is_tainted(pod: Object, node: Object) -> bool:
+def is_tainted(pod: ObjectView, node: ObjectView) -> bool:
     """Whether a Node has a taint that keeps this pod away."""
     tolerations = _tolerations(pod)
     return any(
@@ -134,7 +135,7 @@ def is_tainted(pod: Object, node: Object) -> bool:
     )
 
 
-def is_affine(pod: Object, node: Object) -> bool:
+def is_affine(pod: ObjectView, node: ObjectView) -> bool:
     """Whether a Node is one that the pod asks for."""
     return _affine(pod, Node.of(node))
 
@@ -175,7 +176,7 @@ def _preemption(rejections: Mapping[str, Rejection]) -> str:
     return f"preemption: {_available(rejections)}: {', '.join(texts)}."
 
 
-def _tolerations(pod: Object) -> list[DeviceToleration]:
+def _tolerations(pod: ObjectView) -> list[DeviceToleration]:
     return [DeviceToleration.model_validate(item) for item in pod["spec"].get("tolerations", [])]
 
 
@@ -184,7 +185,7 @@ def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[DeviceToleration]
     return any(tolerates(item, wanted) for item in tolerations)
 
 
-def _affine(pod: Object, node: Node) -> bool:
+def _affine(pod: ObjectView, node: Node) -> bool:
     """Node selector and required node affinity; a selector that is not valid matches nothing."""
     labels = pod["spec"].get("nodeSelector") or {}
     if any(node.labels.get(key) != value for key, value in labels.items()):

@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dra_kit.resource.pods import containers, init_containers, is_sidecar
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 from dra_kit.values.quantity import InvalidQuantity, Quantity
 
 
-def pod_requests(pod: Object) -> dict[str, int]:
+def pod_requests(pod: ObjectView) -> dict[str, int]:
     """What a pod needs of its node, in thousandths of each resource's unit (KEP-753, KEP-2837).
 
     That is the sum of its containers and sidecars, or more where an init container needs more while it runs.
@@ -35,7 +35,7 @@ def pod_requests(pod: Object) -> dict[str, int]:
     return dict(requests)
 
 
-def allocatable(node: Object) -> dict[str, int]:
+def allocatable(node: ObjectView) -> dict[str, int]:
     """What a node has, in thousandths of each resource's unit."""
     return dict(_amounts(node.get("status", {}).get("allocatable")))
 
@@ -86,7 +86,7 @@ def shortages(
     return found
 
 
-def _requests(holder: Object) -> Counter[str]:
+def _requests(holder: ObjectView) -> Counter[str]:
     return _amounts((holder.get("resources") or {}).get("requests"))
 
 

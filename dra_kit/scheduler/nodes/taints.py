@@ -10,7 +10,8 @@ from typing import Any, Final
 from dra_kit.allocator.cluster.taints import covers, tolerates
 from dra_kit.resource.pods import pod_claims
 from dra_kit.resource.v1 import DeviceTaint, DeviceTaintSelector, DeviceToleration
-from dra_kit.scheduler.pods import Key, Object, is_terminal
+from dra_kit.scheduler.pods import Key, is_terminal
+from dra_kit.values.json import ObjectView
 
 NO_EXECUTE: Final = "NoExecute"
 
@@ -37,19 +38,19 @@ class TaintedDevices:
         rules: DeviceTaintRules by name.
     """
 
-    published: Mapping[tuple[str, str, str], tuple[Object, ...]] = field(default_factory=dict)
-    rules: Mapping[str, Object] = field(default_factory=dict)
+    published: Mapping[tuple[str, str, str], tuple[ObjectView, ...]] = field(default_factory=dict)
+    rules: Mapping[str, ObjectView] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, slices: Iterable[Object], rules: Iterable[Object]) -> TaintedDevices:
+    def of(cls, slices: Iterable[ObjectView], rules: Iterable[ObjectView]) -> TaintedDevices:
         """The taints in objects as the API server has them."""
-        published: dict[tuple[str, str, str], tuple[Object, ...]] = {}
+        published: dict[tuple[str, str, str], tuple[ObjectView, ...]] = {}
         for device_id, device in published_devices(slices):
             if device.get("taints"):
                 published[device_id] = tuple(device["taints"])
         return cls(published, {rule["metadata"]["name"]: rule for rule in rules})
 
-    def of_device(self, device_id: tuple[str, str, str]) -> Iterator[tuple[str | None, Object]]:
+    def of_device(self, device_id: tuple[str, str, str]) -> Iterator[tuple[str | None, ObjectView]]:
         """The taints of a device, each with the name of the rule it comes from."""
         for taint in self.published.get(device_id, ()):
             yield None, taint
@@ -65,7 +66,7 @@ class TaintedDevices:
         return any(taint.get("effect") == NO_EXECUTE for taint in taints)
 
 
-def published_devices(slices: Iterable[Object]) -> Iterator[tuple[tuple[str, str, str], Object]]:
+def published_devices(slices: Iterable[ObjectView]) -> Iterator[tuple[tuple[str, str, str], ObjectView]]:
     """Every device of the newest generation of its pool, by driver, pool and name."""
     newest: dict[tuple[str, str], int] = {}
     slices = list(slices)
@@ -79,14 +80,18 @@ def published_devices(slices: Iterable[Object]) -> Iterator[tuple[tuple[str, str
                 yield (driver, pool_name, device["name"]), device
 
 
-def selects(rule: Object, device_id: tuple[str, str, str]) -> bool:
+def selects(rule: ObjectView, device_id: tuple[str, str, str]) -> bool:
     """Whether a DeviceTaintRule is about a device; without a selector it is about none."""
     selector = rule["spec"].get("deviceSelector")
     return selector is not None and covers(DeviceTaintSelector.model_validate(selector), device_id)
 
 
 def evictions(
-    tainted: TaintedDevices, claims: Iterable[Object], pods: Mapping[Key, Object], *, time_scale: float = 1.0
+    tainted: TaintedDevices,
+    claims: Iterable[ObjectView],
+    pods: Mapping[Key, ObjectView],
+    *,
+    time_scale: float = 1.0,
 ) -> dict[Key, Eviction]:
     """Every pod that has to go, now or later, by namespace and name; with those that are going already.
 
@@ -107,7 +112,7 @@ def evictions(
     return found
 
 
-def _claim_eviction(tainted: TaintedDevices, claim: Object, time_scale: float) -> Eviction | None:
+def _claim_eviction(tainted: TaintedDevices, claim: ObjectView, time_scale: float) -> Eviction | None:
     due: Eviction | None = None
     for result in _results(claim):
         for rule, taint in tainted.of_device(_device_id(result)):
@@ -118,7 +123,7 @@ def _claim_eviction(tainted: TaintedDevices, claim: Object, time_scale: float) -
     return due
 
 
-def _eviction_time(taint: Object, tolerations: Iterable[Object], time_scale: float) -> dt.datetime | None:
+def _eviction_time(taint: ObjectView, tolerations: Iterable[ObjectView], time_scale: float) -> dt.datetime | None:
     """When the taint drives out who has these tolerations; None: never."""
     if taint.get("effect") != NO_EXECUTE:
         return None
@@ -139,13 +144,13 @@ def _eviction_time(taint: Object, tolerations: Iterable[Object], time_scale: flo
 
 
 def rule_condition(
-    rule: Object,
+    rule: ObjectView,
     due: Mapping[Key, Eviction],
     evicted: int,
     *,
-    slices: Iterable[Object] = (),
-    claims: Iterable[Object] = (),
-    pods: Mapping[Key, Object] | None = None,
+    slices: Iterable[ObjectView] = (),
+    claims: Iterable[ObjectView] = (),
+    pods: Mapping[Key, ObjectView] | None = None,
 ) -> dict[str, Any]:
     """The condition ``EvictionInProgress`` of a DeviceTaintRule, without its time.
 
@@ -172,7 +177,12 @@ def rule_condition(
     return {"type": "EvictionInProgress", "status": status, "reason": reason, "message": f"{text} {done}".strip()}
 
 
-def _what_if(rule: Object, slices: Iterable[Object], claims: Iterable[Object], pods: Mapping[Key, Object]) -> str:
+def _what_if(
+    rule: ObjectView,
+    slices: Iterable[ObjectView],
+    claims: Iterable[ObjectView],
+    pods: Mapping[Key, ObjectView],
+) -> str:
     published = sum(selects(rule, device_id) for device_id, _ in published_devices(slices))
     allocated, users = 0, set[Key]()
     for claim in claims:
@@ -196,7 +206,7 @@ def _namespaces(keys: Iterable[Key]) -> str:
     return "1 namespace" if number == 1 else f"{number} different namespaces"
 
 
-def _users(claim: Object, pods: Mapping[Key, Object]) -> Iterator[Key]:
+def _users(claim: ObjectView, pods: Mapping[Key, ObjectView]) -> Iterator[Key]:
     """The pods with a node that use a claim; extended resources do not count (Kubernetes 1.37)."""
     namespace, name = claim["metadata"].get("namespace", ""), claim["metadata"]["name"]
     for item in claim.get("status", {}).get("reservedFor", []):
@@ -212,10 +222,10 @@ def _users(claim: Object, pods: Mapping[Key, Object]) -> Iterator[Key]:
             yield namespace, item["name"]
 
 
-def _results(claim: Object) -> list[Any]:
+def _results(claim: ObjectView) -> list[Any]:
     results: list[Any] = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
     return results
 
 
-def _device_id(result: Object) -> tuple[str, str, str]:
+def _device_id(result: ObjectView) -> tuple[str, str, str]:
     return result["driver"], result["pool"], result["device"]

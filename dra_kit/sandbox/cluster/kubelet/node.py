@@ -16,7 +16,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.informer import Change, Informer
 from dra_kit.kube.resources import PODS
-from dra_kit.resource.pods import Object, PodReference
+from dra_kit.resource.pods import PodReference
 from dra_kit.sandbox.cluster.kubelet.activity import Observer
 from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
@@ -33,6 +33,7 @@ from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfi
 from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts
 from dra_kit.sandbox.cluster.kubelet.pods.pod_worker import PodServices, PodWorker
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime
+from dra_kit.values.json import ObjectView
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -254,7 +255,7 @@ class NodeKubelet:
         else:
             self._employ(PodWorker(services, change.object), change.object, group)
 
-    def _employ(self, worker: PodWorker, pod: Object, group: asyncio.TaskGroup) -> None:
+    def _employ(self, worker: PodWorker, pod: ObjectView, group: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]
         self._workers[uid] = worker
 

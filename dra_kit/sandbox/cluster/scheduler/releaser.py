@@ -7,7 +7,8 @@ from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.scheduler.claims.release import DELETE_PROTECTION
 from dra_kit.scheduler.cycle.remedies import Remedy
-from dra_kit.scheduler.pods import Object, key_of, shown
+from dra_kit.scheduler.pods import key_of, shown
+from dra_kit.values.json import ObjectView
 
 _ATTEMPTS = 5
 _RELEASED = frozenset({"allocation", "reservedFor", "devices"})
@@ -35,7 +36,7 @@ class Releaser:
         status = {name: value for name, value in remedy.claim["status"].items() if name not in _RELEASED}
         await self._client.update(RESOURCE_CLAIMS, {**remedy.claim, "status": status}, subresource="status")
 
-    async def unreserve(self, claim: Object, pod: Object) -> Object:
+    async def unreserve(self, claim: ObjectView, pod: ObjectView) -> ObjectView:
         """The claim without the pod among its consumers.
 
         Raises:
@@ -50,7 +51,7 @@ class Releaser:
             RESOURCE_CLAIMS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
         )
 
-    async def delete(self, claim: Object) -> None:
+    async def delete(self, claim: ObjectView) -> None:
         """Delete a claim that was made for extended resources, whatever protects it.
 
         Raises:

@@ -18,7 +18,7 @@ from dra_kit.sandbox.timeline.records import (
     Record,
 )
 from dra_kit.sandbox.timeline.report.problems import PodProblems
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 _REMEMBERED: Final = 1_000  # pods that are deleted
 _OUTPUT: Final = 1 << 20  # bytes of one container
@@ -76,7 +76,7 @@ class _Container:
 
 @dataclass(slots=True)
 class _Pod:
-    object: Object | None = None
+    object: ObjectView | None = None
     containers: dict[str, _Container] = field(default_factory=dict)  # the newest of each name
     terminating: bool = False
     problem: str | None = None  # when it was deleted
@@ -159,10 +159,10 @@ class PodReports:
             for container in pod.containers.values():
                 container.outputs.clear()
 
-    def _problem(self, uid: str, item: Object) -> str:
+    def _problem(self, uid: str, item: ObjectView) -> str:
         return self._problems.by_uid.get(uid, "") or status_problem(item)
 
-    def _report(self, uid: str, pod: _Pod, item: Object) -> dict[str, Any]:
+    def _report(self, uid: str, pod: _Pod, item: ObjectView) -> dict[str, Any]:
         return {
             "namespace": item["metadata"].get("namespace", ""),
             "name": item["metadata"]["name"],

@@ -13,13 +13,14 @@ from typing import Any, Final, Protocol
 from dra_kit.errors import KubeletError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.resource.pods import Object, PodClaim, claim_uses, pod_claims, reference
+from dra_kit.resource.pods import PodClaim, claim_uses, pod_claims, reference
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.resource.v1 import ResourceClaim
 from dra_kit.resource.v1.claims import DeviceRequestAllocationResult
 from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased, Observer, PluginCalled
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient
+from dra_kit.values.json import ObjectView
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
@@ -87,7 +88,7 @@ class ClaimManager:
             uid for info in self._claims.values() if info.prepared and driver in info.drivers for uid in info.pods
         )
 
-    async def prepare(self, pod: Object) -> None:
+    async def prepare(self, pod: ObjectView) -> None:
         """Have the drivers prepare all claims of a pod; what is prepared already is not prepared again.
 
         Raises:
@@ -148,7 +149,7 @@ class ClaimManager:
         if alone:
             self._store()
 
-    def cdi_devices(self, pod: Object, container: Object) -> tuple[str, ...]:
+    def cdi_devices(self, pod: ObjectView, container: ObjectView) -> tuple[str, ...]:
         """Qualified CDI names that the drivers gave for a container of a pod with prepared claims.
 
         A container that names a request of a claim gets the devices that serve this request, or every request.
@@ -168,7 +169,7 @@ class ClaimManager:
                 names += device.cdi_device_ids
         return tuple(dict.fromkeys(names))
 
-    def allocated_resources(self, pod: Object, container: Object) -> list[dict[str, Any]]:
+    def allocated_resources(self, pod: ObjectView, container: ObjectView) -> list[dict[str, Any]]:
         """``allocatedResourcesStatus`` of a container's status (KEP-4680): its devices, each with its health.
 
         A claim that is not known here, because it is released, has none.
@@ -193,7 +194,7 @@ class ClaimManager:
             )
         return found
 
-    async def _fetch(self, pod: Object, entry: PodClaim) -> ResourceClaim:
+    async def _fetch(self, pod: ObjectView, entry: PodClaim) -> ResourceClaim:
         """A claim that the pod may use and that is allocated."""
         who = reference(pod)
         if entry.claim is None:

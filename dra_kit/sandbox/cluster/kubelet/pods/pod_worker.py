@@ -16,7 +16,6 @@ from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.resources import PODS
 from dra_kit.resource.pods import (
-    Object,
     containers,
     grace_seconds,
     init_containers,
@@ -36,6 +35,7 @@ from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
 from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Observation, pod_status
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
 from dra_kit.sandbox.cluster.kubelet.pods.status_patch import status_patch
+from dra_kit.values.json import ObjectView
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class PodWorker:
         pod: the object as it is known first.
     """
 
-    def __init__(self, services: PodServices, pod: Object) -> None:
+    def __init__(self, services: PodServices, pod: ObjectView) -> None:
         self._services = services
         self._pod = pod
         self._who = reference(pod)
@@ -113,7 +113,7 @@ class PodWorker:
         """Wait until all that is known of the pod has been acted on, or has failed and is tried again later."""
         await self._idle.wait()
 
-    def update(self, pod: Object) -> None:
+    def update(self, pod: ObjectView) -> None:
         """Take a state of the object; what the kubelet itself writes is no reason to look at the pod."""
         if _version(pod) < _version(self._pod):
             return  # the answer to a write was quicker than the watch
@@ -288,12 +288,12 @@ class PodWorker:
         self.update(written)
 
 
-def _version(pod: Object) -> int:
+def _version(pod: ObjectView) -> int:
     # Kubernetes promises that versions of one resource compare as integers (KEP-5504)
     return int(pod["metadata"].get("resourceVersion") or 0)
 
 
-def _wishes(pod: Object) -> tuple[Any, ...]:
+def _wishes(pod: ObjectView) -> tuple[Any, ...]:
     """What others say of a pod, as far as a kubelet acts on it."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     return (
