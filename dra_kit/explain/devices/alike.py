@@ -1,4 +1,4 @@
-"""Devices that are alike for one way to satisfy a request: what is said of one of them holds for all."""
+"""Devices that are alike for one choice of a request: what is said of one of them holds for all."""
 
 from __future__ import annotations
 

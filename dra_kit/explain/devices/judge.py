@@ -1,4 +1,4 @@
-"""Judges the devices of a cluster for one way to satisfy a request: each either fits, or has reasons against it.
+"""Judges the devices of a cluster for one choice of a request: each either fits, or has reasons against it.
 
 What decides is the allocator's own code; the reasons only put into words what it looks at.
 """
@@ -27,11 +27,11 @@ from dra_kit.explain.devices.conditions import reason_of
 from dra_kit.explain.devices.selectors import remedy
 from dra_kit.explain.devices.unreachable import unreachable
 from dra_kit.explain.reasons import RELEASED, Check, Reason, feature
-from dra_kit.explain.verdicts import DeviceVerdict, Way
+from dra_kit.explain.verdicts import DeviceVerdict, JudgedChoice
 from dra_kit.resource.v1 import DeviceTaint
 
 
-def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> Way:
+def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedChoice:
     """Judge all devices.
 
     Args:
@@ -62,7 +62,7 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> Way:
                 if not known[1]:
                     fitting[node.name] = fitting.get(node.name, 0) + 1
     verdicts = [DeviceVerdict(device, nodes, reasons) for device, (nodes, reasons) in found.items()]
-    return Way(choice.name, choice, None, (*verdicts, *unreachable(cluster, found)), fitting)
+    return JudgedChoice(choice.name, choice, None, (*verdicts, *unreachable(cluster, found)), fitting)
 
 
 @dataclass(frozen=True, slots=True)

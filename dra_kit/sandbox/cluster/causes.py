@@ -92,6 +92,6 @@ def _of_claim(claim: PodClaimExplanation) -> Iterator[Cause]:
     for blocker in explanation.blockers:
         yield Cause(blocker, subject, claim.entry)
     for request in explanation.requests:
-        for way in request.ways:
-            if way.choice is not None and not all(device.fits for device in way.devices):
-                yield Cause(f"request {way.name}: {summarize(way.devices)}", subject, claim.entry)
+        for judged in request.choices:
+            if judged.choice is not None and not all(device.fits for device in judged.devices):
+                yield Cause(f"request {judged.name}: {summarize(judged.devices)}", subject, claim.entry)
