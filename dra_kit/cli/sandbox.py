@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -207,9 +207,16 @@ def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
     for handler in logging.getLogger().handlers:
         handler.setLevel(shown)
     view = LiveView(sys.stdout)
+    view.entry(f"a cluster in this process starts, {_with_drivers([driver.name for _, driver in loaded])}")
     with bounded_log():
         code = asyncio.run(run_interruptibly(_session(ctx, options, view), view.cut_off))
     ctx.exit(code)
+
+
+def _with_drivers(names: Sequence[str]) -> str:
+    if not names:
+        return "without a driver"
+    return f"with driver{'s' if len(names) > 1 else ''} {' and '.join(names)}"
 
 
 def require_unused(kubeconfig: Path) -> None:

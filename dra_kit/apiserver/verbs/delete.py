@@ -95,7 +95,7 @@ async def delete(api: Api, kind: Kind, request: Request) -> Answer:
     """
     options = DeleteOptions.parse(request)
     target = request.target
-    if reason := kind.strategy.retained(target.name):
+    if reason := kind.strategy.undeletable(target.name):
         raise forbidden(kind.group, kind.plural, target.name, reason)
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
     if stored is None:

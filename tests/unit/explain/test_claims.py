@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.unit.allocator.cluster import judged
+from tests.unit.allocator.cluster import way
 from tests.unit.explain.world import (
     PIZZA,
     Document,
@@ -161,7 +161,7 @@ def test_all_devices_are_asked_for_and_one_is_in_use() -> None:
 
 
 def test_every_way_to_satisfy_a_request_is_explained() -> None:
-    wanted = claim({"name": "r", "firstAvailable": [judged(1, BRIE, name="best"), judged(1, name="any")]})
+    wanted = claim({"name": "r", "firstAvailable": [way(1, BRIE, name="best"), way(1, name="any")]})
 
     explanation = explain(cluster(slice_of(pizza("a"))), wanted)
 
