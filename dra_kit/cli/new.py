@@ -106,8 +106,8 @@ def _kind(ask: bool) -> Kind:
     click.echo("What the devices are like:")
     for kind, meaning in _KINDS.items():
         click.echo(f"  {kind:<13}  {meaning}")
-    chosen: Kind = click.prompt("Devices", type=click.Choice(get_args(Kind)), default=default)
-    return chosen
+    answer: Kind = click.prompt("Devices", type=click.Choice(get_args(Kind)), default=default)
+    return answer
 
 
 def _webhook(ask: bool) -> bool:

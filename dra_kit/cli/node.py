@@ -113,18 +113,10 @@ def _rules(driver: Driver[Any, Any], given: Mapping[str, object]) -> str:
     """What the node's account needs beside what every driver needs, as values of the chart."""
     import yaml
 
+    from dra_kit.author.effects.account_rules import account_rules
     from dra_kit.author.effects.cluster_object import ClusterObject
 
-    objects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
-    settings = author_settings(driver, given) if objects else None
-    anywhere: list[Any] = []
-    namespaced: dict[str, list[Any]] = {}
-    for effect in objects:
-        namespaces = effect.namespaces(settings)
-        if namespaces is None:
-            anywhere += effect.rules()
-        for namespace in namespaces or ():
-            namespaced.setdefault(namespace, []).extend(effect.rules())
-    rules: dict[str, Any] = {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})
+    effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
+    rules = account_rules(effects, author_settings(driver, given) if effects else None)
     text: str = yaml.safe_dump({"node": rules}, sort_keys=False)
     return text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.sandbox.timeline.file import read
-from dra_kit.sandbox.timeline.report import RunReport
+from dra_kit.sandbox.timeline.report.report import RunReport
 from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 
 pytestmark = pytest.mark.processes

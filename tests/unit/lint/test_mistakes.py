@@ -12,7 +12,7 @@ from dra_kit.lint.findings.rules import GROUPS
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.mistakes.catalogue import mistakes
 from dra_kit.resource.mistakes.expression import compiled
-from dra_kit.resource.validation.expressions import environment
+from dra_kit.resource.validation.fields.expressions import environment
 from tests.unit.lint.texts import GUARD, claim, device_class, found, underlined
 
 A = 'device.attributes["gpu.example.com"]'
