@@ -9,43 +9,41 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from dra_kit.author.context import EffectInForce, NodeInfo
+from dra_kit.author.context import NodeInfo
+from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.child_process import ChildProcess
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
-from dra_kit.node.children.children import Children
-from dra_kit.node.claims.events import ClaimEvents
-from dra_kit.node.claims.facts import DeviceFacts
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.author.preparation import Preparation
+from dra_kit.node.claims.holders.reallocated import Reallocated
+from dra_kit.node.claims.reports.events import ClaimEvents
+from dra_kit.node.claims.reports.facts import DeviceFacts
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import StatusWriter
 from dra_kit.node.claims.service import ClaimService
-from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
-from dra_kit.node.effects.understanding import EffectClasses
-from dra_kit.node.effects.undoing import Undoing
+from dra_kit.node.effects.wiring import wire_effects
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.files.strays import StrayFiles
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
-from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.operation.failures import LastFailures
 from dra_kit.node.operation.measured import MeasuredService
 from dra_kit.node.operation.operation import operation_of
 from dra_kit.node.operation.server import OperationServer
 from dra_kit.node.operation.status import NodeView
 from dra_kit.node.operation.who import PreparedDevices
-from dra_kit.node.parts import KubeletConnection, Operator, Startup
+from dra_kit.node.parts import KubeletConnection, Operator, Startup, monitor_of_node
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
 from dra_kit.node.slices.discovery import Discovery
@@ -53,13 +51,18 @@ from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.slices.publisher import Publisher
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
+from dra_kit.node.undertaking.mode import Undertaking
+from dra_kit.node.undertaking.remaining import Remaining
+from dra_kit.node.undertaking.service import LastCalls
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
 from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
+from dra_kit.plugin.service import NodeService
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.metrics.registry import Metrics
@@ -67,9 +70,6 @@ from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
-
-if TYPE_CHECKING:
-    from dra_kit.node.health.monitor import Monitor
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -95,11 +95,13 @@ class Agent:
         driver: what runs.
         settings: how.
         credentials: for the API server.
+        undertaking: it is the driver's end: no devices, and nothing new is prepared.
         clock: gives seconds that only rise.
 
     Attributes:
         supervisor: runs the parts.
         orphans: looks for claims that the kubelet has forgotten.
+        nothing_left: at the driver's end, once no claim and no effect is left.
     """
 
     def __init__(
@@ -108,21 +110,23 @@ class Agent:
         settings: NodeSettings,
         credentials: Credentials,
         *,
+        undertaking: Undertaking | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
+        self._undertaking = undertaking
         self._clock = clock
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
-        self._metrics = Metrics()
         self._probes: Probes | None = None
+        self.nothing_left: bool = False
         boot_id = settings.read_boot_id()
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
-        self._failures, self._watchdog = LastFailures(), Watchdog()
+        self._metrics, self._failures, self._watchdog = Metrics(), LastFailures(), Watchdog()
         self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
         try:
             self._wire(credentials, boot_id)
@@ -136,7 +140,7 @@ class Agent:
         cdi = SpecStore(settings.cdi_dir, name)
         cdi.require_writable()
         locks = settings.state(name) / "locks"
-        inventory = CurrentInventory()
+        self._inventory = inventory = CurrentInventory()
         self._discovery = discovery = Discovery(driver, node, inventory)
         context = NodeContext(
             driver=name,
@@ -146,7 +150,7 @@ class Agent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
-            effects=self._known_effects,
+            effects=lambda: self._engine.known(),  # noqa: PLW0108 - it is made later
             stopping=self._stopping,
             metrics=self._metrics,
         )
@@ -159,10 +163,11 @@ class Agent:
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
         preparation = Preparation(
-            driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started, metadata,
-            hardware, holding, looks_for_nodes=settings.check_device_nodes,
+            driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
+            metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
         )  # fmt: skip
         news = ClaimNews()
+        checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
             preparation,
             api=self._client,
@@ -170,6 +175,7 @@ class Agent:
             files=files,
             locks=node_locks,
             news=news,
+            reallocated=Reallocated(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
@@ -183,16 +189,38 @@ class Agent:
             epochs=self._service.epochs,
             unasked=self._service.unasked,
             process_ended=self._process_ended,
+            every=settings.leftovers_interval,
         )
         self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
-        self._health = self._monitor(inventory, publisher)
+        told = driver.health if self._undertaking is None else None
+        self._health = monitor_of_node(
+            told, settings, driver=name, inventory=inventory, publisher=publisher, events=self._events
+        )
         inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
         inventory.listen(self._replugging.inventory_changed)
-        kubelet = self._kubelet()
+        kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
+        self._mending = Mending(
+            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
+            boot_id=boot_id, every=settings.mending_interval,
+        )  # fmt: skip
+        self.orphans: Orphans = Orphans(
+            name,
+            self._client,
+            self._store,
+            self._service.unasked,
+            checkpoint=checkpoint,
+            after=settings.orphan_after,
+            clock=self._clock,
+        )
+        self._add_parts(Operator(credentials, name, node, publisher), kubelet, startup, status)
+        if self._undertaking is not None:
+            inventory.replace(Inventory(pools=[]), {})
+            self.supervisor.add(Remaining(self._store, self._classes.title, self._nothing_left), after=startup)
+
+    def _add_parts(self, kopf: Operator, kubelet: KubeletConnection, startup: Startup, status: StatusWriter) -> None:
         self._add_probes()
-        operator = Operator(credentials, name, node, publisher)
-        self.supervisor.add(self._operation(inventory, kubelet, operator))
+        self.supervisor.add(self._operation(kubelet, kopf))
         self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
         self.supervisor.add(self._watchdog, after=kubelet)
@@ -200,47 +228,30 @@ class Agent:
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
-        self._mending = Mending(
-            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
-        )
         self.supervisor.add(self._mending, after=startup)
-        if driver.effects:
+        if self._driver.effects:
             self.supervisor.add(self._reapplying, after=startup)
-        self.orphans: Orphans = Orphans(
-            name,
-            self._client,
-            self._store,
-            self._service.unasked,
-            kubelet_dir=settings.kubelet_dir,
-            after=settings.orphan_after,
-            clock=self._clock,
-        )
         self.supervisor.add(self.orphans, after=startup)
-        self.supervisor.add(discovery, after=startup)
+        if self._undertaking is None:
+            self.supervisor.add(self._discovery, after=startup)
         if self._health is not None:
             self.supervisor.add(self._health, after=startup)
-        self.supervisor.add(publisher, after=kubelet)
-        self.supervisor.add(operator, after=publisher)
+        self.supervisor.add(self._publisher, after=kubelet)
+        if self._undertaking is None:
+            self.supervisor.add(kopf, after=self._publisher)
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
-        driver, settings, known = self._driver, self._settings, self._driver.effects
-        runner = None
-        if any(issubclass(effect, ChildProcess) for effect in known.values()):
-            directory = settings.state(driver.name) / "children"
-            runner = Children(directory, locks.children, environment=settings.child_environment)
-            self.supervisor.add(runner)  # stopped when no claim needs a program any more
-        keeper = ClusterObjects(self._client, driver.name, facts)
-        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
-        undoing = Undoing(self._store, classes, hardware, locks.effects)
-        self._engine = engine = EffectEngine(
-            self._store, classes, hardware, undoing,
-            boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced,
+        wired = wire_effects(
+            self._driver, self._settings, self._undertaking.classes if self._undertaking else None,
+            store=self._store, client=self._client, facts=facts, locks=locks,
+            boot_id=boot_id, replaced=self._effect_replaced,
         )  # fmt: skip
-        holding = Holding(self._store, known, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
-        self._reapplying = Reapplying(holding, every=settings.effects_interval)
-        if runner is not None:
-            runner.listen(self._reapplying.look_again)
-        return hardware, engine, holding
+        self._classes, self._engine = wired.classes, wired.engine
+        self._reapplying = Reapplying(wired.holding, every=self._settings.effects_interval)
+        if wired.runner is not None:
+            self.supervisor.add(wired.runner)  # stopped when no claim needs a program any more
+            wired.runner.listen(self._reapplying.look_again)
+        return wired.hardware, wired.engine, wired.holding
 
     def _tell(self, news: ClaimNews, status: StatusWriter) -> None:
         news.prepared.listen(status.submit)
@@ -261,27 +272,14 @@ class Agent:
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
-    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
-        """Health, where the driver tells it: all that belongs to it takes memory."""
-        driver = self._driver
-        if driver.health is None:
-            return None
-        from dra_kit.node.health.monitor import monitor_of
-
-        return monitor_of(
-            driver.name,
-            driver.health,
-            state_dir=self._settings.state(driver.name),
-            current=inventory,
-            publish=publisher.publish,
-            changed=self._events.device_changed,
-        )
-
-    def _kubelet(self) -> KubeletConnection:
+    def _kubelet(self, boot_id: str) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
         endpoint = plugin_socket(kubelet_dir, name, pod_uid)
         streams = None if self._health is None else self._health.streams
-        self._calls = MeasuredService(self._service)
+        service: NodeService = self._service
+        if self._undertaking is not None:
+            service = LastCalls(service, self._store, name, boot_id)
+        self._calls = MeasuredService(service)
         plugin = PluginServer(self._calls, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
@@ -291,14 +289,14 @@ class Agent:
         )
         return KubeletConnection(plugin, registration, self._service, self._settings.drain)
 
-    def _operation(self, inventory: CurrentInventory, kubelet: KubeletConnection, kopf: Operator) -> OperationServer:
-        settings = self._settings
+    def _operation(self, kubelet: KubeletConnection, kopf: Operator) -> OperationServer:
+        settings, store = self._settings, self._store
         view = NodeView(
-            prepared=PreparedDevices(self._driver.name, settings.node_name, self._store, settings.kubelet_dir),
+            prepared=PreparedDevices(self._driver.name, settings.node_name, store, settings.kubelet_dir),
             store=self._store,
             in_force=self._engine.is_in_force,
             publisher=self._publisher,
-            inventory=inventory,
+            inventory=self._inventory,
             client=self._client,
             registration=kubelet.verdict,
             health=None if self._health is None else self._health.shown,
@@ -347,7 +345,8 @@ class Agent:
 
     def hanging(self, patience: float) -> list[str]:
         """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
-        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
+        health = [] if self._health is None else self._health.hanging(patience)
+        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
         """Make something wrong with a device, for drills and tests; from any thread.
@@ -377,12 +376,14 @@ class Agent:
         """Ask the process to end."""
         self.supervisor.stop()
 
+    def _nothing_left(self) -> None:
+        self.nothing_left = True
+        if self._undertaking is not None and not self._undertaking.stays:
+            self.stop()
+
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         self._replugging.effect_replaced()
         self._events.effect_replaced(effect, claims)
-
-    def _known_effects(self) -> Sequence[EffectInForce]:
-        return self._engine.known()
 
     def _process_ended(self) -> None:
         """What another process had begun, or saw to, this one sees to now."""

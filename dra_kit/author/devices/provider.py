@@ -8,7 +8,8 @@ from typing import Any, Generic
 
 from dra_kit.author.context import Context
 from dra_kit.author.devices.inventory import DeviceT_co, Inventory
-from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.node_bound import NodeBound
+from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 
 
 class DeviceProvider(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_co, HardwareT, AuthorSettingsT]):

@@ -19,6 +19,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.node.slices.acceptance import Acceptance
 from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.node.slices.log_messages import DISCOVER_FAILED
 from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Discovery:
         self._asked: float | None = None  # when it was asked for an inventory that has not come
         self._produced: object = None  # the generator
         self._yields: deque[float] = deque(maxlen=_MANY)  # when the last ones came
-        self._told_busy = False
+        self._logged_busy = False
 
     def rescan(self) -> None:
         """Start ``discover`` again; a running async generator is closed first. From any thread."""
@@ -138,16 +139,16 @@ class Discovery:
     def _report(self, loop: asyncio.AbstractEventLoop, error: Exception, delay: float) -> None:
         expected = isinstance(error, DraKitError)
         text = str(error) if expected else named(error)
-        told: dict[str, object] = {"error": text, "again_in": delay}
+        fields: dict[str, object] = {"error": text, "again_in": delay}
         if isinstance(error, DraKitError):
-            told["code"] = error.code
+            fields["code"] = error.code
         module = type(self._driver.provider).__module__
         if place := place_of(error, module):
-            told["at"] = place
+            fields["at"] = place
         if text == self._failure:
             logger.info("discover failed again", extra={"again_in": delay})  # nothing new to say
         else:
-            logger.error("discover failed", extra=told, exc_info=None if expected else from_author(error, module))
+            logger.error(DISCOVER_FAILED, extra=fields, exc_info=None if expected else from_author(error, module))
         self._failure = text
         _threadsafe(loop, lambda: setattr(self._current, "problem", text))
 
@@ -216,13 +217,13 @@ class Discovery:
 
     def _look_at_pace(self) -> None:
         """Tell once of a ``discover`` that yields without a pause: nothing else shows what keeps a processor busy."""
-        if self._told_busy:
+        if self._logged_busy:
             return
         now = time.monotonic()
         self._yields.append(now)
         if len(self._yields) < _MANY or now - self._yields[0] > _SOON:
             return
-        self._told_busy = True
+        self._logged_busy = True
         name = type(self._driver.provider).__name__
         remedy = "wait between two inventories, for example with context.stopping.sleep(5) or blocking_sleep(5)"
         logger.error(

@@ -20,6 +20,7 @@ from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.counting import counted_slice, not_counted, stores_counters, without_counted
+from dra_kit.node.slices.log_messages import NOT_PUBLISHED
 from dra_kit.node.slices.pace import Brake, happens, pause
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
@@ -89,10 +90,10 @@ class Publisher:
         self._renewed = asyncio.Event()  # what is wanted
         self._up_to_date = asyncio.Event()  # what is wanted is published
         self._accepted: dict[str, Accepted] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._held: set[str] = set()  # UIDs of our slices as far as known
         self._brake = Brake()
-        self._told_at = 0.0
+        self._logged_at = 0.0
         self.last_error: str = ""
         self.last_success: float = 0.0
         self.results: Counter[str] = Counter()
@@ -163,12 +164,12 @@ class Publisher:
     def _report(self, error: DraKitError, delay: float) -> None:
         text, now = str(error), time.monotonic()
         level = logging.INFO if isinstance(error, Conflict) else logging.ERROR
-        if text == self.last_error and now - self._told_at < TOLD_AGAIN:
+        if text == self.last_error and now - self._logged_at < TOLD_AGAIN:
             level = logging.DEBUG
         else:
-            self._told_at = now
+            self._logged_at = now
         self.last_error = text
-        logger.log(level, "slices not published", extra={"error": text, "code": error.code, "again_in": delay})
+        logger.log(level, NOT_PUBLISHED, extra={"error": text, "code": error.code, "again_in": delay})
 
     async def reconcile(self) -> bool:
         """Make the API server hold what is wanted; whether anything had to be written.
@@ -307,8 +308,8 @@ class Publisher:
         self._held.add(stored.metadata.uid)
         for field in dropped_fields(sent, stored):
             text = f"{field.path} ({field.feature_gate or 'unknown feature gate'})"
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._logged:
+                self._logged.add(text)
                 logger.warning(
                     "the API server dropped a field, probably because its feature gate is off",
                     extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},
