@@ -37,6 +37,8 @@ _PANICKING: Final[dict[str, tuple[int, type]]] = {
     **{f"list_{name}_sortByAssociatedKeys": (1, list) for name in SORTED_TYPES},
 }
 _REGEX: Final = frozenset({"matches", "find", "findAll"})
+# cel-go has one implementation of these for all their overloads, which does not say what it was called with.
+_UNNAMED: Final = frozenset({"matches"})
 _SET_TYPES: Final = frozenset({bool, int, Uint, float, str})
 
 
@@ -205,10 +207,13 @@ def _direct(overload: Overload, guards: list[Guard | None], operands: Sequence[C
     if not tested:
         return _general(invoke, runs, charge)
 
+    named = overload.function not in _UNNAMED
+
     def checked(frame: Frame, *values: Any) -> Any:
         for position, guard in tested:
             if not guard(values[position]):
-                raise no_such_overload(f"{overload.function}({', '.join(map(type_name, values))})")
+                shown = f"{overload.function}({', '.join(map(type_name, values))})"
+                raise no_such_overload(shown if named else "")
         return invoke(frame, *values)
 
     return _general(checked, runs, charge)

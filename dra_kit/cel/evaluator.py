@@ -8,12 +8,12 @@ from typing import Any, Final
 from dra_kit.cel.calls import compile_call
 from dra_kit.cel.charges import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
 from dra_kit.cel.code import Code, Run, Scope, as_bool, constant
+from dra_kit.cel.environment import TYPE_NAMES
 from dra_kit.cel.equality import equal
 from dra_kit.cel.failure import Exhausted, Failure, Panic, Refusal, no_such_overload
 from dra_kit.cel.loops import compile_comprehension
 from dra_kit.cel.messages import MESSAGES
 from dra_kit.cel.meter import COST, VARIABLES, WORK, Frame, Meter, check_cost
-from dra_kit.cel.environment import TYPE_NAMES
 from dra_kit.cel.paths import compile_path, is_path
 from dra_kit.cel.syntax import Call, Comprehension, Ident, ListNode, Literal, MapNode, Node, Select, StructNode
 from dra_kit.cel.values import Map, Optional, TypeValue, key_of

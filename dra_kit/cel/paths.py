@@ -96,7 +96,10 @@ def _input_variable(name: str) -> Run:
     """A variable that is given to the evaluation."""
 
     def run(frame: Frame) -> Any:
-        return frame[INPUT][name]
+        try:
+            return frame[INPUT][name]
+        except KeyError:
+            raise Failure(f"no such attribute(s): {name}") from None
 
     return run
 
