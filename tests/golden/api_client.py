@@ -219,12 +219,13 @@ class Steps:
             parsed = json.loads(content)
         self.objects.append(parsed)
         if step.get("keep") == "status":
-            return got
+            text = {"responseType": answer.headers.get("Content-Type", ""), "text": content.decode(errors="replace")}
+            return got | {key: value for key, value in text.items() if key in step}
         if warnings := _warnings(answer):
             got["warnings"] = sorted(warnings) if step.get("warningsUnordered") else warnings
         content_type = answer.headers.get("Content-Type", "")
         failed = isinstance(parsed, dict) and parsed.get("kind") == "Status" and parsed.get("status") == "Failure"
-        if step.get("keep") == "verdict" and not failed:
+        if step.get("keep") == "verdict" and parsed is not None and not failed:
             return got
         if content_type != "application/json":
             got["responseType"] = content_type
@@ -272,7 +273,7 @@ def _partly(step: Line, value: Any) -> Any:
         value = {key: value[key] for key in step["only"] if key in value}
     if step.get("sortRules"):
         for name in ("resourceRules", "nonResourceRules"):
-            value["status"][name] = sorted(value["status"][name], key=json.dumps)
+            value["status"][name] = sorted(value["status"][name], key=_sorted_text)
     if "keepItems" in step:
         name = "items" if "items" in value else "groups"
         value[name] = [item for item in value[name] if _name(item) in step["keepItems"]]
@@ -289,6 +290,10 @@ def _partly(step: Line, value: Any) -> Any:
     if step.get("sortItems") and isinstance(value, dict):
         value["items"] = sorted(value.get("items", []), key=_name)
     return value
+
+
+def _sorted_text(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _name(item: Line) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from dra_kit.apiserver.kinds.claim_authorization import status_rights
 from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy
 from dra_kit.apiserver.kinds.versioned import ResourceStrategy
 from dra_kit.resource import v1
@@ -15,6 +16,7 @@ from dra_kit.resource.validation.claim_status import validate_claim_status
 from dra_kit.resource.validation.claims import validate_claim_spec_update
 from dra_kit.resource.validation.templates import validate_template_update
 
+_GRANULAR: Final = "DRAResourceClaimGranularStatusAuthorization"
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _ADMIN_NAMESPACE: Final = (
     f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
@@ -55,7 +57,8 @@ class ClaimStrategy(ResourceStrategy, StatusStrategy):
         devices = [
             v1.AllocatedDeviceStatus.model_validate(item) for item in (obj.get("status") or {}).get("devices") or ()
         ]
-        return [*_admin_results(claim, before, context), *validate_claim_status(claim, devices, before)]
+        rights = status_rights(obj, old, context) if _GRANULAR in context.gates else ()
+        return [*rights, *_admin_results(claim, before, context), *validate_claim_status(claim, devices, before)]
 
 
 def _device(item: Object) -> tuple[str, ...]:

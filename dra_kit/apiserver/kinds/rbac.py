@@ -14,10 +14,11 @@ from dra_kit.apiserver.authorization.escalation import check_binding, check_role
 from dra_kit.apiserver.authorization.rbac import GROUP
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, Object, PathSegmentNamed
-from dra_kit.resource.fielderror import FieldError, invalid, required, unsupported
+from dra_kit.resource.fielderror import ErrorKind, FieldError, invalid, required, unsupported
 from dra_kit.resource.validation.metadata import subdomain_problems
 
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")
+_SHOWN_SUBJECTS: Final = ", ".join(f'"{kind}"' for kind in _SUBJECTS)
 
 
 class RoleStrategy(PathSegmentNamed):
@@ -120,7 +121,7 @@ class BindingStrategy(PathSegmentNamed):
         if not name:
             yield required(f"{path}.name")
         if kind not in _SUBJECTS:
-            yield unsupported(f"{path}.kind", kind, _SUBJECTS)
+            yield FieldError(f"{path}.kind", ErrorKind.UNSUPPORTED, kind, f"supported values: {_SHOWN_SUBJECTS}")
             return
         wanted = "" if kind == "ServiceAccount" else GROUP
         if kind == "ServiceAccount" and name:
