@@ -21,6 +21,7 @@ from dra_kit.author.devices.unserved import check_device_class
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.model import shown
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.validation.formats import driver_name
@@ -51,6 +52,7 @@ class Driver(Generic[ConfigT, DeviceT]):
             and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
             ``discover`` makes of invalid devices is refused where it is made.
         health: how the devices are; without one nobody is told of health.
+        observer: hooks on the life of claims, run in the controller.
 
     Raises:
         ConfigurationError: naming what does not fit together.
@@ -69,6 +71,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         rescan_every: float | None = None,
         invalid_devices: InvalidDevices = "refuse",
         health: HealthSource[DeviceT, HardwareT, AuthorSettingsT] | None = None,
+        observer: ClaimObserver | None = None,
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
         if not problems and name != name.lower():
@@ -89,6 +92,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         if health is not None:
             _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
+        if observer is not None:
+            _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
                 f"driver {name}: settings {shown(settings)} is no pydantic model class; give the class, not an instance"
@@ -107,6 +112,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.rescan_every = rescan_every
         self.invalid_devices: InvalidDevices = invalid_devices
         self.health: HealthSource[Any, Any, Any] | None = health
+        self.observer: ClaimObserver | None = observer
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
