@@ -15,6 +15,8 @@ from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.controller import handlers
 from dra_kit.controller.active import ActiveParts
+from dra_kit.controller.author_handlers.loading import load
+from dra_kit.controller.author_handlers.operator import AuthorHandlers
 from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
@@ -22,6 +24,7 @@ from dra_kit.controller.claims.observing import Observing
 from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.election.record import Timing
+from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
@@ -75,12 +78,12 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 
     Raises:
-        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, or the cluster
-            does not serve resource.k8s.io/v1.
+        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, the author's
+            module of handlers does not import, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
     credentials = await load_credentials(settings.kubeconfig, settings.context)
-    async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} controller") as client:
+    async with Client(credentials, user_agent=_user_agent(driver)) as client:
         await discover(client)
         recorder = EventRecorder(
             client,
@@ -129,20 +132,28 @@ def _wired(
             leadership,
             identity=f"{settings.instance or socket.gethostname()}_{secrets.token_hex(8)}",
             namespace=settings.lease_namespace or credentials.namespace or "default",
-            lease=settings.lease_name or f"{driver.name}-controller",
+            lease=settings.lease_name or lease_name(driver.name),
             timing=settings.timing,
         )
         supervisor.add(elected, after=follower)
     # added last: it stops first, and what it does has ended when the lease is given back
-    supervisor.add(_active_parts(driver, leadership, follower, recorder), after=elected)
+    active = ActiveParts(leadership)
+    active.add(Announcing(follower, recorder))
+    active.add(OrphanSlices(client, driver.name))
+    if driver.observer is not None:
+        active.add(Observing(follower, driver.observer, driver.name))
+    if (registry := load(driver)) is not None:
+        active.add(
+            AuthorHandlers(driver, registry, credentials=credentials, client=client, user_agent=_user_agent(driver))
+        )
+    supervisor.add(active, after=elected)
     return supervisor
 
 
-def _active_parts(
-    driver: Driver[Any, Any], leadership: Leadership, follower: ClaimFollower, recorder: EventRecorder
-) -> ActiveParts:
-    active = ActiveParts(leadership)
-    active.add(Announcing(follower, recorder))
-    if driver.observer is not None:
-        active.add(Observing(follower, driver.observer, driver.name))
-    return active
+def lease_name(driver: str) -> str:
+    """What the Lease of a driver's controller is called unless somebody says otherwise."""
+    return f"{driver}-controller"
+
+
+def _user_agent(driver: Driver[Any, Any]) -> str:
+    return f"dra-kit/{__version__} {driver.name} controller"
