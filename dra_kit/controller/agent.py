@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
-from dra_kit.controller import handlers
 from dra_kit.controller.active import ActiveParts
 from dra_kit.controller.author_handlers.loading import load
 from dra_kit.controller.author_handlers.operator import AuthorHandlers
@@ -21,6 +20,7 @@ from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.observing import Observing
+from dra_kit.controller.claims.watch import ClaimWatch
 from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.election.record import Timing
@@ -28,14 +28,12 @@ from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.process.watchdog import Watchdog
 
-_PAGE: Final = 500  # objects per page of kopf's list
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
 
@@ -92,9 +90,10 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
             capacity=_WAITING_EVENTS,
         )
         supervisor = _wired(driver, settings, credentials, client, recorder)
-        code = await supervisor.run()
-        await recorder.flush(_FLUSH_SECONDS)
-        return code
+        try:
+            return await supervisor.run()
+        finally:
+            await recorder.flush(_FLUSH_SECONDS)
 
 
 def _wired(
@@ -109,11 +108,6 @@ def _wired(
     follower = ClaimFollower(client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog)
     loop = asyncio.get_running_loop()
 
-    def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-        registry = kopf.OperatorRegistry()
-        handlers.register(registry, follower, loop)
-        return registry, quiet_settings(chunk_size=_PAGE)
-
     supervisor, watchdog = Supervisor(), Watchdog()
     if settings.probe_address:
         live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
@@ -121,10 +115,9 @@ def _wired(
     supervisor.add(watchdog)
     supervisor.add(recorder)
     supervisor.add(follower)
-    # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may
-    # have lost what it watched, and the pod starts again from a list
-    supervisor.add(OperatorThread(credentials, build, backoff=()), after=follower)
-    elected: Part = follower
+    watch = ClaimWatch(credentials, follower)
+    supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
+    elected: Part = watch
     if backlog is not None:
         leadership.on_renewal(backlog.renewed)
         elected = Elector(
@@ -135,7 +128,7 @@ def _wired(
             lease=settings.lease_name or lease_name(driver.name),
             timing=settings.timing,
         )
-        supervisor.add(elected, after=follower)
+        supervisor.add(elected, after=watch)  # who takes over has missed nothing
     # added last: it stops first, and what it does has ended when the lease is given back
     active = ActiveParts(leadership)
     active.add(Announcing(follower, recorder))
