@@ -69,7 +69,10 @@ from dra_kit.process.watchdog import Watchdog
 from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:
+    from dra_kit.author.devices.device import Device
+    from dra_kit.author.devices.inventory import Inventory
     from dra_kit.node.health.monitor import Monitor
+    from dra_kit.node.policy.part import Policy
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -192,8 +195,7 @@ class Agent:
             every=settings.leftovers_interval,
         )
         self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
-        self._health = self._monitor(inventory, publisher) if self._undertaking is None else None
-        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
+        self._advertise(inventory, publisher)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
@@ -233,8 +235,9 @@ class Agent:
         self.supervisor.add(self.orphans, after=startup)
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
-        if self._health is not None:
-            self.supervisor.add(self._health, after=startup)
+        for part in (self._health, self._policy):
+            if part is not None:
+                self.supervisor.add(part, after=startup)
         self.supervisor.add(self._publisher, after=kubelet)
         if self._undertaking is None:
             operator = Operator(credentials, self._driver.name, self._settings.node_name, self._publisher)
@@ -279,7 +282,24 @@ class Agent:
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
-    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
+    def _advertise(self, inventory: CurrentInventory, publisher: Publisher) -> None:
+        """What is found is published: with its health and by the author's policy, where there are any."""
+        publish, policy = publisher.publish, self._driver.policy
+        self._health: Monitor | None = None
+        self._policy: Policy | None = None
+        if self._undertaking is not None:  # there is nothing to look at
+            inventory.listen(publish)
+            return
+        if policy is not None:
+            from dra_kit.node.policy.part import Policy
+
+            node = self._settings.node_name
+            self._policy = Policy(policy, self._client, node, current=inventory, publish=publish)
+            publish = self._policy.publish
+        self._health = self._monitor(inventory, publish)
+        inventory.listen(publish if self._health is None else self._health.inventory_changed)
+
+    def _monitor(self, inventory: CurrentInventory, publish: Callable[[Inventory[Device]], None]) -> Monitor | None:
         """Health, where the driver tells it: all that belongs to it takes memory."""
         driver = self._driver
         if driver.health is None:
@@ -291,7 +311,7 @@ class Agent:
             driver.health,
             state_dir=self._settings.state(driver.name),
             current=inventory,
-            publish=publisher.publish,
+            publish=publish,
             changed=self._events.device_changed,
         )
 

@@ -65,7 +65,7 @@ def _valid_devices(devices: Sequence[object], drop: Callable[[str, str], None] |
     names: set[str] = set()
     for item in devices:
         try:
-            device = _valid_device(item)
+            device = valid_device(item)
             if drop is not None and device.name in names:
                 raise invalid(_title(device), [duplicate("name", device.name, "devices must be unique in a pool")])
         except InvalidDevice as error:
@@ -78,7 +78,12 @@ def _valid_devices(devices: Sequence[object], drop: Callable[[str, str], None] |
     return kept
 
 
-def _valid_device(item: object) -> Device:
+def valid_device(item: object) -> Device:
+    """A device that obeys the rules, however it was made.
+
+    Raises:
+        InvalidDevice: it is none, or does not.
+    """
     if not isinstance(item, Device):
         raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
     try:
