@@ -12,6 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dra_kit.author.cluster.binder import DeviceBinder
+    from dra_kit.author.cluster.taint_rules import TaintRule, TaintRuleSource
     from dra_kit.author.config.opaque import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
     from dra_kit.author.devices.device import Device, WholeCapacityWarning
@@ -74,6 +76,8 @@ _HOMES = {
     "author.effects.child_process": ("ChildProcess", "RunningProcess"),
     "author.preparing.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.effects.cluster_object": ("AppliedObject", "ClusterObject"),
+    "author.cluster.binder": ("DeviceBinder",),
+    "author.cluster.taint_rules": ("TaintRule", "TaintRuleSource"),
     "author.config.opaque": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim"),
     "author.devices.device": ("Device", "WholeCapacityWarning"),
@@ -147,6 +151,7 @@ __all__ = [
     "Context",
     "CounterSet",
     "Device",
+    "DeviceBinder",
     "DeviceCapacity",
     "DeviceCounterConsumption",
     "DeviceMetadata",
@@ -192,6 +197,8 @@ __all__ = [
     "QuantityField",
     "RunningProcess",
     "Stopping",
+    "TaintRule",
+    "TaintRuleSource",
     "TransientError",
     "Unhealthy",
     "Version",

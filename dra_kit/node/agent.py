@@ -42,9 +42,7 @@ from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
-from dra_kit.node.slices.publisher import Publisher
+from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.upkeep.leftovers import Leftovers
@@ -60,6 +58,10 @@ from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.publisher import Publisher
+from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ class Agent:
         cdi.require_writable()
         locks = settings.state(name) / "locks"
         inventory = CurrentInventory()
-        self._discovery = discovery = Discovery(driver, node, inventory)
+        self._discovery = discovery = Discovery(node_source(driver, node), inventory)
         context = NodeContext(
             driver=name,
             node=NodeInfo(node),
@@ -178,7 +180,7 @@ class Agent:
             unasked=self._service.unasked,
             process_ended=self._process_ended,
         )
-        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
+        self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
         self._health = self._monitor(inventory, publisher)
         inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
         inventory.listen(self._replugging.inventory_changed)

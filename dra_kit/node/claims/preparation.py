@@ -32,8 +32,8 @@ from dra_kit.node.files.device_nodes import check_device_nodes
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
 from dra_kit.node.hardware import Hardware
-from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
 from dra_kit.resource.reference import ClaimReference

@@ -15,11 +15,11 @@ from typing import Any, Final, cast
 from dra_kit.author.calling import as_error
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.inventory import Inventory
-from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
-from dra_kit.node.slices.acceptance import Acceptance
-from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import from_author, named, place_of
+from dra_kit.publishing.acceptance import Acceptance
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.scope import Source
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
@@ -31,11 +31,10 @@ _SOON: Final = 10.0
 
 
 class Discovery:
-    """A part of the node process: the provider's generator, again and again as asked.
+    """A part of a process: the provider's generator, again and again as asked.
 
     Args:
-        driver: whose provider is run.
-        node_name: what a pool without a name is called.
+        source: whose provider is run.
         current: where inventories go.
         look_again_after: seconds from a pool that is suddenly empty to another look.
         believed_after: seconds until it is believed of a plain generator that waits and cannot be asked.
@@ -45,15 +44,14 @@ class Discovery:
 
     def __init__(
         self,
-        driver: Driver[Any, Any],
-        node_name: str,
+        source: Source,
         current: CurrentInventory,
         *,
         look_again_after: float = LOOK_AGAIN_AFTER,
         believed_after: float = BELIEVED_AFTER,
     ) -> None:
-        self._driver = driver
-        self._acceptance = Acceptance(driver, node_name, self._device_dropped)
+        self._source = source
+        self._acceptance = Acceptance(source, self._device_dropped)
         self._current = current
         self._look_again_after = look_again_after
         self._believed_after = believed_after
@@ -85,7 +83,7 @@ class Discovery:
         asked, now = self._asked, time.monotonic()
         if asked is None or now - asked <= patience:
             return []
-        name = type(self._driver.provider).__name__
+        name = type(self._source.provider).__name__
         frame = getattr(self._produced, "gi_frame", None) or getattr(self._produced, "ag_frame", None)
         place = f" at {frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else ""
         return [f"{name}.discover has not yielded an inventory for {now - asked:.0f} s{place}"]
@@ -118,7 +116,7 @@ class Discovery:
         attempt = 0
         while not self._stopping:
             self._rescan = False
-            delay = self._driver.rescan_every
+            delay = self._source.rescan_every
             began = self._asked = time.monotonic()
             try:
                 self._once(loop)
@@ -141,7 +139,7 @@ class Discovery:
         told: dict[str, object] = {"error": text, "again_in": delay}
         if isinstance(error, DraKitError):
             told["code"] = error.code
-        module = type(self._driver.provider).__module__
+        module = type(self._source.provider).__module__
         if place := place_of(error, module):
             told["at"] = place
         if text == self._failure:
@@ -153,7 +151,7 @@ class Discovery:
 
     def _once(self, loop: asyncio.AbstractEventLoop) -> None:
         """One life of the generator."""
-        produced: object = self._driver.provider.discover()
+        produced: object = self._source.provider.discover()
         self._produced = produced
         seen = False
         if isinstance(produced, AsyncIterable):
@@ -168,14 +166,14 @@ class Discovery:
         else:
             if inspect.iscoroutine(produced):
                 produced.close()
-            name = type(self._driver.provider).__name__
+            name = type(self._source.provider).__name__
             raise ConfigurationError(
                 f"{name}.discover must be a generator; write 'yield [...]' instead of 'return [...]'",
                 code="invalid-discover",
             )
         if not seen and not self._rescan:
             raise ConfigurationError(
-                f"{type(self._driver.provider).__name__}.discover ended without an inventory; yield [] when there are "
+                f"{type(self._source.provider).__name__}.discover ended without an inventory; yield [] when there are "
                 "no devices",
                 code="invalid-discover",
             )
@@ -223,7 +221,7 @@ class Discovery:
         if len(self._yields) < _MANY or now - self._yields[0] > _SOON:
             return
         self._told_busy = True
-        name = type(self._driver.provider).__name__
+        name = type(self._source.provider).__name__
         remedy = "wait between two inventories, for example with context.stopping.sleep(5) or blocking_sleep(5)"
         logger.error(
             "discover yields without a pause, which keeps a processor busy",
