@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
     from dra_kit.author.effects.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.effects.effect import Effect
+    from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
+    from dra_kit.author.observing.observer import ClaimObserver
     from dra_kit.author.preparing.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.preparing.prepared import (
         Condition,
@@ -86,6 +88,8 @@ _HOMES = {
     "author.devices.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
     "author.devices.identity": ("Observed", "observed"),
     "author.devices.inventory": ("Inventory", "Pool"),
+    "author.observing.observed": ("ObservedClaim", "ObservedDevice"),
+    "author.observing.observer": ("ClaimObserver",),
     "author.preparing.prepared": (
         "Condition",
         "ContainerEdits",
@@ -141,6 +145,7 @@ __all__ = [
     "CapacityRequestPolicyRange",
     "ChildProcess",
     "Claim",
+    "ClaimObserver",
     "ClaimReference",
     "ClusterObject",
     "Condition",
@@ -185,6 +190,8 @@ __all__ = [
     "NodeSelectorTerm",
     "NotYet",
     "Observed",
+    "ObservedClaim",
+    "ObservedDevice",
     "OpaqueConfig",
     "PermanentError",
     "Pool",

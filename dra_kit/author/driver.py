@@ -24,6 +24,7 @@ from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.model import shown
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.validation.formats import driver_name
@@ -54,6 +55,7 @@ class Driver(Generic[ConfigT, DeviceT]):
             and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
             ``discover`` makes of invalid devices is refused where it is made.
         health: how the devices are; without one nobody is told of health.
+        observer: hooks on the life of claims, run in the controller.
         cluster_provider: which devices belong to no node, such as those on a network; the controller publishes them.
         binder: makes the binding conditions of devices true; run by the controller.
         taint_rules: taints on this driver's devices by your policy; run by the controller.
@@ -75,6 +77,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         rescan_every: float | None = None,
         invalid_devices: InvalidDevices = "refuse",
         health: HealthSource[DeviceT, HardwareT, AuthorSettingsT] | None = None,
+        observer: ClaimObserver | None = None,
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
         binder: DeviceBinder[AuthorSettingsT] | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
@@ -112,6 +115,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         if health is not None:
             _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
+        if observer is not None:
+            _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
                 f"driver {name}: settings {shown(settings)} is no pydantic model class; give the class, not an instance"
@@ -130,6 +135,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.rescan_every = rescan_every
         self.invalid_devices: InvalidDevices = invalid_devices
         self.health: HealthSource[Any, Any, Any] | None = health
+        self.observer: ClaimObserver | None = observer
         self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
         self.binder: DeviceBinder[Any] | None = binder
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules

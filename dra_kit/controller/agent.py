@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,14 +14,22 @@ from typing import Any, Final
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.controller import handlers
+from dra_kit.controller.active import ActiveParts
+from dra_kit.controller.claims.announcing import Announcing
+from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
+from dra_kit.controller.claims.observing import Observing
+from dra_kit.controller.election.elector import Elector
+from dra_kit.controller.election.leadership import Leadership
+from dra_kit.controller.election.record import Timing
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
-from dra_kit.process.probes import Probes, parts_not_ready
-from dra_kit.process.supervisor import Supervisor
+from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.probes import Check, Probes, parts_not_ready
+from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.process.watchdog import Watchdog
 
 _PAGE: Final = 500  # objects per page of kopf's list
@@ -37,6 +47,11 @@ class ControllerSettings:
         instance: names this process in Events; None for the host's name, which is the pod's.
         resync_seconds: between two complete lists of the claims.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
+        election: several processes may run, of which one at a time is the active one; False: it is the only one.
+        lease_namespace: of the Lease that decides; None for that of the credentials, which in a pod is its own.
+        lease_name: its name; None for ``<driver>-controller``.
+        timing: of the election.
+        hang_timeout: seconds after which a call of the author's code that has not returned makes liveness fail.
     """
 
     kubeconfig: Path | None = None
@@ -44,12 +59,17 @@ class ControllerSettings:
     instance: str | None = None
     resync_seconds: float = 600.0
     probe_address: str = ""
+    election: bool = True
+    lease_namespace: str | None = None
+    lease_name: str | None = None
+    timing: Timing = field(default_factory=Timing)
+    hang_timeout: float = 600.0
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
     """Runs the controller until SIGTERM or SIGINT, or until a part of it fails.
 
-    One process per cluster: a second one would repeat every Event.
+    Every replica follows the claims; what is told and written is the active one's part.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -68,25 +88,61 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
             instance=settings.instance or socket.gethostname(),
             capacity=_WAITING_EVENTS,
         )
-        follower = ClaimFollower(client, driver.name, recorder, resync_seconds=settings.resync_seconds)
-        loop = asyncio.get_running_loop()
-
-        def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-            registry = kopf.OperatorRegistry()
-            handlers.register(registry, follower, loop)
-            return registry, quiet_settings(chunk_size=_PAGE)
-
-        supervisor = Supervisor()
-        watchdog = Watchdog()
-        if settings.probe_address:
-            ready = partial(parts_not_ready, supervisor)
-            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=[ready]))
-        supervisor.add(watchdog)
-        supervisor.add(recorder)
-        supervisor.add(follower)
-        # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may
-        # have lost what it watched, and the pod starts again from a list
-        supervisor.add(OperatorThread(credentials, build, backoff=()), after=follower)
+        supervisor = _wired(driver, settings, credentials, client, recorder)
         code = await supervisor.run()
         await recorder.flush(_FLUSH_SECONDS)
         return code
+
+
+def _wired(
+    driver: Driver[Any, Any],
+    settings: ControllerSettings,
+    credentials: Credentials,
+    client: Client,
+    recorder: EventRecorder,
+) -> Supervisor:
+    leadership = Leadership(alone=not settings.election)
+    backlog = Backlog(time.monotonic) if settings.election else None
+    follower = ClaimFollower(client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog)
+    loop = asyncio.get_running_loop()
+
+    def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+        registry = kopf.OperatorRegistry()
+        handlers.register(registry, follower, loop)
+        return registry, quiet_settings(chunk_size=_PAGE)
+
+    supervisor, watchdog = Supervisor(), Watchdog()
+    if settings.probe_address:
+        live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
+        supervisor.add(Probes(settings.probe_address, live=live, ready=[partial(parts_not_ready, supervisor)]))
+    supervisor.add(watchdog)
+    supervisor.add(recorder)
+    supervisor.add(follower)
+    # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may
+    # have lost what it watched, and the pod starts again from a list
+    supervisor.add(OperatorThread(credentials, build, backoff=()), after=follower)
+    elected: Part = follower
+    if backlog is not None:
+        leadership.on_renewal(backlog.renewed)
+        elected = Elector(
+            client,
+            leadership,
+            identity=f"{settings.instance or socket.gethostname()}_{secrets.token_hex(8)}",
+            namespace=settings.lease_namespace or credentials.namespace or "default",
+            lease=settings.lease_name or f"{driver.name}-controller",
+            timing=settings.timing,
+        )
+        supervisor.add(elected, after=follower)
+    # added last: it stops first, and what it does has ended when the lease is given back
+    supervisor.add(_active_parts(driver, leadership, follower, recorder), after=elected)
+    return supervisor
+
+
+def _active_parts(
+    driver: Driver[Any, Any], leadership: Leadership, follower: ClaimFollower, recorder: EventRecorder
+) -> ActiveParts:
+    active = ActiveParts(leadership)
+    active.add(Announcing(follower, recorder))
+    if driver.observer is not None:
+        active.add(Observing(follower, driver.observer, driver.name))
+    return active

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,7 +21,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
-_RESULT: Final = ("request", "driver", "pool", "device", "shareID")
+_RESULT: Final = (
+    "request", "driver", "pool", "device", "shareID", "adminAccess", "consumedCapacity", "bindingConditions",
+    "bindingFailureConditions",
+)  # fmt: skip
 
 
 class ClaimCache:
@@ -35,7 +38,7 @@ class ClaimCache:
 
     def __init__(self, driver: str) -> None:
         self._driver = driver
-        self._claims: dict[str, ResourceClaim] = {}
+        self._claims: dict[str, _Held] = {}
         # while a list is under way: the versions in which claims were last seen without devices of ours, or gone
         self._without: dict[str, int] | None = None
         self._listed = -1  # resource version of the last list
@@ -47,6 +50,10 @@ class ClaimCache:
     def primed(self) -> bool:
         """Whether there was a list."""
         return self._listed >= 0
+
+    def claims(self) -> HeldClaims:
+        """Those that hold devices of ours now."""
+        return HeldClaims(tuple(self._claims.values()))
 
     def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[Transition, ...]:
         """Takes the state of one claim from a watch.
@@ -91,10 +98,10 @@ class ClaimCache:
         return () if silent else tuple(steps)
 
     def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[Transition, ...]:
-        previous = self._claims.get(uid)
-        steps = transitions(previous, claim, self._driver)
+        held = self._claims.get(uid)
+        steps = transitions(held.read() if held is not None else None, claim, self._driver)
         if claim is not None and our_devices(claim, self._driver):
-            self._claims[uid] = claim
+            self._claims[uid] = _Held(version, claim.model_dump_json(by_alias=True, exclude_defaults=True))
             return steps
         self._claims.pop(uid, None)
         if self._without is not None:
@@ -104,7 +111,7 @@ class ClaimCache:
     def _version(self, uid: str) -> int:
         known = self._claims.get(uid)
         if known is not None:
-            return _number(known.metadata.resource_version)
+            return known.version
         return (self._without or {}).get(uid, -1)
 
     def _read(self, uid: str, claim: Mapping[str, Any]) -> ResourceClaim | None:
@@ -117,11 +124,35 @@ class ClaimCache:
             return ResourceClaim.model_validate(kept(claim))
         except ValidationError as error:
             logger.error("claim cannot be read", extra={"claim_uid": uid, "error": str(error)})
-            return self._claims.get(uid)
+            held = self._claims.get(uid)
+            return held.read() if held is not None else None
+
+
+class _Held(NamedTuple):
+    """A claim at rest: as text it takes a tenth of the memory of the model."""
+
+    version: int
+    text: str
+
+    def read(self) -> ResourceClaim:
+        return ResourceClaim.model_validate_json(self.text)
+
+
+class HeldClaims:
+    """Claims as they were at one moment; read one by one, since thousands of models take much memory."""
+
+    def __init__(self, held: tuple[_Held, ...]) -> None:
+        self._held = held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[ResourceClaim]:
+        return (each.read() for each in self._held)
 
 
 def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """What Events tell of a claim; with its configs, which may have 640 KiB, few claims would take all memory."""
+    """What is told of a claim; with its configs, which may have 640 KiB, few claims would take all memory."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     allocation = status.get("allocation")
     if allocation is not None:
@@ -129,6 +160,7 @@ def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
         allocation = {
             "devices": {"results": [_only(result, _RESULT) for result in results]},
             "nodeSelector": allocation.get("nodeSelector"),
+            "allocationTimestamp": allocation.get("allocationTimestamp"),
         }
     return {
         "metadata": _only(metadata, _METADATA),

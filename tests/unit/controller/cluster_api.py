@@ -12,6 +12,7 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 
@@ -23,6 +24,7 @@ class ClusterApi:
         requests: method and path of everything that was asked.
         events: the Events that were created.
         versions: of resource.k8s.io that are served.
+        leases: by path.
         list_failures: how many lists are still to be answered 503.
     """
 
@@ -31,6 +33,7 @@ class ClusterApi:
         self.events: list[dict[str, Any]] = []
         self.versions = versions
         self.claims: dict[str, dict[str, Any]] = {}
+        self.leases: dict[str, dict[str, Any]] = {}
         self.lists = 0
         self.list_failures = 0
         self.forbidden = False
@@ -98,10 +101,26 @@ class ClusterApi:
         if request.method == "POST" and request.path.startswith("/apis/events.k8s.io/v1/namespaces/"):
             self.events.append(await request.json())
             return web.json_response(self.events[-1], status=201)
+        if request.path.startswith(LEASES):
+            return await self._lease(request)
         if request.method == "GET" and request.path == CLAIMS:
             return await (self._watch(request) if "watch" in request.query else self._list())
         body = self._documents().get(request.path) if request.method == "GET" else None
         return _status(404, "NotFound") if body is None else web.json_response(body)
+
+    async def _lease(self, request: web.Request) -> web.StreamResponse:
+        stored = self.leases.get(request.path)
+        if request.method == "GET":
+            return _no_lease(request.path) if stored is None else web.json_response(stored)
+        lease = await request.json()
+        path = f"{request.path}/{lease['metadata']['name']}" if request.method == "POST" else request.path
+        version = stored["metadata"]["resourceVersion"] if stored else None
+        if (request.method == "POST") == (path in self.leases) or lease["metadata"].get("resourceVersion") != version:
+            return _status(409, "Conflict")
+        self._version += 1
+        lease["metadata"]["resourceVersion"] = str(self._version)
+        self.leases[path] = lease
+        return web.json_response(lease, status=201 if request.method == "POST" else 200)
 
     async def _list(self) -> web.StreamResponse:
         if self.forbidden:
@@ -155,6 +174,12 @@ async def eventually(condition: Callable[[], object]) -> None:
 def _kind(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
     verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
     return {"name": plural, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs}
+
+
+def _no_lease(path: str) -> web.Response:
+    details = {"name": path.rpartition("/")[2], "group": "coordination.k8s.io", "kind": "leases"}
+    body = {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "details": details}
+    return web.json_response(body, status=404)
 
 
 def _status(code: int, reason: str) -> web.Response:
