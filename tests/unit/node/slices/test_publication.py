@@ -246,7 +246,7 @@ SPOILT = {
     ),
     "conditions": (
         dra.Device(name="bad", binding_conditions=["dra.pizza/hot"], binding_failure_conditions=["dra.pizza/cold"]),
-        "Device 'bad': binding_conditions: nobody makes these conditions true, and the scheduler would wait; write Driver(",
+        "Device 'bad': binding_conditions: nobody makes these conditions true, and the scheduler would wait; ",
     ),
     "no device": ("bad", "'bad' is no dra_kit.Device"),
     "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
