@@ -87,24 +87,13 @@ class Driver(Generic[ConfigT, DeviceT]):
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
             raise ConfigurationError(f"driver {shown(name)}: {'; '.join(problems)}")
-        if provider is None and cluster_provider is None:
-            raise ConfigurationError(f"driver {name}: it has no devices; give it provider=…, or cluster_provider=…")
-        of_node: DeviceProvider[Any, Any, Any] = NoDevices() if provider is None else provider
-        _check_instance(name, "provider", of_node, DeviceProvider)
+        of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
         if binder is not None:
             _check_instance(name, "binder", binder, DeviceBinder)
         if taint_rules is not None:
             _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
-        if of_node.provider_scope != "node":
-            title = type(of_node).__name__
-            raise ConfigurationError(
-                f'driver {name}: provider {title} has scope="cluster"; write cluster_provider={title}()'
-            )
-        Serving("node", binds=binder is not None).check_device_class(name, of_node)
-        if cluster_provider is not None:
-            _check_cluster_provider(name, cluster_provider, binds=binder is not None)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
         if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):
@@ -183,6 +172,29 @@ def _check_instance(driver: str, argument: str, value: object, base: type) -> No
     raise ConfigurationError(
         f"driver {driver}: {argument} {shown(value)} is no dra_kit.{base.__name__}; derive its class from that"
     )
+
+
+def _checked_providers(
+    driver: str,
+    provider: DeviceProvider[Any, Any, Any] | None,
+    cluster_provider: DeviceProvider[Any, Any, Any] | None,
+    *,
+    binds: bool,
+) -> DeviceProvider[Any, Any, Any]:
+    """The provider of nodes, which finds nothing where the driver has none."""
+    if provider is None and cluster_provider is None:
+        raise ConfigurationError(f"driver {driver}: it has no devices; give it provider=…, or cluster_provider=…")
+    of_node: DeviceProvider[Any, Any, Any] = NoDevices() if provider is None else provider
+    _check_instance(driver, "provider", of_node, DeviceProvider)
+    if of_node.provider_scope != "node":
+        title = type(of_node).__name__
+        raise ConfigurationError(
+            f'driver {driver}: provider {title} has scope="cluster"; write cluster_provider={title}()'
+        )
+    Serving("node", binds=binds).check_device_class(driver, of_node)
+    if cluster_provider is not None:
+        _check_cluster_provider(driver, cluster_provider, binds=binds)
+    return of_node
 
 
 def _check_cluster_provider(driver: str, provider: DeviceProvider[Any, Any, Any], *, binds: bool) -> None:

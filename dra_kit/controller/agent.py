@@ -6,22 +6,31 @@ import asyncio
 import secrets
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.controller import handlers
 from dra_kit.controller.active import ActiveParts
+from dra_kit.controller.binding.part import DeviceBinding
 from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.observing import Observing
+from dra_kit.controller.context import ControllerContext
 from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.election.record import Timing
+from dra_kit.controller.owner import Owner
+from dra_kit.controller.pools.pools import ClusterPools
+from dra_kit.controller.startup import Startup
+from dra_kit.controller.taint_rules.keeping import TaintRules
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
@@ -31,6 +40,7 @@ from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.publishing.scope import cluster_source
 
 _PAGE: Final = 500  # objects per page of kopf's list
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
@@ -52,6 +62,9 @@ class ControllerSettings:
         lease_name: its name; None for ``<driver>-controller``.
         timing: of the election.
         hang_timeout: seconds after which a call of the author's code that has not returned makes liveness fail.
+        author: the author's settings, already filled; None where the driver has none.
+        cluster_role: name of the ClusterRole that owns what the controller makes in the cluster, so that it goes with
+            that; None: it stays.
     """
 
     kubeconfig: Path | None = None
@@ -64,6 +77,8 @@ class ControllerSettings:
     lease_name: str | None = None
     timing: Timing = field(default_factory=Timing)
     hang_timeout: float = 600.0
+    author: BaseModel | None = None
+    cluster_role: str | None = None
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
@@ -121,7 +136,10 @@ def _wired(
     # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may
     # have lost what it watched, and the pod starts again from a list
     supervisor.add(OperatorThread(credentials, build, backoff=()), after=follower)
-    elected: Part = follower
+    context = ControllerContext(driver.name, settings.author)
+    startup = Startup(driver, context, supervisor.stopping)
+    supervisor.add(startup, after=follower)
+    elected: Part = startup
     if backlog is not None:
         leadership.on_renewal(backlog.renewed)
         elected = Elector(
@@ -132,17 +150,32 @@ def _wired(
             lease=settings.lease_name or f"{driver.name}-controller",
             timing=settings.timing,
         )
-        supervisor.add(elected, after=follower)
+        supervisor.add(elected, after=startup)
     # added last: it stops first, and what it does has ended when the lease is given back
-    supervisor.add(_active_parts(driver, leadership, follower, recorder), after=elected)
+    active = ActiveParts(leadership)
+    for part in (*_for_claims(driver, client, follower, recorder), *_for_cluster(driver, settings, client, context)):
+        active.add(part)
+    supervisor.add(active, after=elected)
     return supervisor
 
 
-def _active_parts(
-    driver: Driver[Any, Any], leadership: Leadership, follower: ClaimFollower, recorder: EventRecorder
-) -> ActiveParts:
-    active = ActiveParts(leadership)
-    active.add(Announcing(follower, recorder))
+def _for_claims(
+    driver: Driver[Any, Any], client: Client, follower: ClaimFollower, recorder: EventRecorder
+) -> Iterator[Part]:
+    """What the active replica does for claims."""
+    yield Announcing(follower, recorder)
     if driver.observer is not None:
-        active.add(Observing(follower, driver.observer, driver.name))
-    return active
+        yield Observing(follower, driver.observer, driver.name)
+    if driver.binder is not None:
+        yield DeviceBinding(driver.name, driver.binder, client, follower, recorder)
+
+
+def _for_cluster(
+    driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext
+) -> Iterator[Part]:
+    """What the active replica makes in the cluster."""
+    source = cluster_source(driver)
+    if source is not None:
+        yield ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+    if driver.taint_rules is not None:
+        yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
