@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.context import EffectInForce, NodeInfo
+from dra_kit.author.devices.unserved import device_class
 from dra_kit.author.driver import Driver
 from dra_kit.author.effects.child_process import ChildProcess
 from dra_kit.author.effects.effect import Effect
@@ -42,6 +43,7 @@ from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
+from dra_kit.node.slices.of_no_node import DevicesOfNoNode
 from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
@@ -156,7 +158,7 @@ class Agent:
         configs = driver.configs.with_settings(settings.author)
         preparation = Preparation(
             driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
-            looks_for_nodes=settings.check_device_nodes,
+            looks_for_nodes=settings.check_device_nodes, of_no_node=self._of_no_node(facts),
         )  # fmt: skip
         news = ClaimNews()
         self._service = ClaimService(
@@ -216,6 +218,12 @@ class Agent:
             self.supervisor.add(self._health, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+
+    def _of_no_node(self, facts: ServerFacts) -> DevicesOfNoNode | None:
+        provider = self._driver.cluster_provider
+        if provider is None:
+            return None
+        return DevicesOfNoNode(self._client, self._driver.name, facts, device_class(provider))
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
         driver, settings, known = self._driver, self._settings, self._driver.effects

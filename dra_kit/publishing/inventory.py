@@ -161,6 +161,11 @@ class CurrentInventory:
         """Whether another device than the recorded one stands under its name; one that is gone says nothing."""
         return differs(recorded, self.identity(pool, name).hashes)
 
+    async def publishes(self, pool: str) -> bool:
+        """Whether a pool is in the latest inventory; waits for the first one."""
+        await self._first.wait()
+        return self.latest is not None and any(each.name == pool for each in self.latest.pools)
+
     async def device(self, pool: str, name: str) -> Device:
         """A device of the latest inventory; waits for the first one.
 
