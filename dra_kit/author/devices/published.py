@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, TypeVar
 
 from dra_kit.author.devices.device import Device
@@ -28,6 +29,9 @@ def from_published(cls: type[DeviceT], device: v1.Device) -> DeviceT:
         name: DeviceCapacity.model_validate(capacity.model_dump(by_alias=False, exclude_none=True), strict=False)
         for name, capacity in device.capacity.items()
     }
+    for taint in data.get("taints", ()):
+        if "time_added" in taint:
+            taint["time_added"] = datetime.fromisoformat(taint["time_added"])
     for consumption in data.get("consumes_counters", ()):
         consumption["counters"] = {name: counter["value"] for name, counter in consumption["counters"].items()}
     return cls.model_validate(data, strict=False)
