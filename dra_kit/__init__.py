@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dra_kit.author.cluster.binder import DeviceBinder
     from dra_kit.author.cluster.taint_rules import TaintRule, TaintRuleSource
+    from dra_kit.author.cluster_api import ClusterApi
     from dra_kit.author.config.opaque import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
     from dra_kit.author.devices.device import Device, WholeCapacityWarning
     from dra_kit.author.devices.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
     from dra_kit.author.devices.identity import Observed, observed
     from dra_kit.author.devices.inventory import Inventory, Pool
+    from dra_kit.author.devices.policy import DevicePolicy, WatchedObject
     from dra_kit.author.devices.provider import DeviceProvider
     from dra_kit.author.devices.vocabulary import (
         CapacityRequestPolicy,
@@ -80,6 +82,7 @@ _HOMES = {
     "author.effects.cluster_object": ("AppliedObject", "ClusterObject"),
     "author.cluster.binder": ("DeviceBinder",),
     "author.cluster.taint_rules": ("TaintRule", "TaintRuleSource"),
+    "author.cluster_api": ("ClusterApi",),
     "author.config.opaque": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim"),
     "author.devices.device": ("Device", "WholeCapacityWarning"),
@@ -103,6 +106,7 @@ _HOMES = {
         "Prepared",
     ),
     "author.preparing.preparer": ("Preparer",),
+    "author.devices.policy": ("DevicePolicy", "WatchedObject"),
     "author.devices.provider": ("DeviceProvider",),
     "author.stopping": ("Stopping",),
     "author.devices.vocabulary": (
@@ -147,6 +151,7 @@ __all__ = [
     "Claim",
     "ClaimObserver",
     "ClaimReference",
+    "ClusterApi",
     "ClusterObject",
     "Condition",
     "ConfigEntry",
@@ -161,6 +166,7 @@ __all__ = [
     "DeviceCounterConsumption",
     "DeviceMetadata",
     "DeviceNode",
+    "DevicePolicy",
     "DeviceProvider",
     "DeviceStatus",
     "DeviceTaint",
@@ -209,6 +215,7 @@ __all__ = [
     "TransientError",
     "Unhealthy",
     "Version",
+    "WatchedObject",
     "WholeCapacityWarning",
     "edits_from_cdi",
     "observed",

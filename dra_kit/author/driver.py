@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
@@ -19,15 +19,20 @@ from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.devices.device import Device, own_fields
 from dra_kit.author.devices.health import HealthSource, check_health
+from dra_kit.author.devices.policy import DevicePolicy
 from dra_kit.author.devices.provider import DeviceProvider, NoDevices
 from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
+from dra_kit.author.handler_module import HandlerModule
 from dra_kit.author.model import shown
 from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
 from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.validation.formats import driver_name
+
+if TYPE_CHECKING:
+    import kopf
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 DeviceT = TypeVar("DeviceT", bound=Device, default=Device)
@@ -56,6 +61,8 @@ class Driver(Generic[ConfigT, DeviceT]):
             ``discover`` makes of invalid devices is refused where it is made.
         health: how the devices are; without one nobody is told of health.
         observer: hooks on the life of claims, run in the controller.
+        policy: which of the devices are advertised, and as what.
+        handlers: name of a module with kopf handlers of the author's own; the controller imports it, nobody else.
         cluster_provider: which devices belong to no node, such as those on a network; the controller publishes them.
         binder: makes the binding conditions of devices true; run by the controller.
         taint_rules: taints on this driver's devices by your policy; run by the controller.
@@ -78,6 +85,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         invalid_devices: InvalidDevices = "refuse",
         health: HealthSource[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         observer: ClaimObserver | None = None,
+        handlers: str | None = None,
+        policy: DevicePolicy[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
         binder: DeviceBinder[AuthorSettingsT] | None = None,
         taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
@@ -104,6 +113,8 @@ class Driver(Generic[ConfigT, DeviceT]):
         if health is not None:
             _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
+        if policy is not None:
+            _check_instance(name, "policy", policy, DevicePolicy)
         if observer is not None:
             _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
@@ -124,7 +135,9 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.rescan_every = rescan_every
         self.invalid_devices: InvalidDevices = invalid_devices
         self.health: HealthSource[Any, Any, Any] | None = health
+        self.policy: DevicePolicy[Any, Any, Any] | None = policy
         self.observer: ClaimObserver | None = observer
+        self.handler_module: HandlerModule = HandlerModule(name, handlers)
         self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
         self.binder: DeviceBinder[Any] | None = binder
         self.taint_rules: TaintRuleSource[Any] | None = taint_rules
@@ -134,10 +147,18 @@ class Driver(Generic[ConfigT, DeviceT]):
         return f"Driver({self.name!r})"
 
     @property
+    def handlers(self) -> kopf.OperatorRegistry:
+        """The registry of the author's own kopf handlers, which run in the active replica of the controller.
+
+        In the module of ``Driver(handlers=…)`` it is kopf's default: ``@kopf.on.event(…)`` needs no ``registry=``.
+        """
+        return self.handler_module.registry
+
+    @property
     def node_bound(self) -> tuple[NodeBound[Any, Any], ...]:
         """What gets the node's hardware and context."""
-        parts: tuple[NodeBound[Any, Any], ...] = (self.provider, self.preparer)
-        return parts if self.health is None else (*parts, self.health)
+        parts = (self.provider, self.preparer, self.health, self.policy)
+        return tuple(part for part in parts if part is not None)
 
     @property
     def controller_bound(self) -> tuple[ControllerBound[Any] | DeviceProvider[Any, Any, Any], ...]:
@@ -157,7 +178,8 @@ class Driver(Generic[ConfigT, DeviceT]):
             for part in (*self.node_bound, *self.controller_bound)
             for name in ("hardware", "context")
         ]
-        copied = copy.deepcopy(self, {id(item): item for item in given if item is not None})
+        # and what the controller calls is of no node
+        copied = copy.deepcopy(self, {id(item): item for item in (*given, self.observer) if item is not None})
         for part in (*copied.node_bound, *copied.controller_bound):
             for name in ("hardware", "context"):
                 vars(part).pop(name, None)

@@ -14,24 +14,53 @@ from dra_kit.process import logging as process_logging
 
 @click.command(cls=RoleCommand)
 @click.argument("target", shell_complete=complete_target)
+@click.option(
+    "--lease-namespace",
+    envvar="DRA_LEASE_NAMESPACE",
+    show_envvar=True,
+    help="namespace of the Lease that makes one replica the active one  [default: the pod's, or the kubeconfig's]",
+)
+@click.option(
+    "--lease-name",
+    envvar="DRA_LEASE_NAME",
+    show_envvar=True,
+    help="its name  [default: <driver>-controller]",
+)
+@click.option(
+    "--leader-election/--no-leader-election",
+    default=True,
+    show_default=True,
+    envvar="DRA_LEADER_ELECTION",
+    show_envvar=True,
+    help="without it this process is the active one at once, and must be the only one",
+)
 @common
 @click.pass_context
 def command(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
     target: str,
+    lease_namespace: str | None,
+    lease_name: str | None,
+    leader_election: bool,
     kubeconfig: Path | None,
     probe_address: str,
     log_format: Any,
     log_level: str,
 ) -> None:
-    """Run TARGET's controller: Events on claims and pods when claims are allocated, reserved and released.
+    """Run TARGET's controller: Events on claims and pods, and the driver's own hooks and kopf handlers.
 
-    TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml). One process
-    serves the whole cluster.
+    TARGET is module:attr, ./file.py, a folder with a pyproject.toml, or a file of globs (.yaml). Several replicas may
+    run: one of them, chosen by a Lease, is the active one and serves the whole cluster; the others stand by.
     """
     del target
     process_logging.configure(log_format, log_level.upper())
     from dra_kit.controller.agent import ControllerSettings, run_controller
 
-    settings = ControllerSettings(kubeconfig=kubeconfig, probe_address=probe_address)
+    settings = ControllerSettings(
+        kubeconfig=kubeconfig,
+        probe_address=probe_address,
+        election=leader_election,
+        lease_namespace=lease_namespace,
+        lease_name=lease_name,
+    )
     ctx.exit(asyncio.run(run_controller(ctx.meta["driver"], settings)))

@@ -90,8 +90,8 @@ class NodeCommand(RoleCommand):
 @click.option(
     "--print-rules",
     is_flag=True,
-    help="print what the driver's ClusterObject effects need of the API with these settings, as values of the chart, "
-    "and end",
+    help="print what the driver's ClusterObject effects and its policy need of the API with these settings, as values "
+    "of the chart, and end",
 )
 @click.option(
     "--orphan-after",
@@ -195,7 +195,8 @@ def _rules(driver: Driver[Any, Any], given: Mapping[str, object]) -> str:
 
     objects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
     settings = author_settings(driver, given) if objects else None
-    anywhere: list[Any] = []
+    policy = driver.policy
+    anywhere: list[Any] = policy.watches.rules() if policy is not None and policy.watches is not None else []
     namespaced: dict[str, list[Any]] = {}
     for effect in objects:
         namespaces = effect.namespaces(settings)

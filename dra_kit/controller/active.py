@@ -14,6 +14,8 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 4.0
 """What active parts get to stop in; a lease that is not renewed is given away 5 s after it was given up here."""
+DRAIN_SECONDS: Final = 15.0
+"""What they get when the process is to end, and the lease is renewed until they have stopped."""
 
 
 class ActiveParts:
@@ -74,7 +76,8 @@ class ActiveParts:
             return []
         for task in tasks:
             task.cancel()
-        _, going_on = await asyncio.wait(tasks, timeout=self._stop_seconds)
+        seconds = DRAIN_SECONDS if self._leadership.leading else self._stop_seconds
+        _, going_on = await asyncio.wait(tasks, timeout=seconds)
         for task in going_on:
             task.cancel()  # a second time: whoever waits for a thread gives up on it
         if going_on:

@@ -18,6 +18,8 @@ from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.controller import handlers
 from dra_kit.controller.active import ActiveParts
+from dra_kit.controller.author_handlers.loading import load
+from dra_kit.controller.author_handlers.operator import AuthorHandlers
 from dra_kit.controller.binding.part import DeviceBinding
 from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
@@ -31,6 +33,7 @@ from dra_kit.controller.owner import Owner
 from dra_kit.controller.pools.pools import ClusterPools
 from dra_kit.controller.startup import Startup
 from dra_kit.controller.taint_rules.keeping import TaintRules
+from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
@@ -90,12 +93,12 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 
     Raises:
-        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, or the cluster
-            does not serve resource.k8s.io/v1.
+        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, the author's
+            module of handlers does not import, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
     credentials = await load_credentials(settings.kubeconfig, settings.context)
-    async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} controller") as client:
+    async with Client(credentials, user_agent=_user_agent(driver)) as client:
         await discover(client)
         recorder = EventRecorder(
             client,
@@ -147,14 +150,19 @@ def _wired(
             leadership,
             identity=f"{settings.instance or socket.gethostname()}_{secrets.token_hex(8)}",
             namespace=settings.lease_namespace or credentials.namespace or "default",
-            lease=settings.lease_name or f"{driver.name}-controller",
+            lease=settings.lease_name or lease_name(driver.name),
             timing=settings.timing,
         )
         supervisor.add(elected, after=startup)
     # added last: it stops first, and what it does has ended when the lease is given back
     active = ActiveParts(leadership)
-    for part in (*_for_claims(driver, client, follower, recorder), *_for_cluster(driver, settings, client, context)):
+    of_claims = _for_claims(driver, client, follower, recorder)
+    for part in (*of_claims, *_for_cluster(driver, settings, client, context)):
         active.add(part)
+    if (registry := load(driver)) is not None:
+        active.add(
+            AuthorHandlers(driver, registry, credentials=credentials, client=client, user_agent=_user_agent(driver))
+        )
     supervisor.add(active, after=elected)
     return supervisor
 
@@ -174,8 +182,18 @@ def _for_cluster(
     driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext
 ) -> Iterator[Part]:
     """What the active replica makes in the cluster."""
+    yield OrphanSlices(client, driver.name)
     source = cluster_source(driver)
     if source is not None:
         yield ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
     if driver.taint_rules is not None:
         yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
+
+
+def lease_name(driver: str) -> str:
+    """What the Lease of a driver's controller is called unless somebody says otherwise."""
+    return f"{driver}-controller"
+
+
+def _user_agent(driver: Driver[Any, Any]) -> str:
+    return f"dra-kit/{__version__} {driver.name} controller"

@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.context import EffectInForce, NodeInfo
-from dra_kit.author.devices.unserved import device_class
 from dra_kit.author.driver import Driver
 from dra_kit.author.effects.child_process import ChildProcess
 from dra_kit.author.effects.effect import Effect
@@ -43,7 +42,7 @@ from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices.of_no_node import DevicesOfNoNode
+from dra_kit.node.slices.of_no_node import of_no_node
 from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
@@ -67,7 +66,10 @@ from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:
+    from dra_kit.author.devices.device import Device
+    from dra_kit.author.devices.inventory import Inventory
     from dra_kit.node.health.monitor import Monitor
+    from dra_kit.node.policy.part import Policy
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -134,7 +136,8 @@ class Agent:
         cdi.require_writable()
         locks = settings.state(name) / "locks"
         inventory = CurrentInventory()
-        self._discovery = discovery = Discovery(node_source(driver, node), inventory)
+        self._source = node_source(driver, node)
+        self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
             driver=name,
             node=NodeInfo(node),
@@ -158,7 +161,7 @@ class Agent:
         configs = driver.configs.with_settings(settings.author)
         preparation = Preparation(
             driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
-            looks_for_nodes=settings.check_device_nodes, of_no_node=self._of_no_node(facts),
+            looks_for_nodes=settings.check_device_nodes, of_no_node=of_no_node(driver, self._client, facts),
         )  # fmt: skip
         news = ClaimNews()
         self._service = ClaimService(
@@ -183,8 +186,7 @@ class Agent:
             process_ended=self._process_ended,
         )
         self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
-        self._health = self._monitor(inventory, publisher)
-        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
+        self._advertise(inventory, publisher)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet()
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
@@ -214,16 +216,11 @@ class Agent:
         )
         self.supervisor.add(self.orphans, after=startup)
         self.supervisor.add(discovery, after=startup)
-        if self._health is not None:
-            self.supervisor.add(self._health, after=startup)
+        for part in (self._health, self._policy):
+            if part is not None:
+                self.supervisor.add(part, after=startup)
         self.supervisor.add(publisher, after=kubelet)
         self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
-
-    def _of_no_node(self, facts: ServerFacts) -> DevicesOfNoNode | None:
-        provider = self._driver.cluster_provider
-        if provider is None:
-            return None
-        return DevicesOfNoNode(self._client, self._driver.name, facts, device_class(provider))
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
         driver, settings, known = self._driver, self._settings, self._driver.effects
@@ -263,7 +260,21 @@ class Agent:
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
-    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
+    def _advertise(self, inventory: CurrentInventory, publisher: Publisher) -> None:
+        """What is found is published: with its health and by the author's policy, where there are any."""
+        publish, policy = publisher.publish, self._driver.policy
+        self._policy: Policy | None = None
+        if policy is not None:
+            from dra_kit.node.policy.part import Policy
+
+            node = self._settings.node_name
+            serving = self._source.serving
+            self._policy = Policy(policy, self._client, node, current=inventory, publish=publish, serving=serving)
+            publish = self._policy.publish
+        self._health = self._monitor(inventory, publish)
+        inventory.listen(publish if self._health is None else self._health.inventory_changed)
+
+    def _monitor(self, inventory: CurrentInventory, publish: Callable[[Inventory[Device]], None]) -> Monitor | None:
         """Health, where the driver tells it: all that belongs to it takes memory."""
         driver = self._driver
         if driver.health is None:
@@ -275,7 +286,7 @@ class Agent:
             driver.health,
             state_dir=self._settings.state(driver.name),
             current=inventory,
-            publish=publisher.publish,
+            publish=publish,
             changed=self._events.device_changed,
         )
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from dra_kit.author.devices.device import Device, valid_v1
 from dra_kit.author.devices.inventory import Inventory, Pool
+from dra_kit.author.devices.unserved import Serving
 from dra_kit.author.model import shown
 from dra_kit.author.rules import author_path, invalid
 from dra_kit.errors import InvalidDevice, TransientError
@@ -78,7 +79,7 @@ class _Validation:
         names: set[str] = set()
         for item in devices:
             try:
-                device = self._device(item)
+                device = valid_device(item, self._source.serving)
                 if self._drop is not None and device.name in names:
                     raise invalid(_title(device), [duplicate("name", device.name, "devices must be unique in a pool")])
             except InvalidDevice as error:
@@ -90,20 +91,30 @@ class _Validation:
             kept.append(device)
         return kept
 
-    def _device(self, item: object) -> Device:
-        if not isinstance(item, Device):
-            raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
-        try:
-            valid_v1(item)
-            problem = self._source.serving.problem(item)
-        except InvalidDevice:
-            raise
-        except Exception as error:  # what passed by the constructor may hold anything
-            text = _problem(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
-            raise InvalidDevice(f"{_title(item)}: {text}; make it with its constructor") from error
-        if problem:
-            raise InvalidDevice(f"{_title(item)}: {problem}")
-        return item
+
+def valid_device(item: object, serving: Serving) -> Device:
+    """A device that obeys the rules, however it was made.
+
+    Args:
+        item: what is to be one.
+        serving: what can be served of it.
+
+    Raises:
+        InvalidDevice: it is none, or does not.
+    """
+    if not isinstance(item, Device):
+        raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
+    try:
+        valid_v1(item)
+        problem = serving.problem(item)
+    except InvalidDevice:
+        raise
+    except Exception as error:  # what passed by the constructor may hold anything
+        text = _problem(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
+        raise InvalidDevice(f"{_title(item)}: {text}; make it with its constructor") from error
+    if problem:
+        raise InvalidDevice(f"{_title(item)}: {problem}")
+    return item
 
 
 def _title(device: Device) -> str:

@@ -11,6 +11,8 @@ from pydantic import ValidationError
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.published import from_published
+from dra_kit.author.devices.unserved import device_class
+from dra_kit.author.driver import Driver
 from dra_kit.errors import InvalidDevice, KubeError, TransientError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
@@ -106,3 +108,9 @@ class DevicesOfNoNode:
                 code="device-gone",
             ) from error
         return device, identity(device)
+
+
+def of_no_node(driver: Driver[Any, Any], client: Client, facts: ServerFacts) -> DevicesOfNoNode | None:
+    """For a driver that has such devices, else None."""
+    provider = driver.cluster_provider
+    return None if provider is None else DevicesOfNoNode(client, driver.name, facts, device_class(provider))

@@ -26,6 +26,8 @@ class ClusterApi:
         versions: of resource.k8s.io that are served.
         leases: by path.
         list_failures: how many lists are still to be answered 503.
+        down: every answer is 503.
+        silent: there is no answer.
     """
 
     def __init__(self, versions: tuple[str, ...] = VERSIONS) -> None:
@@ -37,6 +39,8 @@ class ClusterApi:
         self.lists = 0
         self.list_failures = 0
         self.forbidden = False
+        self.down = False
+        self.silent = False
         self.url = ""
         self._version = 100
         self._watches: set[asyncio.Queue[dict[str, Any] | None]] = set()
@@ -98,11 +102,17 @@ class ClusterApi:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path))
+        if self.down:
+            return _status(503, "ServiceUnavailable")
+        while self.silent:
+            await asyncio.sleep(0.01)
         if request.method == "POST" and request.path.startswith("/apis/events.k8s.io/v1/namespaces/"):
             self.events.append(await request.json())
             return web.json_response(self.events[-1], status=201)
         if request.path.startswith(LEASES):
-            return await self._lease(request)
+            return _status(403, "Forbidden") if self.forbidden else await self._lease(request)
+        if "/namespaces/nowhere/" in request.path:
+            return _missing("namespaces", "nowhere")
         if request.method == "GET" and request.path == CLAIMS:
             return await (self._watch(request) if "watch" in request.query else self._list())
         body = self._documents().get(request.path) if request.method == "GET" else None
@@ -111,8 +121,11 @@ class ClusterApi:
     async def _lease(self, request: web.Request) -> web.StreamResponse:
         stored = self.leases.get(request.path)
         if request.method == "GET":
-            return _no_lease(request.path) if stored is None else web.json_response(stored)
+            name = request.path.rpartition("/")[2]
+            return _missing("leases", name) if stored is None else web.json_response(stored)
         lease = await request.json()
+        if request.method == "PUT" and stored is None:
+            return _missing("leases", lease["metadata"]["name"])
         path = f"{request.path}/{lease['metadata']['name']}" if request.method == "POST" else request.path
         version = stored["metadata"]["resourceVersion"] if stored else None
         if (request.method == "POST") == (path in self.leases) or lease["metadata"].get("resourceVersion") != version:
@@ -176,10 +189,9 @@ def _kind(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
     return {"name": plural, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs}
 
 
-def _no_lease(path: str) -> web.Response:
-    details = {"name": path.rpartition("/")[2], "group": "coordination.k8s.io", "kind": "leases"}
-    body = {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "details": details}
-    return web.json_response(body, status=404)
+def _missing(kind: str, name: str) -> web.Response:
+    body = {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}
+    return web.json_response({**body, "details": {"name": name, "kind": kind}}, status=404)
 
 
 def _status(code: int, reason: str) -> web.Response:
