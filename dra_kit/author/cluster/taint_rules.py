@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC
 from typing import Self
 
@@ -40,7 +41,11 @@ class TaintRule(AuthorModel):
 
     @model_validator(mode="after")
     def _obeys_the_api(self) -> Self:
-        errors = [*device_name(self.name, "name"), *validate_taint_rule(self.to_v1("driver"))]
+        of_spec = [
+            replace(error, path=error.path.removeprefix("spec.").removeprefix("deviceSelector."))
+            for error in validate_taint_rule(self.to_v1("driver"))
+        ]
+        errors = [*device_name(self.name, "name"), *of_spec]
         if errors:
             raise invalid(f"TaintRule {shown(self.name)}", errors)
         return self

@@ -55,6 +55,7 @@ class Worker:
     def __init__(self, shared: Binding, attachment: Attachment) -> None:
         self._shared = shared
         self._attachment = attachment
+        self._released = False  # that one is
         self._gone: Attachment | None = None
         self._look = True
         self._wake = asyncio.Event()
@@ -67,7 +68,8 @@ class Worker:
 
     def release(self, gone: Attachment) -> None:
         """The claim gave the device back; it may have got it again since."""
-        self._gone = self._gone or gone
+        if self._attachment.since <= gone.since:  # else it was seen without being told, and is over
+            self._gone = self._gone or gone
         self.look()
 
     async def run(self) -> None:
@@ -100,7 +102,8 @@ class Worker:
         found = known.attachments[place]
         before, self._attachment = self._attachment, found
         verdict = known.verdict(place)
-        if not found.is_as(before):
+        released, self._released = self._released, False
+        if not released and not found.is_as(before):
             self._gone = before  # nobody has seen that it was given back in between
             return None
         if verdict is Verdict.FAILED:
@@ -152,6 +155,9 @@ class Worker:
 
     async def _release(self, gone: Attachment) -> bool | None:
         try:
+            if await self._is_bound_anew(gone):
+                self._gone = None
+                return None
             await self._call(self._shared.binder.release, gone)
         except NotYet as error:
             self._say(logging.DEBUG if str(error) == self._told else logging.INFO, "device is not released yet", error)
@@ -161,8 +167,17 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the author's code may raise anything
             return self._failed("release failed", error)
         await self._shared.holders.free(gone)
+        self._released = True
         self._gone, self._told = None, ""
         return None
+
+    async def _is_bound_anew(self, gone: Attachment) -> bool:
+        """Whether the claim has the device by another allocation, and it was released before that was bound."""
+        known = await self._shared.conditions.read(gone.claim)
+        now = known.attachments.get(gone.place) if known is not None else None
+        return (
+            known is not None and now is not None and not now.is_as(gone) and known.verdict(gone.place) is Verdict.BOUND
+        )
 
     async def _call(self, method: Callable[..., Awaitable[None] | None], attachment: Attachment) -> None:
         async with self._shared.turns:
