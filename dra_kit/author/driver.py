@@ -25,11 +25,12 @@ from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.handler_module import HandlerModule
 from dra_kit.author.model import shown
-from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
+from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.formats import driver_name
+from dra_kit.resource.validation.fields.formats import driver_name
 
 if TYPE_CHECKING:
     import kopf

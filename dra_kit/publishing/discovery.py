@@ -17,6 +17,7 @@ from dra_kit.errors import InvalidDevice
 from dra_kit.process.generators import GeneratorThread, Words, threadsafe
 from dra_kit.publishing.acceptance import Acceptance
 from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.publishing.scope import Source
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Discovery:
         )
         self._dropped: set[str] = set()
         self._yields: deque[float] = deque(maxlen=_MANY)  # when the last ones came
-        self._told_busy = False
+        self._logged_busy = False
 
     def rescan(self) -> None:
         """Start ``discover`` again; a running async generator is closed first. From any thread."""
@@ -95,13 +96,13 @@ class Discovery:
 
     def _look_at_pace(self) -> None:
         """Tell once of a ``discover`` that yields without a pause: nothing else shows what keeps a processor busy."""
-        if self._told_busy:
+        if self._logged_busy:
             return
         now = time.monotonic()
         self._yields.append(now)
         if len(self._yields) < _MANY or now - self._yields[0] > _SOON:
             return
-        self._told_busy = True
+        self._logged_busy = True
         remedy = "wait between two inventories, for example with context.stopping.sleep(5) or blocking_sleep(5)"
         logger.error(
             "discover yields without a pause, which keeps a processor busy",
@@ -143,7 +144,7 @@ class Discovery:
 def _words(title: str) -> Words:
     return Words(
         title=title,
-        failed="discover failed",
+        failed=DISCOVER_FAILED,
         again="discover failed again",
         returns="write 'yield [...]' instead of 'return [...]'",
         empty="an inventory; yield [] when there are no devices",

@@ -16,6 +16,7 @@ from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, K
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.publishing.counting import counted_slice, not_counted, stores_counters, without_counted
+from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.publishing.pace import Brake, happens, pause
 from dra_kit.publishing.scope import SliceScope, Write
 from dra_kit.resource import v1
@@ -62,10 +63,10 @@ class Publisher:
         self._renewed = asyncio.Event()  # what is wanted
         self._up_to_date = asyncio.Event()  # what is wanted is published
         self._accepted: dict[str, Accepted] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._held: set[str] = set()  # UIDs of our slices as far as known
         self._brake = Brake()
-        self._told_at = 0.0
+        self._logged_at = 0.0
         self.last_error: str = ""
 
     def publish(self, inventory: Inventory[Device]) -> None:
@@ -124,12 +125,12 @@ class Publisher:
     def _report(self, error: DraKitError, delay: float) -> None:
         text, now = str(error), time.monotonic()
         level = logging.INFO if isinstance(error, Conflict) else logging.ERROR
-        if text == self.last_error and now - self._told_at < TOLD_AGAIN:
+        if text == self.last_error and now - self._logged_at < TOLD_AGAIN:
             level = logging.DEBUG
         else:
-            self._told_at = now
+            self._logged_at = now
         self.last_error = text
-        logger.log(level, "slices not published", extra={"error": text, "code": error.code, "again_in": delay})
+        logger.log(level, NOT_PUBLISHED, extra={"error": text, "code": error.code, "again_in": delay})
 
     async def reconcile(self) -> bool:
         """Make the API server hold what is wanted; whether anything had to be written.
@@ -244,8 +245,8 @@ class Publisher:
         self._held.add(stored.metadata.uid)
         for field in dropped_fields(sent, stored):
             text = f"{field.path} ({field.feature_gate or 'unknown feature gate'})"
-            if text not in self._told:
-                self._told.add(text)
+            if text not in self._logged:
+                self._logged.add(text)
                 logger.warning(
                     "the API server dropped a field, probably because its feature gate is off",
                     extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},

@@ -28,7 +28,7 @@ from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError, NotYet
 from dra_kit.node.calls.deadlines import trying_for
 from dra_kit.node.children.children import Children
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.reader import allocated
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 
 from dra_kit.author.cluster.bound import ControllerBound
-from dra_kit.author.node_bound import AuthorSettingsT
 from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
+from dra_kit.author.type_parameters import AuthorSettingsT
 
 
 class DeviceBinder(ControllerBound[AuthorSettingsT], ABC):

@@ -6,7 +6,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any, Generic
 
 from dra_kit.author.context import Context
-from dra_kit.author.node_bound import AuthorSettingsT, NotBound
+from dra_kit.author.node_bound import NotBound
+from dra_kit.author.type_parameters import AuthorSettingsT
 
 
 class ControllerBound(Generic[AuthorSettingsT]):

@@ -13,10 +13,10 @@ from pydantic import model_validator
 from dra_kit.author.cluster.bound import ControllerBound
 from dra_kit.author.devices.vocabulary import DeviceTaint
 from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.node_bound import AuthorSettingsT
 from dra_kit.author.rules import invalid
+from dra_kit.author.type_parameters import AuthorSettingsT
 from dra_kit.resource import v1
-from dra_kit.resource.validation.formats import device_name
+from dra_kit.resource.validation.fields.formats import device_name
 from dra_kit.resource.validation.taint_rules import validate_taint_rule
 
 

@@ -25,12 +25,12 @@ class Verdict:
     """What follows for a device.
 
     Attributes:
-        told: what the kubelet is told, with a text for people; None for nothing.
+        reported: what the kubelet is told, with a text for people; None for nothing.
         taints: those that it has beside the author's own.
         withdrawn: it is not published.
     """
 
-    told: tuple[Status, str] | None
+    reported: tuple[Status, str] | None
     taints: tuple[DeviceTaint, ...]
     withdrawn: bool
 
