@@ -12,6 +12,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dra_kit.author.cluster.binder import DeviceBinder
+    from dra_kit.author.cluster.taint_rules import TaintRule, TaintRuleSource
     from dra_kit.author.cluster_api import ClusterApi
     from dra_kit.author.config.opaque import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
@@ -78,6 +80,8 @@ _HOMES = {
     "author.effects.child_process": ("ChildProcess", "RunningProcess"),
     "author.preparing.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.effects.cluster_object": ("AppliedObject", "ClusterObject"),
+    "author.cluster.binder": ("DeviceBinder",),
+    "author.cluster.taint_rules": ("TaintRule", "TaintRuleSource"),
     "author.cluster_api": ("ClusterApi",),
     "author.config.opaque": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim"),
@@ -157,6 +161,7 @@ __all__ = [
     "Context",
     "CounterSet",
     "Device",
+    "DeviceBinder",
     "DeviceCapacity",
     "DeviceCounterConsumption",
     "DeviceMetadata",
@@ -205,6 +210,8 @@ __all__ = [
     "QuantityField",
     "RunningProcess",
     "Stopping",
+    "TaintRule",
+    "TaintRuleSource",
     "TransientError",
     "Unhealthy",
     "Version",

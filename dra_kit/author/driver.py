@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from dra_kit.author.cluster.binder import DeviceBinder
+from dra_kit.author.cluster.bound import ControllerBound
+from dra_kit.author.cluster.taint_rules import TaintRuleSource
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
-from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.device import Device, own_fields
 from dra_kit.author.devices.health import HealthSource, check_health
 from dra_kit.author.devices.policy import DevicePolicy
-from dra_kit.author.devices.provider import DeviceProvider
-from dra_kit.author.devices.unserved import check_device_class
+from dra_kit.author.devices.provider import DeviceProvider, NoDevices
+from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.handler_module import HandlerModule
 from dra_kit.author.model import shown
@@ -44,7 +47,7 @@ class Driver(Generic[ConfigT, DeviceT]):
 
     Args:
         name: the driver's name, a DNS subdomain of at most 63 bytes; DeviceClasses select it by ``device.driver``.
-        provider: which devices exist on a node.
+        provider: which devices exist on a node; may be left out where there is a ``cluster_provider``.
         preparer: what a container gets; takes the devices that the provider yields.
         effects: every Effect class that the preparer ensures; the node refuses to start over stored ones it does
             not know.
@@ -61,6 +64,9 @@ class Driver(Generic[ConfigT, DeviceT]):
         observer: hooks on the life of claims, run in the controller.
         policy: which of the devices are advertised, and as what.
         handlers: name of a module with kopf handlers of the author's own; the controller imports it, nobody else.
+        cluster_provider: which devices belong to no node, such as those on a network; the controller publishes them.
+        binder: makes the binding conditions of devices true; run by the controller.
+        taint_rules: taints on this driver's devices by your policy; run by the controller.
 
     Raises:
         ConfigurationError: naming what does not fit together.
@@ -70,7 +76,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self,
         name: str,
         *,
-        provider: DeviceProvider[DeviceT, HardwareT, AuthorSettingsT],
+        provider: DeviceProvider[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT],
         effects: Sequence[type[Effect[Any, Any]]] = (),
         settings: type[BaseModel] | None = None,
@@ -82,16 +88,22 @@ class Driver(Generic[ConfigT, DeviceT]):
         observer: ClaimObserver | None = None,
         handlers: str | None = None,
         policy: DevicePolicy[DeviceT, HardwareT, AuthorSettingsT] | None = None,
+        cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
+        binder: DeviceBinder[AuthorSettingsT] | None = None,
+        taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
         if not problems and name != name.lower():
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
             raise ConfigurationError(f"driver {shown(name)}: {'; '.join(problems)}")
-        _check_instance(name, "provider", provider, DeviceProvider)
+        of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
-        check_device_class(name, provider)
+        if binder is not None:
+            _check_instance(name, "binder", binder, DeviceBinder)
+        if taint_rules is not None:
+            _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
         if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):
@@ -115,7 +127,7 @@ class Driver(Generic[ConfigT, DeviceT]):
                 f"driver {name}: hardware {shown(hardware)} cannot be called; give a function or class that makes it"
             )
         self.name = name
-        self.provider = provider
+        self.provider = of_node
         self.preparer = preparer
         self.effects: dict[str, type[Effect[Any, Any]]] = _by_id(effects)
         self.settings = settings
@@ -127,6 +139,9 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.policy: DevicePolicy[Any, Any, Any] | None = policy
         self.observer: ClaimObserver | None = observer
         self.handler_module: HandlerModule = HandlerModule(name, handlers)
+        self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
+        self.binder: DeviceBinder[Any] | None = binder
+        self.taint_rules: TaintRuleSource[Any] | None = taint_rules
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
@@ -146,17 +161,27 @@ class Driver(Generic[ConfigT, DeviceT]):
         parts = (self.provider, self.preparer, self.health, self.policy)
         return tuple(part for part in parts if part is not None)
 
+    @property
+    def controller_bound(self) -> tuple[ControllerBound[Any] | DeviceProvider[Any, Any, Any], ...]:
+        """What runs in the controller and gets its context."""
+        parts = (self.cluster_provider, self.binder, self.taint_rules)
+        return tuple(part for part in parts if part is not None)
+
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
         """A copy for another node in the same process, which shares no state and no hardware with this one.
 
         Raises:
             Exception: whatever an object of the author's raises that cannot be copied.
         """
-        # what a node has given them is not copied: another node gives its own
-        given = [vars(part).get(name) for part in self.node_bound for name in ("hardware", "context")]
+        # what a node, or the controller, has given them is not copied: another one gives its own
+        given = [
+            vars(part).get(name)
+            for part in (*self.node_bound, *self.controller_bound)
+            for name in ("hardware", "context")
+        ]
         # and what the controller calls is of no node
         copied = copy.deepcopy(self, {id(item): item for item in (*given, self.observer) if item is not None})
-        for part in copied.node_bound:
+        for part in (*copied.node_bound, *copied.controller_bound):
             for name in ("hardware", "context"):
                 vars(part).pop(name, None)
         return copied
@@ -170,6 +195,46 @@ def _check_instance(driver: str, argument: str, value: object, base: type) -> No
     raise ConfigurationError(
         f"driver {driver}: {argument} {shown(value)} is no dra_kit.{base.__name__}; derive its class from that"
     )
+
+
+def _checked_providers(
+    driver: str,
+    provider: DeviceProvider[Any, Any, Any] | None,
+    cluster_provider: DeviceProvider[Any, Any, Any] | None,
+    *,
+    binds: bool,
+) -> DeviceProvider[Any, Any, Any]:
+    """The provider of nodes, which finds nothing where the driver has none."""
+    if provider is None and cluster_provider is None:
+        raise ConfigurationError(f"driver {driver}: it has no devices; give it provider=…, or cluster_provider=…")
+    of_node: DeviceProvider[Any, Any, Any] = NoDevices() if provider is None else provider
+    _check_instance(driver, "provider", of_node, DeviceProvider)
+    if of_node.provider_scope != "node":
+        title = type(of_node).__name__
+        raise ConfigurationError(
+            f'driver {driver}: provider {title} has scope="cluster"; write cluster_provider={title}()'
+        )
+    Serving("node", binds=binds).check_device_class(driver, of_node)
+    if cluster_provider is not None:
+        _check_cluster_provider(driver, cluster_provider, binds=binds)
+    return of_node
+
+
+def _check_cluster_provider(driver: str, provider: DeviceProvider[Any, Any, Any], *, binds: bool) -> None:
+    _check_instance(driver, "cluster_provider", provider, DeviceProvider)
+    title = type(provider).__name__
+    if provider.provider_scope != "cluster":
+        raise ConfigurationError(
+            f"driver {driver}: cluster_provider {title} finds devices of a node; write class "
+            f'{title}(dra_kit.DeviceProvider, scope="cluster")'
+        )
+    cls = device_class(provider)
+    if own := own_fields(cls):
+        raise ConfigurationError(
+            f"driver {driver}: cluster_provider {title}: {cls.__name__} has fields of its own ({', '.join(own)}), and "
+            "a node sees only what is published; make attributes of them"
+        )
+    Serving("cluster", binds=binds).check_device_class(driver, provider)
 
 
 def _check_choice(driver: str, argument: str, value: object, choices: tuple[str, ...]) -> None:

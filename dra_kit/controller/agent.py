@@ -6,24 +6,33 @@ import asyncio
 import secrets
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.controller.active import ActiveParts
 from dra_kit.controller.author_handlers.loading import load
 from dra_kit.controller.author_handlers.operator import AuthorHandlers
+from dra_kit.controller.binding.part import DeviceBinding
 from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.observing import Observing
 from dra_kit.controller.claims.watch import ClaimWatch
+from dra_kit.controller.context import ControllerContext
 from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.election.record import Timing
+from dra_kit.controller.owner import Owner
+from dra_kit.controller.pools.pools import ClusterPools
+from dra_kit.controller.startup import Startup
+from dra_kit.controller.taint_rules.keeping import TaintRules
 from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
@@ -33,6 +42,7 @@ from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.publishing.scope import cluster_source
 
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
@@ -53,6 +63,9 @@ class ControllerSettings:
         lease_name: its name; None for ``<driver>-controller``.
         timing: of the election.
         hang_timeout: seconds after which a call of the author's code that has not returned makes liveness fail.
+        author: the author's settings, already filled; None where the driver has none.
+        cluster_role: name of the ClusterRole that owns what the controller makes in the cluster, so that it goes with
+            that; None: it stays.
     """
 
     kubeconfig: Path | None = None
@@ -65,6 +78,8 @@ class ControllerSettings:
     lease_name: str | None = None
     timing: Timing = field(default_factory=Timing)
     hang_timeout: float = 600.0
+    author: BaseModel | None = None
+    cluster_role: str | None = None
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
@@ -117,7 +132,10 @@ def _wired(
     supervisor.add(follower)
     watch = ClaimWatch(credentials, follower)
     supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
-    elected: Part = watch
+    context = ControllerContext(driver.name, settings.author)
+    startup = Startup(driver, context, supervisor.stopping)
+    supervisor.add(startup, after=watch)
+    elected: Part = startup
     if backlog is not None:
         leadership.on_renewal(backlog.renewed)
         elected = Elector(
@@ -128,19 +146,41 @@ def _wired(
             lease=settings.lease_name or lease_name(driver.name),
             timing=settings.timing,
         )
-        supervisor.add(elected, after=watch)  # who takes over has missed nothing
+        supervisor.add(elected, after=startup)  # who takes over has missed nothing
     # added last: it stops first, and what it does has ended when the lease is given back
     active = ActiveParts(leadership)
-    active.add(Announcing(follower, recorder))
-    active.add(OrphanSlices(client, driver.name))
-    if driver.observer is not None:
-        active.add(Observing(follower, driver.observer, driver.name))
+    of_claims = _for_claims(driver, client, follower, recorder)
+    for part in (*of_claims, *_for_cluster(driver, settings, client, context)):
+        active.add(part)
     if (registry := load(driver)) is not None:
         active.add(
             AuthorHandlers(driver, registry, credentials=credentials, client=client, user_agent=_user_agent(driver))
         )
     supervisor.add(active, after=elected)
     return supervisor
+
+
+def _for_claims(
+    driver: Driver[Any, Any], client: Client, follower: ClaimFollower, recorder: EventRecorder
+) -> Iterator[Part]:
+    """What the active replica does for claims."""
+    yield Announcing(follower, recorder)
+    if driver.observer is not None:
+        yield Observing(follower, driver.observer, driver.name)
+    if driver.binder is not None:
+        yield DeviceBinding(driver.name, driver.binder, client, follower, recorder)
+
+
+def _for_cluster(
+    driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext
+) -> Iterator[Part]:
+    """What the active replica makes in the cluster."""
+    yield OrphanSlices(client, driver.name)
+    source = cluster_source(driver)
+    if source is not None:
+        yield ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+    if driver.taint_rules is not None:
+        yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
 
 
 def lease_name(driver: str) -> str:

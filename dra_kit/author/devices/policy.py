@@ -12,7 +12,8 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.model import shown
-from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.node_bound import NodeBound
+from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
 
 DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)

@@ -13,16 +13,19 @@ from dra_kit.author.calling import call
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.author.devices.policy import DevicePolicy
+from dra_kit.author.devices.unserved import Serving
 from dra_kit.errors import InvalidDevice
 from dra_kit.node.policy.watched import Watched
-from dra_kit.node.slices.inventory import CurrentInventory, valid_device
 from dra_kit.process.tracebacks import from_author, named, place_of
-from dra_kit.resource.validation.devices import TAINTS_MAX
+from dra_kit.publishing.inventory import CurrentInventory, valid_device
+from dra_kit.resource.validation.slices.devices import TAINTS_MAX
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 AGAIN: Final = 10.0
 """Seconds until a policy that failed is asked again."""
+
+_OF_NODE: Final = Serving("node")
 
 Key: TypeAlias = tuple[str, str]
 """Pool and name of a device."""
@@ -35,6 +38,7 @@ class PolicyFilter:
         policy: the author's.
         current: knows the devices as ``discover`` yielded them.
         publish: takes what is to be published.
+        serving: what can be served of the devices.
         again: seconds until a policy that failed is asked again.
     """
 
@@ -46,9 +50,11 @@ class PolicyFilter:
         current: CurrentInventory,
         publish: Callable[[Inventory[Device]], None],
         *,
+        serving: Serving = _OF_NODE,
         again: float = AGAIN,
     ) -> None:
         self._policy = policy
+        self._serving = serving
         self._current = current
         self._publish = publish
         self._again = again
@@ -95,7 +101,7 @@ class PolicyFilter:
         decided: dict[Key, Device] = {}
         failed = False
         for key, answer in answers.items():
-            device = _checked(asked[key], answer)
+            device = _checked(asked[key], answer, self._serving)
             if isinstance(device, Exception):
                 failed = True
                 self._report(key, device)
@@ -170,14 +176,14 @@ async def _of(answer: object) -> object:
         return error
 
 
-def _checked(device: Device, answer: object) -> Device | Exception | None:
+def _checked(device: Device, answer: object, serving: Serving) -> Device | Exception | None:
     """What the policy returned, if it may be published; else why not."""
     if answer is None or answer is device:
         return device if answer is not None else None
     if isinstance(answer, Exception):
         return answer
     try:
-        made = valid_device(answer)
+        made = valid_device(answer, serving)
     except InvalidDevice as error:
         return error
     if made.name == device.name:

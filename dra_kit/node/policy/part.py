@@ -9,10 +9,11 @@ from typing import Any
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.devices.policy import DevicePolicy
+from dra_kit.author.devices.unserved import Serving
 from dra_kit.kube.client import Client
 from dra_kit.node.policy.filtering import PolicyFilter
 from dra_kit.node.policy.watched import Watched
-from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.publishing.inventory import CurrentInventory
 
 
 class Policy:
@@ -24,6 +25,7 @@ class Policy:
         node_name: of the node.
         current: knows the devices.
         publish: takes what is to be published.
+        serving: what can be served of the devices.
     """
 
     name = "policy"
@@ -36,8 +38,9 @@ class Policy:
         *,
         current: CurrentInventory,
         publish: Callable[[Inventory[Device]], None],
+        serving: Serving,
     ) -> None:
-        self._filter = PolicyFilter(policy, current, publish)
+        self._filter = PolicyFilter(policy, current, publish, serving=serving)
         self.publish = self._filter.publish
         self._watched: Watched | None = None
         if policy.watches is not None:

@@ -82,3 +82,65 @@ def test_rights_of_the_drivers_own_handlers_are_added(manifests: Manifests, helm
     more = helm.render(values(extraRules=[rule])).named("ClusterRole", NAME)
 
     assert more["rules"] == [*manifests.named("ClusterRole", NAME)["rules"], rule]
+
+
+FOR_THE_CLUSTER: dict[str, list[dict[str, Any]]] = {
+    "clusterPools": [{"resources": ["resourceslices"], "verbs": ["watch", "create", "update"]}],
+    "binding": [
+        {"resources": ["resourceclaims/status"], "verbs": ["patch"]},
+        {"resources": ["resourceclaims/driver"], "verbs": ["arbitrary-node:patch"], "resourceNames": [DRIVER]},
+    ],
+    "taintRules": [
+        {"resources": ["devicetaintrules"], "verbs": ["list", "watch", "create", "update", "delete"]},
+    ],
+}
+OWNER = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": [NAME],
+         "verbs": ["get"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", FOR_THE_CLUSTER)
+def test_a_right_for_the_cluster_is_given_only_when_it_is_asked_for(
+    value: str, manifests: Manifests, helm: Helm
+) -> None:
+    before, after = (
+        made.named("ClusterRole", NAME)["rules"] for made in (manifests, helm.render(values(**{value: True})))
+    )
+    more = [rule for rule in after if rule not in before]
+
+    wanted = [{"apiGroups": ["resource.k8s.io"], **rule} for rule in FOR_THE_CLUSTER[value]]
+    assert more == wanted + ([OWNER] if value != "binding" else [])
+
+
+def test_what_it_makes_in_the_cluster_is_owned_by_its_role(helm: Helm, manifests: Manifests) -> None:
+    assert "DRA_CLUSTER_ROLE" not in manifests.environment("controller")
+    for value in ("clusterPools", "taintRules"):
+        assert helm.render(values(**{value: True})).environment("controller")["DRA_CLUSTER_ROLE"] == NAME
+
+
+def test_it_has_the_drivers_settings(helm: Helm) -> None:
+    rendered = helm.render({**DEPLOYED, "node": {"settings": {"fabric_url": "https://fabric.example"}}})
+
+    assert "https://fabric.example" in rendered.environment("controller").values()
+
+
+def test_a_policy_keeps_each_right_to_what_is_the_drivers(helm: Helm, manifests: Manifests) -> None:
+    everything = helm.render(values(clusterPools=True, binding=True, taintRules=True))
+    found = {
+        item["metadata"]["name"]: item["spec"]
+        for item in everything.objects
+        if item["kind"] == "ValidatingAdmissionPolicy" and item["metadata"]["name"].startswith(NAME)
+    }
+
+    assert {name: spec["matchConstraints"]["resourceRules"][0]["resources"] for name, spec in found.items()} == {
+        NAME: ["resourceslices"],
+        f"{NAME}-status": ["resourceclaims/status"],
+        f"{NAME}-taint-rules": ["devicetaintrules"],
+    }
+    user = f'request.userInfo.username == "system:serviceaccount:{NAMESPACE}:{NAME}"'
+    for name, spec in found.items():
+        assert [condition["expression"] for condition in spec["matchConditions"]] == [user]
+        assert any(DRIVER in item["expression"] for item in spec["validations"])
+        binding = everything.named("ValidatingAdmissionPolicyBinding", name)["spec"]
+        assert (binding["policyName"], binding["validationActions"]) == (name, ["Deny"])
+    # what it clears away without being asked
+    assert manifests.named("ValidatingAdmissionPolicy", NAME)["spec"] == found[NAME]
