@@ -18,8 +18,10 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from dra_kit.apiserver import seeds
-from dra_kit.apiserver.admission import ServiceAddress, Webhooks
+from dra_kit.apiserver.admission.chain import Chain
+from dra_kit.apiserver.admission.webhooks import ServiceAddress
 from dra_kit.apiserver.api import Api
+from dra_kit.apiserver.authorization import aggregation
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, Controllers
 from dra_kit.apiserver.door import NAMES, Door
 from dra_kit.apiserver.http import Endpoint
@@ -68,8 +70,8 @@ class ApiServer:
     ) -> None:
         self.host: str = host
         self.port: int = port
-        self._webhooks = Webhooks()
-        self.api: Api = Api(gates or FeatureGates.default(), Registry(KINDS), self._webhooks)
+        self._admission = Chain()
+        self.api: Api = Api(gates or FeatureGates.default(), Registry(KINDS), self._admission)
         self._endpoint = Endpoint(self.api, door)
         self._door = door
         self._tls = tls
@@ -79,6 +81,7 @@ class ApiServer:
         self._listener: asyncio.Server | None = None
         seeds.fill(self.api)
         seeds.follow_definitions(self.api)
+        aggregation.follow(self.api.storage)
         self._with_controllers = controllers
         self._namespace_seconds = namespace_seconds
         self._controllers: Controllers | None = None
@@ -117,7 +120,7 @@ class ApiServer:
 
     def route_services(self, address: ServiceAddress) -> None:
         """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
-        self._webhooks.services = address
+        self._admission.webhooks.services = address
 
     def serve_logs(self, source: LogSource) -> None:
         """Answer ``pods/log`` with what a function gives."""
@@ -145,7 +148,7 @@ class ApiServer:
         if self._controllers is not None:
             self._controllers.close()
         await self.stop_listening()
-        await self._webhooks.close()
+        await self._admission.close()
         await self._connections_gone()
 
     async def listen(self) -> None:

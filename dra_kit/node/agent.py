@@ -43,12 +43,12 @@ from dra_kit.node.operation.operation import operation_of
 from dra_kit.node.operation.server import OperationServer
 from dra_kit.node.operation.status import NodeView
 from dra_kit.node.operation.who import PreparedDevices
-from dra_kit.node.parts import KubeletConnection, Operator, Startup, monitor_of_node
+from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
-from dra_kit.node.slices.publisher import Publisher
+from dra_kit.node.slices.advertising import Advertising, advertise
+from dra_kit.node.slices.of_no_node import of_no_node
+from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.undertaking.mode import Undertaking
@@ -69,6 +69,10 @@ from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.publisher import Publisher
+from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -141,7 +145,8 @@ class Agent:
         cdi.require_writable()
         locks = settings.state(name) / "locks"
         self._inventory = inventory = CurrentInventory()
-        self._discovery = discovery = Discovery(driver, node, inventory)
+        self._source = node_source(driver, node)
+        self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
             driver=name,
             node=NodeInfo(node),
@@ -165,6 +170,7 @@ class Agent:
         preparation = Preparation(
             driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
             metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
+            of_no_node=of_no_node(driver, self._client, facts),
         )  # fmt: skip
         news = ClaimNews()
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)
@@ -182,21 +188,19 @@ class Agent:
         self._tell(news, status)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
-            name,
-            settings.kubelet_dir,
-            self._processes,
-            StrayFiles(self._store, files, node_locks.claims),
-            epochs=self._service.epochs,
-            unasked=self._service.unasked,
-            process_ended=self._process_ended,
+            name, settings.kubelet_dir, self._processes, StrayFiles(self._store, files, node_locks.claims),
+            epochs=self._service.epochs, unasked=self._service.unasked, process_ended=self._process_ended,
             every=settings.leftovers_interval,
-        )
-        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
-        told = driver.health if self._undertaking is None else None
-        self._health = monitor_of_node(
-            told, settings, driver=name, inventory=inventory, publisher=publisher, events=self._events
-        )
-        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
+        )  # fmt: skip
+        self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
+        self._health, self._policy = Advertising()
+        if self._undertaking is None:
+            self._health, self._policy = advertise(
+                driver, settings, self._client,
+                source=self._source, inventory=inventory, publisher=publisher, changed=self._events.device_changed,
+            )  # fmt: skip
+        else:
+            inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
@@ -205,14 +209,9 @@ class Agent:
             boot_id=boot_id, every=settings.mending_interval,
         )  # fmt: skip
         self.orphans: Orphans = Orphans(
-            name,
-            self._client,
-            self._store,
-            self._service.unasked,
-            checkpoint=checkpoint,
-            after=settings.orphan_after,
-            clock=self._clock,
-        )
+            name, self._client, self._store, self._service.unasked,
+            checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
+        )  # fmt: skip
         self._add_parts(Operator(credentials, name, node, publisher), kubelet, startup, status)
         if self._undertaking is not None:
             inventory.replace(Inventory(pools=[]), {})
@@ -234,8 +233,9 @@ class Agent:
         self.supervisor.add(self.orphans, after=startup)
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
-        if self._health is not None:
-            self.supervisor.add(self._health, after=startup)
+        for part in (self._health, self._policy):
+            if part is not None:
+                self.supervisor.add(part, after=startup)
         self.supervisor.add(self._publisher, after=kubelet)
         if self._undertaking is None:
             self.supervisor.add(kopf, after=self._publisher)

@@ -11,26 +11,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.calling import call
-from dra_kit.author.devices.health import HealthSource
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
 from dra_kit.kube.credentials import Credentials
-from dra_kit.node.claims.reports.events import ClaimEvents
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.context import NodeContext
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices.inventory import CurrentInventory
-from dra_kit.node.slices.publisher import Publisher
 from dra_kit.node.steps import Step, reached
 from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
+from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
     from dra_kit.kube.operator import OperatorThread
-    from dra_kit.node.health.monitor import Monitor
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -197,27 +192,3 @@ def _import_kopf() -> tuple[Any, Any]:
     gc.freeze()
     gc.set_threshold(_YOUNG)  # and what a hundred claims in the making need is not looked through again and again
     return build, OperatorThread
-
-
-def monitor_of_node(
-    source: HealthSource[Any, Any, Any] | None,
-    settings: NodeSettings,
-    *,
-    driver: str,
-    inventory: CurrentInventory,
-    publisher: Publisher,
-    events: ClaimEvents,
-) -> Monitor | None:
-    """Health, where there is a source that tells it: all that belongs to it takes memory, and is loaded here."""
-    if source is None:
-        return None
-    from dra_kit.node.health.monitor import monitor_of
-
-    return monitor_of(
-        driver,
-        source,
-        state_dir=settings.state(driver),
-        current=inventory,
-        publish=publisher.publish,
-        changed=events.device_changed,
-    )

@@ -104,7 +104,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
             ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
             metrics = Metrics()
             metrics.read(server.readings, driver=driver.name)
-            metrics.read(lambda: process_readings("webhook", None, supervisor, watchdog, operator.restarts))
+            metrics.read(lambda: process_readings("webhook", None, supervisor, watchdog))
             supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready, metrics=metrics))
         supervisor.add(operator)
         return await supervisor.run()

@@ -58,9 +58,8 @@ class NodeReadings:
             with suppress(DraKitError):  # the disk does not work now, which the log tells
                 yield from list(read())
         yield from self._publication()
-        yield from process_readings(
-            "node", self._view.client, self._view.supervisor, self._watchdog, self._kopf_restarts()
-        )
+        yield from process_readings("node", self._view.client, self._view.supervisor, self._watchdog)
+        yield families.KOPF_RESTARTS.of(self._kopf_restarts())
 
     def _devices(self) -> Iterator[Reading]:
         recorded = self._view.prepared.recorded()

@@ -16,12 +16,13 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.operation.failures import LastFailures
 from dra_kit.node.operation.who import PreparedDevices
-from dra_kit.node.slices.inventory import CurrentInventory
-from dra_kit.node.slices.publisher import Publisher, field_selector
+from dra_kit.node.slices.scope import field_selector
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.registration import RegistrationStatus
 from dra_kit.process.supervisor import Supervisor
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
     from dra_kit.plugin.health import DeviceHealth  # takes memory where a driver has no health source

@@ -103,9 +103,7 @@ API_REQUESTS: Final = Family(
 LOOP_LAG_SECONDS: Final = Family(
     "dra_driver_event_loop_lag_seconds", "histogram", "How late the event loop is, asked every second.", (), _ALL
 )
-KOPF_RESTARTS: Final = Family(
-    "dra_driver_kopf_restarts", "counter", "Times that kopf has ended and was started again.", (), _ALL
-)
+KOPF_RESTARTS: Final = Family("dra_driver_kopf_restarts", "counter", "Times that kopf has ended and was started again.")
 PART_READY: Final = Family(
     "dra_driver_part_ready", "gauge", "1 for a part of the process that does what it is there for.", ("part",), _ALL
 )

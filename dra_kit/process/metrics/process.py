@@ -13,7 +13,7 @@ from dra_kit.process.watchdog import Watchdog
 
 
 def process_readings(
-    role: Role, client: Client | None, supervisor: Supervisor, watchdog: Watchdog, kopf_restarts: int
+    role: Role, client: Client | None, supervisor: Supervisor, watchdog: Watchdog
 ) -> Iterator[Reading]:
     """The numbers of now; from any thread.
 
@@ -22,12 +22,10 @@ def process_readings(
         client: of the API server; None where none is kept.
         supervisor: runs the parts of the process.
         watchdog: of the event loop.
-        kopf_restarts: how often kopf was started again.
     """
     yield families.BUILD_INFO.of(1, __version__, role)
     for (verb, code), count in list(client.answers.items()) if client is not None else ():
         yield families.API_REQUESTS.of(count, verb, code)
     yield families.LOOP_LAG_SECONDS.of(watchdog.lag)
-    yield families.KOPF_RESTARTS.of(kopf_restarts)
     for name, part in supervisor.status().items():
         yield families.PART_READY.of(int(part.state is State.READY), name)

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from dra_kit.errors import ConfigurationError, DraKitError, SandboxError
 from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.node.slices.log_messages import DISCOVER_FAILED
+from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.control_plane import first_of
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE

@@ -67,11 +67,12 @@ def test_a_device_class_that_asks_for_what_no_role_serves_is_refused() -> None:
             yield []
 
     assert refusal(provider=Fabrics()) == (
-        "driver gpu.example: Fabric: all_nodes: the node role publishes what belongs to its own node only; leave it out"
+        "driver gpu.example: Fabric: all_nodes: the node role publishes what belongs to its own node only; leave it "
+        'out, or yield the pool from a provider with scope="cluster" (Driver(cluster_provider=…))'
     )
     assert refusal(provider=Waitings()) == (
-        "driver gpu.example: Waiting: binding_conditions: no role sets conditions of claims yet, and the scheduler "
-        "would wait; leave it out"
+        "driver gpu.example: Waiting: binding_conditions: nobody makes these conditions true, and the "
+        "scheduler would wait; write Driver(…, binder=<your dra_kit.DeviceBinder>), or leave it out"
     )
 
 
@@ -95,7 +96,7 @@ def test_a_name_with_several_faults_tells_each_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"provider": None}, "provider None is no dra_kit.DeviceProvider; derive its class from that"),
+        ({"provider": None}, "it has no devices; give it provider=…, or cluster_provider=…"),
         ({"provider": Provider}, "provider Provider is a class; write Provider()"),
         ({"preparer": Preparer}, "preparer Preparer is a class; write Preparer()"),
         ({"preparer": 1}, "preparer 1 is no dra_kit.Preparer; derive its class from that"),

@@ -54,7 +54,7 @@ class Operators:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-            self.roles.append(controller_role(driver, self._kubeconfig))
+            self.roles.append(controller_role(driver, self._kubeconfig, author))
             self.roles[-1].start()
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
@@ -89,13 +89,15 @@ async def _listens(webhook: Webhook) -> None:
             return
 
 
-def controller_role(driver: Driver[Any, Any], kubeconfig: Path) -> RoleThread:
-    """The controller role, not started yet."""
+def controller_role(driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None = None) -> RoleThread:
+    """The controller role, not started yet; ``author`` are the author's settings."""
 
     async def run() -> int:
         from dra_kit.controller.agent import ControllerSettings, run_controller
 
-        return await run_controller(driver, ControllerSettings(kubeconfig=kubeconfig, instance="sandbox"))
+        return await run_controller(
+            driver, ControllerSettings(kubeconfig=kubeconfig, instance="sandbox", election=False, author=author)
+        )
 
     return RoleThread("controller role", run)
 

@@ -1,0 +1,71 @@
+"""The subresource ``token`` of service accounts.
+
+Source: Kubernetes 1.37 ``pkg/registry/core/serviceaccount/storage/token.go`` and
+``pkg/apis/authentication/validation``.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from dra_kit.apiserver.answers import Object, bad_request, conflict, invalid, not_found
+from dra_kit.apiserver.api import Answer, Api, Attributes, Request
+from dra_kit.apiserver.authentication.tokens import AUDIENCE, DEFAULT_SECONDS
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.storage import Stored
+from dra_kit.resource.fielderror import invalid as invalid_field
+
+_GROUP: Final = "authentication.k8s.io"
+_SHORTEST: Final = 600
+_LONGEST: Final = 2**32
+_KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": ""})
+
+
+async def request_token(api: Api, request: Request, stored: Stored, body: Object) -> Answer:
+    """A token of a service account.
+
+    Raises:
+        Refusal: the request makes no sense, names a pod that does not use the account, or admission refuses it.
+    """
+    options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
+    context = api.context(request)
+    account = stored.object
+    namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
+    spec = {"audiences": [AUDIENCE], "expirationSeconds": DEFAULT_SECONDS, **(body.get("spec") or {})}
+    metadata = {**(body.get("metadata") or {}), "name": name, "namespace": namespace}
+    asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata, "spec": spec}
+    write = Attributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
+    await api.admission.review(write, context.warnings)
+    seconds = spec["expirationSeconds"]
+    if not isinstance(seconds, int) or not _SHORTEST <= seconds <= _LONGEST:
+        text = "may not specify a duration less than 10 minutes"
+        if isinstance(seconds, int) and seconds > _LONGEST:
+            text = "may not specify a duration larger than 2^32 seconds"
+        raise invalid(_GROUP, "TokenRequest", name, [invalid_field("spec.expirationSeconds", seconds, text)])
+    pod = _pod(api, namespace, name, spec.get("boundObjectRef"))
+    token, expires = api.tokens.issue(account, pod=pod, seconds=seconds, audiences=spec["audiences"])
+    moment = datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z"
+    metadata = {**metadata, "creationTimestamp": context.now}
+    status = {"token": token, "expirationTimestamp": moment}
+    return Answer({**asked, "metadata": metadata, "status": status}, 201, warnings=context.warnings)
+
+
+def _pod(api: Api, namespace: str, account: str, reference: Object | None) -> Object | None:
+    """The pod that a token is to be bound to."""
+    if not reference:
+        return None
+    if reference.get("kind") != "Pod":
+        raise bad_request(f"cannot bind token to object of type {reference.get('kind', '')}: only pods are known here")
+    name, uid = reference.get("name", ""), reference.get("uid", "")
+    pod = api.lookup("pods", f"{namespace}/{name}")
+    if pod is None:
+        raise not_found("", "pods", name)
+    if (pod["spec"].get("serviceAccountName") or "default") != account:
+        text = "cannot bind token for serviceaccount"
+        raise bad_request(f'{text} "{account}" to pod running with different serviceaccount name.')
+    if uid and uid != pod["metadata"]["uid"]:
+        cause = f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+        raise conflict("", "pods", name, f"{cause}The object might have been deleted and then recreated")
+    return pod
