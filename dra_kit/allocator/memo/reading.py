@@ -17,7 +17,6 @@ from dra_kit.allocator.search.result import has_many_terms, is_pinned
 from dra_kit.allocator.selectors.expressions import Evaluator
 from dra_kit.allocator.selectors.likeness import likeness_of
 from dra_kit.cel.reads import Read
-from dra_kit.resource.plain_attributes import has_plain_attributes
 from dra_kit.resource.v1 import CapacityRequestPolicy, DeviceAttribute, DeviceConstraint, DeviceTaint, ResourceClaim
 from dra_kit.values.quantity import Quantity
 
@@ -59,7 +58,7 @@ class Reading:
 
     def _of_device(self, device: AdvertisedDevice) -> Hashable:
         likeness = None
-        if self._reads is not None and has_plain_attributes(device.device):
+        if self._reads is not None and device.has_plain_attributes:
             likeness = likeness_of(device, self._reads, sees_sharing=False)
         if likeness is None:
             likeness = (
@@ -156,7 +155,7 @@ def _policy(policy: CapacityRequestPolicy | None) -> Hashable:
 
 def _exact(quantity: Quantity | None) -> Hashable:
     """A quantity as it is written: 1Gi is not 1024Mi, since a result repeats what a device or a claim says."""
-    return None if quantity is None else (str(quantity), quantity.format, quantity.as_decimal.as_tuple())
+    return None if quantity is None else (str(quantity), quantity.format, quantity.amount)
 
 
 def _constraints(claim: ResourceClaim) -> Sequence[DeviceConstraint]:
