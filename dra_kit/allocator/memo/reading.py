@@ -155,7 +155,7 @@ def _policy(policy: CapacityRequestPolicy | None) -> Hashable:
 
 def _exact(quantity: Quantity | None) -> Hashable:
     """A quantity as it is written: 1Gi is not 1024Mi, since a result repeats what a device or a claim says."""
-    return None if quantity is None else (str(quantity), quantity.format, quantity.amount)
+    return None if quantity is None else (str(quantity), quantity.format, quantity.as_decimal.as_tuple())
 
 
 def _constraints(claim: ResourceClaim) -> Sequence[DeviceConstraint]:
