@@ -26,6 +26,8 @@ PUBLISH_SECONDS: Final = 15.0
 """A driver that has published nothing by then has a problem."""
 _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
 _POLL: Final = 0.02
+_ENDED_POLL: Final = 0.25
+"""Whether a role has ended by itself is looked at as long as the cluster runs, and must cost an idle one nothing."""
 
 
 class Surroundings(Protocol):
@@ -199,7 +201,7 @@ class RunningDrivers:
         """Wait until a role ends by itself, and raise why."""
         while True:
             self.check()
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_ENDED_POLL)
 
     def check(self) -> None:
         """Look whether a role has ended by itself.
