@@ -89,7 +89,8 @@ def command(  # noqa: PLR0917 - click passes them by name
             click.echo(who_table(uses))
         else:
             of = f" of {', '.join(wanted)}" if wanted else ""
-            click.echo(printable(f"no device{of} is in use"), err=True)
+            hint = "" if here or not wanted else "; what the hardware calls a device is known on its node alone"
+            click.echo(printable(f"no device{of} is in use{hint}"), err=True)
     ctx.exit(0 if uses else NOBODY)
 
 

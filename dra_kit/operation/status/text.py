@@ -62,8 +62,8 @@ def _slices(document: Document) -> Iterator[str]:
     for pool in slices.get("published") or ():
         fit = "not as wanted" if pool["pool"] in different else "as wanted"
         yield printable(
-            f"pool {pool['pool']}: generation {pool['generation']}, {len(pool['devices'])} devices in "
-            f"{pool['slices']} slices, {fit}"
+            f"pool {pool['pool']}: generation {pool['generation']}, {_count(len(pool['devices']), 'device')} in "
+            f"{_count(pool['slices'], 'slice')}, {fit}"
         )
     if not slices.get("published"):
         yield "none is published" if slices.get("published") is not None else "not known"
@@ -71,6 +71,10 @@ def _slices(document: Document) -> Iterator[str]:
         yield "discover has not yielded an inventory yet"
     if slices.get("lastPublished"):
         yield f"last published: {slices['lastPublished']}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _devices(uses: Sequence[DeviceUse]) -> str:

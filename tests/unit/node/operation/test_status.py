@@ -52,7 +52,7 @@ async def test_a_driver_that_is_well(node: Node) -> None:
         text = status_text(document)
         assert f"{DRIVER} on {NODE}: dra-kit" in text
         assert "all is well" in text
-        assert f"pool {NODE}: generation 1, 4 devices in 1 slices, as wanted" in text
+        assert f"pool {NODE}: generation 1, 4 devices in 1 slice, as wanted" in text
 
 
 async def test_effects_and_who_needs_them(node: Node) -> None:
@@ -129,7 +129,7 @@ def test_a_pool_that_is_not_as_wanted() -> None:
         }
     }
     assert problems(document) == ["pool a is not published as wanted; missing: y; too many: z"]
-    assert "pool a: generation 2, 2 devices in 1 slices, not as wanted" in status_text(document)
+    assert "pool a: generation 2, 2 devices in 1 slice, not as wanted" in status_text(document)
 
 
 def test_damage_and_losses_are_problems() -> None:
