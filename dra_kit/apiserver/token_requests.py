@@ -16,11 +16,14 @@ from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.resource.schema.decode import decode
+from dra_kit.resource.schema.scalars import WrongType
 
 _GROUP: Final = "authentication.k8s.io"
 _SHORTEST: Final = 600
 _LONGEST: Final = 2**32
-_KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": ""})
+_TYPE: Final = "authentication/v1.TokenRequest"
+_KIND: Final = Kind("", "serviceaccounts", "TokenRequest", True, {"v1": _TYPE})
 
 
 async def request_token(api: Api, request: Request, stored: Stored, body: Object) -> Answer:
@@ -33,15 +36,21 @@ async def request_token(api: Api, request: Request, stored: Stored, body: Object
     context = api.context(request)
     account = stored.object
     namespace, name = account["metadata"]["namespace"], account["metadata"]["name"]
-    spec = {"audiences": [AUDIENCE], "expirationSeconds": DEFAULT_SECONDS, **(body.get("spec") or {})}
-    metadata = {**(body.get("metadata") or {}), "name": name, "namespace": namespace}
+    try:
+        given: Object = decode(body, _TYPE)
+    except WrongType as error:
+        raise bad_request(f'TokenRequest in version "v1" cannot be handled as a TokenRequest: {error}') from None
+    spec = given.get("spec") or {}
+    spec["audiences"] = spec.get("audiences") or [AUDIENCE]
+    spec["expirationSeconds"] = spec.get("expirationSeconds") or DEFAULT_SECONDS
+    metadata = {**(given.get("metadata") or {}), "name": name, "namespace": namespace}
     asked: Object = {"kind": "TokenRequest", "apiVersion": f"{_GROUP}/v1", "metadata": metadata, "spec": spec}
     write = Attributes(api, _KIND, request, options.dry_run, "CREATE", asked, None)
     await api.admission.review(write, context.warnings)
     seconds = spec["expirationSeconds"]
-    if not isinstance(seconds, int) or not _SHORTEST <= seconds <= _LONGEST:
+    if not _SHORTEST <= seconds <= _LONGEST:
         text = "may not specify a duration less than 10 minutes"
-        if isinstance(seconds, int) and seconds > _LONGEST:
+        if seconds > _LONGEST:
             text = "may not specify a duration larger than 2^32 seconds"
         raise invalid(_GROUP, "TokenRequest", name, [invalid_field("spec.expirationSeconds", seconds, text)])
     pod, node = _bound(api, namespace, name, spec.get("boundObjectRef"))

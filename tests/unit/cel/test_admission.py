@@ -73,7 +73,7 @@ def test_an_error_shows_the_line_and_the_place() -> None:
     assert (refused.value.line, refused.value.column) == (2, 3)
 
 
-def test_a_variable_is_evaluated_once_and_only_if_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_is_evaluated_once_and_only_if_it_is_used() -> None:
     asked = Asked()
     spec = {
         "variables": [
