@@ -24,7 +24,7 @@ from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.formats import driver_name
+from dra_kit.resource.validation.fields.formats import driver_name
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 DeviceT = TypeVar("DeviceT", bound=Device, default=Device)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.controller import handlers
-from dra_kit.controller.follower import ClaimFollower
+from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.events import EventRecorder

@@ -1,10 +1,10 @@
-"""kopf's handler of claims: an adapter onto :class:`~dra_kit.controller.follower.ClaimFollower`."""
+"""kopf's handler of claims: an adapter onto :class:`~dra_kit.controller.claims.follower.ClaimFollower`."""
 
 from __future__ import annotations
 
 import asyncio
 
-from dra_kit.controller.follower import ClaimFollower
+from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.kube.operator import kopf, on_event
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 

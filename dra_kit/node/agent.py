@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.context import EffectInForce, NodeInfo
+from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.child_process import ChildProcess
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
@@ -48,6 +48,9 @@ from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.slices.publisher import Publisher
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
+from dra_kit.node.undertaking.mode import Undertaking
+from dra_kit.node.undertaking.remaining import Remaining
+from dra_kit.node.undertaking.service import LastCalls
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
@@ -56,6 +59,7 @@ from dra_kit.node.upkeep.replugging import Replugging
 from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
+from dra_kit.plugin.service import NodeService
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.metrics import Metrics
@@ -91,11 +95,13 @@ class Agent:
         driver: what runs.
         settings: how.
         credentials: for the API server.
+        undertaking: it is the driver's end: no devices, and nothing new is prepared.
         clock: gives seconds that only rise.
 
     Attributes:
         supervisor: runs the parts.
         orphans: looks for claims that the kubelet has forgotten.
+        nothing_left: at the driver's end, once no claim and no effect is left.
     """
 
     def __init__(
@@ -104,18 +110,21 @@ class Agent:
         settings: NodeSettings,
         credentials: Credentials,
         *,
+        undertaking: Undertaking | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
+        self._undertaking = undertaking
         self._clock = clock
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._metrics = Metrics()
         self._probes: Probes | None = None
-        boot_id = _boot_id(settings)
+        self.nothing_left: bool = False
+        boot_id = settings.read_boot_id()
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
         self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
@@ -183,27 +192,15 @@ class Agent:
             every=settings.leftovers_interval,
         )
         self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
-        self._health = self._monitor(inventory, publisher)
+        self._health = self._monitor(inventory, publisher) if self._undertaking is None else None
         inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
         inventory.listen(self._replugging.inventory_changed)
-        kubelet = self._kubelet()
+        kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
-        watchdog = Watchdog()
-        self._add_probes(watchdog)
-        self.supervisor.add(status)  # stopped after the kubelet's last call
-        self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
-        self.supervisor.add(watchdog, after=kubelet)
-        self.supervisor.add(self._events.recorder, after=kubelet)
-        self.supervisor.add(startup, after=kubelet)
-        self.supervisor.add(self._replugging, after=startup)
-        self.supervisor.add(self._leftovers, after=startup)
         self._mending = Mending(
             (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
             boot_id=boot_id, every=settings.mending_interval,
         )  # fmt: skip
-        self.supervisor.add(self._mending, after=startup)
-        if driver.effects:
-            self.supervisor.add(self._reapplying, after=startup)
         self.orphans: Orphans = Orphans(
             name,
             self._client,
@@ -213,22 +210,46 @@ class Agent:
             after=settings.orphan_after,
             clock=self._clock,
         )
+        self._add_parts(credentials, kubelet, startup, status)
+        if self._undertaking is not None:
+            inventory.replace(Inventory(pools=[]), {})
+            self.supervisor.add(Remaining(self._store, self._classes.title, self._nothing_left), after=startup)
+
+    def _add_parts(
+        self, credentials: Credentials, kubelet: KubeletConnection, startup: Startup, status: StatusWriter
+    ) -> None:
+        watchdog = Watchdog()
+        self._add_probes(watchdog)
+        self.supervisor.add(status)  # stopped after the kubelet's last call
+        self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
+        self.supervisor.add(watchdog, after=kubelet)
+        self.supervisor.add(self._events.recorder, after=kubelet)
+        self.supervisor.add(startup, after=kubelet)
+        self.supervisor.add(self._replugging, after=startup)
+        self.supervisor.add(self._leftovers, after=startup)
+        self.supervisor.add(self._mending, after=startup)
+        if self._driver.effects:
+            self.supervisor.add(self._reapplying, after=startup)
         self.supervisor.add(self.orphans, after=startup)
-        self.supervisor.add(discovery, after=startup)
+        if self._undertaking is None:
+            self.supervisor.add(self._discovery, after=startup)
         if self._health is not None:
             self.supervisor.add(self._health, after=startup)
-        self.supervisor.add(publisher, after=kubelet)
-        self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+        self.supervisor.add(self._publisher, after=kubelet)
+        if self._undertaking is None:
+            operator = Operator(credentials, self._driver.name, self._settings.node_name, self._publisher)
+            self.supervisor.add(operator, after=self._publisher)
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
         driver, settings, known = self._driver, self._settings, self._driver.effects
-        runner = None
-        if any(issubclass(effect, ChildProcess) for effect in known.values()):
+        classes = (self._undertaking.classes if self._undertaking else None) or EffectClasses(known)
+        self._classes, runner = classes, None
+        if classes.runs_programs:
             directory = settings.state(driver.name) / "children"
             runner = Children(directory, locks.children, environment=settings.child_environment)
             self.supervisor.add(runner)  # stopped when no claim needs a program any more
         keeper = ClusterObjects(self._client, driver.name, facts)
-        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
+        hardware = Hardware(driver, runner, keeper)
         undoing = Undoing(self._store, classes, hardware, locks.effects)
         self._engine = engine = EffectEngine(
             self._store, classes, hardware, undoing,
@@ -274,11 +295,14 @@ class Agent:
             changed=self._events.device_changed,
         )
 
-    def _kubelet(self) -> KubeletConnection:
+    def _kubelet(self, boot_id: str) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
         endpoint = plugin_socket(kubelet_dir, name, pod_uid)
         streams = None if self._health is None else self._health.streams
-        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions, health=streams)
+        service: NodeService = self._service
+        if self._undertaking is not None:
+            service = LastCalls(service, self._store, name, boot_id)
+        plugin = PluginServer(service, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
             endpoint=endpoint,
@@ -355,6 +379,11 @@ class Agent:
         """Ask the process to end."""
         self.supervisor.stop()
 
+    def _nothing_left(self) -> None:
+        self.nothing_left = True
+        if self._undertaking is not None and not self._undertaking.stays:
+            self.stop()
+
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         self._replugging.effect_replaced()
         self._events.effect_replaced(effect, claims)
@@ -375,10 +404,3 @@ class Agent:
         """Facts that an author's code tells later, from whatever thread it runs in."""
         with suppress(RuntimeError):  # the process has ended, the author's thread has not
             self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
-
-
-def _boot_id(settings: NodeSettings) -> str:
-    try:
-        return settings.boot_id.read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"boot id {settings.boot_id} cannot be read: {error}; is /proc mounted?") from error

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dra_kit.errors import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
@@ -59,6 +61,17 @@ class NodeSettings:
     def state(self, driver: str) -> Path:
         """The directory of the durable state."""
         return self.state_dir or self.kubelet_dir / "plugins" / driver
+
+    def read_boot_id(self) -> str:
+        """What tells this boot from every other.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        try:
+            return self.boot_id.read_text().strip()
+        except OSError as error:
+            raise ConfigurationError(f"boot id {self.boot_id} cannot be read: {error}; is /proc mounted?") from error
 
     def database(self, driver: str) -> Path:
         """The file of the durable state."""

@@ -35,7 +35,7 @@ class NodeDriver:
         process: its node role.
         state_dir: its durable state.
         hardware_dir: the directory that stands for its hardware, if it has one.
-        files: the files that its settings name.
+        files: the files and folders that its settings name; ``<setting>/<folder>`` for one that is elsewhere.
         command: what starts the node role.
     """
 
@@ -78,6 +78,11 @@ class RealCluster:
         self._driver = driver
 
     @property
+    def node_driver(self) -> NodeDriver:
+        """What serves the kubelet."""
+        return self._driver
+
+    @property
     def driver(self) -> str:
         return self._driver.name
 
@@ -104,9 +109,17 @@ class RealCluster:
         return printed.mounts(await self.output(namespace, pod, container))
 
     async def files(self, place: str) -> Sequence[str] | None:
-        """The file of a setting; None where the test does not know it."""
-        path = self._driver.files.get(place)
-        return None if path is None else [await asyncio.to_thread(path.read_text, encoding="utf-8")]
+        """The files at a place, ``<setting>`` or ``<setting>/<glob>``; None for a setting that is not known here."""
+        return await asyncio.to_thread(self._files, place)
+
+    def _files(self, place: str) -> list[str] | None:
+        known = [name for name in self._driver.files if place == name or place.startswith(f"{name}/")]
+        if not known:
+            return None
+        name = max(known, key=len)
+        path, pattern = self._driver.files[name], place.removeprefix(name).removeprefix("/")
+        found = sorted(path.glob(pattern)) if pattern else [path]
+        return [file.read_text(encoding="utf-8", errors="replace") for file in found if file.is_file()]
 
     async def node_state(self) -> Iterable[str]:
         """CDI files, records, effects and hardware files of the driver."""
@@ -141,7 +154,7 @@ class RealCluster:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)
 
-    def control(self, driver: str = "") -> Control:
+    def control(self, driver: str = "") -> DriverElsewhere:
         return Control(driver or self.driver, self)
 
     def refusal(self, namespace: str, claim: str) -> str:

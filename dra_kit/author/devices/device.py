@@ -26,7 +26,7 @@ from dra_kit.author.devices.vocabulary import (
 from dra_kit.author.model import AuthorModel, shown
 from dra_kit.author.rules import invalid
 from dra_kit.resource import v1
-from dra_kit.resource.validation.devices import validate_device
+from dra_kit.resource.validation.slices.devices import validate_device
 from dra_kit.values.quantity import Quantity
 from dra_kit.values.semver import Version
 

@@ -19,9 +19,9 @@ from dra_kit.author.rules import invalid
 from dra_kit.errors import InvalidDevice
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote
-from dra_kit.resource.validation.formats import driver_name
-from dra_kit.resource.validation.pools import validate_pool
-from dra_kit.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_slice
+from dra_kit.resource.validation.fields.formats import driver_name
+from dra_kit.resource.validation.slices.pools import validate_pool
+from dra_kit.resource.validation.slices.slices import ADVANCED_DEVICES_MAX, validate_slice
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
 

@@ -1,4 +1,4 @@
-"""Devices that are alike for one way to satisfy a request: what is said of one of them holds for all."""
+"""Devices that are alike for one choice of a request: what is said of one of them holds for all."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 from dra_kit import cel
 from dra_kit.allocator import Gates
-from dra_kit.allocator.devices import AdvertisedDevice
-from dra_kit.allocator.likeness import likeness_of
-from dra_kit.allocator.requests import Choice
-from dra_kit.allocator.usage import Usage
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.usage import Usage
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.allocator.selectors.likeness import likeness_of
 from dra_kit.cel.reads import Read
 from dra_kit.errors import CelCompileError
 from dra_kit.resource.plain_attributes import has_plain_attributes

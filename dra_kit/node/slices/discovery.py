@@ -19,6 +19,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.node.slices.acceptance import Acceptance
 from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.node.slices.log_messages import DISCOVER_FAILED
 from dra_kit.process.tracebacks import from_author, named, place_of
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ class Discovery:
         if text == self._failure:
             logger.info("discover failed again", extra={"again_in": delay})  # nothing new to say
         else:
-            logger.error("discover failed", extra=fields, exc_info=None if expected else from_author(error, module))
+            logger.error(DISCOVER_FAILED, extra=fields, exc_info=None if expected else from_author(error, module))
         self._failure = text
         _threadsafe(loop, lambda: setattr(self._current, "problem", text))
 

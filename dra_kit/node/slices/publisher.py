@@ -19,6 +19,7 @@ from dra_kit.kube.resources import RESOURCE_SLICES
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.counting import counted_slice, not_counted, stores_counters, without_counted
+from dra_kit.node.slices.log_messages import NOT_PUBLISHED
 from dra_kit.node.slices.pace import Brake, happens, pause
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
@@ -148,7 +149,7 @@ class Publisher:
         else:
             self._logged_at = now
         self.last_error = text
-        logger.log(level, "slices not published", extra={"error": text, "code": error.code, "again_in": delay})
+        logger.log(level, NOT_PUBLISHED, extra={"error": text, "code": error.code, "again_in": delay})
 
     async def reconcile(self) -> bool:
         """Make the API server hold what is wanted; whether anything had to be written.

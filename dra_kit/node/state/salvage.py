@@ -225,7 +225,7 @@ def _found(database: sqlite3.Connection, table: str) -> str:
         return table
     # the name that its definition says; sqlite before 3.37 knows no such list
     for _, name, *_ in database.execute("PRAGMA table_list").fetchall():
-        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum", "defaults"}:
+        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum", "defaults", "undo"}:
             return str(name)
     return table
 

@@ -10,15 +10,16 @@ from typing import Final, Protocol
 
 from dra_kit.errors import ConfigurationError, DraKitError, SandboxError
 from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.node.slices.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.control_plane import first_of
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
-from dra_kit.sandbox.driver.journal import DriverLog
-from dra_kit.sandbox.driver.named_settings import by_driver
 from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.operators import Operators
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Operators
+from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.values.nearest import did_you_mean
 
 PUBLISH_SECONDS: Final = 15.0
@@ -168,7 +169,7 @@ class RunningDrivers:
     async def _published(self, controls: Sequence[SandboxControl]) -> None:
         """Wait until drivers are registered on each node and have published something."""
         begin = time.monotonic()
-        told = False
+        reported = False
         while waiting := [
             (control.name, node.name)
             for node in self._cluster.nodes
@@ -177,10 +178,10 @@ class RunningDrivers:
         ]:
             self.check()
             seconds = time.monotonic() - begin
-            if seconds > PATIENCE and not told and (calls := self._hanging()):
-                told = True
+            if seconds > PATIENCE and not reported and (calls := self._hanging()):
+                reported = True
                 self._cluster.silent(calls)
-            failed = any("discover failed" in line for line in self._cluster.log.problems)
+            failed = bool(self._cluster.log.problems_of(DISCOVER_FAILED))
             if seconds > PUBLISH_SECONDS or (failed and seconds > _FAILED_SECONDS):
                 names = " and driver ".join(dict.fromkeys(name for name, _ in waiting))
                 raise SandboxError(

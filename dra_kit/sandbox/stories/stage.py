@@ -230,7 +230,7 @@ class Stage:
         return await gather(self._cluster, self.namespace, pods, claims)
 
     async def until_deadline(self, timeout: float | None = None) -> AsyncIterator[None]:
-        """Yields again and again, for as long as a wait may take, or for ``timeout`` seconds."""
+        """Yield again and again, for as long as a wait may take, or for ``timeout`` seconds."""
         end = self._deadline(timeout)
         yield
         while time.monotonic() < end:

@@ -30,7 +30,7 @@ from dra_kit.sandbox.timeline.records import (
     ObjectChanged,
 )
 from dra_kit.sandbox.timeline.timeline import Timeline
-from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.cycle.decision import Decision
 
 FILE: Final = "timeline.jsonl"
 """Name of the timeline's file in the directory of a sandbox."""

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from dra_kit.allocator import Allocator, Node, memo, reading
+from dra_kit.allocator import Allocator, Node
 from dra_kit.allocator.allocation import Attempt
-from dra_kit.allocator.usage import Usage
+from dra_kit.allocator.cluster.usage import Usage
+from dra_kit.allocator.memo import memo, reading
 from dra_kit.errors import AllocationError
 from tests.unit.allocator.memo_case import Case, world_of
 from tests.unit.allocator.memo_nodes import OF_NODES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.controller.announcements import Announcement, announcements, node_of
-from dra_kit.controller.lifecycle import transitions
+from dra_kit.controller.claims.announcements import Announcement, announcements, node_of
+from dra_kit.controller.claims.lifecycle import transitions
 from dra_kit.kube.events import ObjectReference
 from dra_kit.resource.v1 import ResourceClaim
 from tests.unit.controller.claims import DRIVER, claim

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.controller.cache import ClaimCache
-from dra_kit.controller.lifecycle import Change, Transition
+from dra_kit.controller.claims.cache import ClaimCache
+from dra_kit.controller.claims.lifecycle import Change, Transition
 from tests.unit.controller.claims import DRIVER, claim
 
 

@@ -125,6 +125,7 @@ class Preparation:
             boot_id=self.boot_id,
             phase="releasing",
             preparing=True,
+            imperative=self.is_imperative,
             devices=tuple(
                 DeviceRecord(
                     request=base_request(result.request),
@@ -226,6 +227,7 @@ class Preparation:
             spec=spec,
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
+            imperative=self.is_imperative,
             sees=tuple(sorted(admin_scope.outcomes)),
         )
         return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}

@@ -20,7 +20,7 @@ from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource import v1
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.resource.validation.status import validate_device_statuses
+from dra_kit.resource.validation.claims.device_status import validate_device_statuses
 
 logger: logging.Logger = logging.getLogger(__name__)
 RETRY: Final = (1.0, 2.0, 5.0, 15.0, 30.0)

@@ -16,7 +16,7 @@ logger: logging.Logger = logging.getLogger(__name__)
 # Two releases share the file during a rolling update, and a roll-back leaves it to the older one. So in a major form
 # columns and tables are only added: an older release reads and writes what it knows and leaves the rest alone. What it
 # knows stays as it is, triggers too: a file that lacks any of it counts as damaged.
-MAJOR, MINOR = 1, 3
+MAJOR, MINOR = 1, 4
 _FORM: Final = MAJOR * 1000 + MINOR
 
 _BASE: Final = (
@@ -64,7 +64,7 @@ The columns are those of the first release: the checksum must be the same for al
 
 CARRIED: Final[dict[str, tuple[str, ...]]] = {
     **{table: (*columns, "checksum") for table, columns in CHECKED.items()},
-    "effects": (*CHECKED["effects"], "checksum", "defaults"),
+    "effects": (*CHECKED["effects"], "checksum", "defaults", "undo"),
     "claim_devices": ("uid", "pool", "device", "share_id", "exclusive"),
     "epochs": ("epoch", "uid"),
     "facts": ("what", "number"),
@@ -114,8 +114,9 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
             for table in CHECKED:
                 if "checksum" not in columns_of(connection, table):
                     connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER")
-            if "defaults" not in columns_of(connection, "effects"):
-                connection.execute("ALTER TABLE effects ADD COLUMN defaults TEXT")
+            for column in ("defaults", "undo"):
+                if column not in columns_of(connection, "effects"):
+                    connection.execute(f"ALTER TABLE effects ADD COLUMN {column} TEXT")
             for trigger in _TRIGGERS:
                 connection.execute(trigger)
             set_fact(connection, "form", _FORM)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dra_kit.resource.pods import PodReference
 from dra_kit.sandbox.cluster.workload.container_log import ContainerLog
-from dra_kit.sandbox.timeline.container_entries import OutputLines
 from dra_kit.sandbox.timeline.container_output import ContainerOutputs
 from dra_kit.sandbox.timeline.records import ContainerOutput, ContainerReference, ContainerStarted
+from dra_kit.sandbox.timeline.view.container_entries import OutputLines
 
 POD = PodReference("kitchen", "guest", "uid-1")
 

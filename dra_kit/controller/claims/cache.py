@@ -1,0 +1,150 @@
+"""The claims that hold our devices, as last seen, and what changed since: kept true by a watch and by lists.
+
+A watch may lose events and may lag behind a list, and a list may be older than what the watch brought while it was
+under way. Every state is therefore taken by its resource version and never replaced by an older one. Kubernetes
+promises that versions of one resource compare as integers (KEP-5504; so they are in every release with etcd).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from dra_kit.controller.claims.lifecycle import Transition, our_devices, transitions
+from dra_kit.resource.v1 import ResourceClaim
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
+_RESULT: Final = ("request", "driver", "pool", "device", "shareID")
+
+
+class ClaimCache:
+    """Turns watch events and lists into transitions, each told once.
+
+    The first list is remembered in silence: what holds devices when the controller starts has had its Events.
+
+    Args:
+        driver: whose devices count; claims without any are not kept.
+    """
+
+    def __init__(self, driver: str) -> None:
+        self._driver = driver
+        self._claims: dict[str, ResourceClaim] = {}
+        # while a list is under way: the versions in which claims were last seen without devices of ours, or gone
+        self._without: dict[str, int] | None = None
+        self._listed = -1  # resource version of the last list
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    @property
+    def primed(self) -> bool:
+        """Whether there was a list."""
+        return self._listed >= 0
+
+    def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[Transition, ...]:
+        """Takes the state of one claim from a watch.
+
+        Args:
+            claim: the object as it came.
+            deleted: it is the last state of a deleted one.
+        """
+        uid, version = _identity(claim)
+        if version <= max(self._listed, self._version(uid)):
+            return ()
+        return self._take(uid, version, None if deleted else self._read(uid, claim))
+
+    @contextmanager
+    def listing(self) -> Iterator[None]:
+        """Around the request for a list and :meth:`replace`: the watch may be ahead of the list meanwhile."""
+        self._without = {}
+        try:
+            yield
+        finally:
+            self._without = None
+
+    def replace(self, claims: Iterable[Mapping[str, Any]], resource_version: str) -> tuple[Transition, ...]:
+        """Takes a complete list: marks what it holds and sweeps what it does not.
+
+        Args:
+            claims: all claims of the cluster.
+            resource_version: of the list.
+        """
+        listed = _number(resource_version)
+        silent = not self.primed
+        steps: list[Transition] = []
+        seen: set[str] = set()
+        for claim in claims:
+            uid, version = _identity(claim)
+            seen.add(uid)
+            if version > self._version(uid):
+                steps += self._take(uid, version, self._read(uid, claim))
+        for uid in [uid for uid in self._claims if uid not in seen and self._version(uid) <= listed]:
+            steps += self._take(uid, listed, None)
+        self._listed = max(self._listed, listed)
+        return () if silent else tuple(steps)
+
+    def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[Transition, ...]:
+        previous = self._claims.get(uid)
+        steps = transitions(previous, claim, self._driver)
+        if claim is not None and our_devices(claim, self._driver):
+            self._claims[uid] = claim
+            return steps
+        self._claims.pop(uid, None)
+        if self._without is not None:
+            self._without[uid] = version
+        return steps
+
+    def _version(self, uid: str) -> int:
+        known = self._claims.get(uid)
+        if known is not None:
+            return _number(known.metadata.resource_version)
+        return (self._without or {}).get(uid, -1)
+
+    def _read(self, uid: str, claim: Mapping[str, Any]) -> ResourceClaim | None:
+        """The claim as a model, when it holds or held devices of ours: most claims of a cluster are other drivers'."""
+        allocation = (claim.get("status") or {}).get("allocation") or {}
+        results = (allocation.get("devices") or {}).get("results") or ()
+        if uid not in self._claims and not any(result.get("driver") == self._driver for result in results):
+            return None
+        try:
+            return ResourceClaim.model_validate(kept(claim))
+        except ValidationError as error:
+            logger.error("claim cannot be read", extra={"claim_uid": uid, "error": str(error)})
+            return self._claims.get(uid)
+
+
+def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """What Events tell of a claim; with its configs, which may have 640 KiB, few claims would take all memory."""
+    metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
+    allocation = status.get("allocation")
+    if allocation is not None:
+        results = (allocation.get("devices") or {}).get("results") or []
+        allocation = {
+            "devices": {"results": [_only(result, _RESULT) for result in results]},
+            "nodeSelector": allocation.get("nodeSelector"),
+        }
+    return {
+        "metadata": _only(metadata, _METADATA),
+        "spec": {},
+        "status": {"allocation": allocation, "reservedFor": status.get("reservedFor") or []},
+    }
+
+
+def _only(fields: Mapping[str, Any], kept: Iterable[str]) -> dict[str, Any]:
+    return {key: fields[key] for key in kept if key in fields}
+
+
+def _identity(claim: Mapping[str, Any]) -> tuple[str, int]:
+    metadata = claim.get("metadata") or {}
+    return str(metadata.get("uid", "")), _number(metadata.get("resourceVersion"))
+
+
+def _number(resource_version: object) -> int:
+    return int(str(resource_version or 0))
