@@ -17,6 +17,7 @@ pytestmark = pytest.mark.processes
 
 TOPICS = [
     "config-versions.md",
+    "controller.md",
     "effects.md",
     "health.md",
     "hot-plug.md",
