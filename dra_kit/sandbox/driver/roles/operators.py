@@ -16,12 +16,8 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import NotFound, SandboxError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
-<<<<<<< HEAD:dra_kit/sandbox/driver/roles/operators.py
-from dra_kit.sandbox.driver.roles.role_thread import RoleThread
-=======
 from dra_kit.sandbox.driver.accounts import Kubeconfigs
-from dra_kit.sandbox.driver.roles import RoleThread
->>>>>>> policy:dra_kit/sandbox/driver/operators.py
+from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
 """Label of a namespace that keeps the webhook out of it, with the value ``off``."""
@@ -65,11 +61,7 @@ class Operators:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-<<<<<<< HEAD:dra_kit/sandbox/driver/roles/operators.py
-            self.roles.append(controller_role(driver, self._kubeconfig, author))
-=======
-            self.roles.append(controller_role(driver, self._kubeconfigs.controller()))
->>>>>>> policy:dra_kit/sandbox/driver/operators.py
+            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author))
             self.roles[-1].start()
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
