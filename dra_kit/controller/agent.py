@@ -16,7 +16,6 @@ from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
-from dra_kit.controller import handlers
 from dra_kit.controller.active import ActiveParts
 from dra_kit.controller.author_handlers.loading import load
 from dra_kit.controller.author_handlers.operator import AuthorHandlers
@@ -25,6 +24,7 @@ from dra_kit.controller.claims.announcing import Announcing
 from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
 from dra_kit.controller.claims.observing import Observing
+from dra_kit.controller.claims.watch import ClaimWatch
 from dra_kit.controller.context import ControllerContext
 from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
@@ -37,7 +37,6 @@ from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.probes import Check, Probes, parts_not_ready
@@ -45,7 +44,6 @@ from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.publishing.scope import cluster_source
 
-_PAGE: Final = 500  # objects per page of kopf's list
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
 
@@ -107,9 +105,10 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
             capacity=_WAITING_EVENTS,
         )
         supervisor = _wired(driver, settings, credentials, client, recorder)
-        code = await supervisor.run()
-        await recorder.flush(_FLUSH_SECONDS)
-        return code
+        try:
+            return await supervisor.run()
+        finally:
+            await recorder.flush(_FLUSH_SECONDS)
 
 
 def _wired(
@@ -124,11 +123,6 @@ def _wired(
     follower = ClaimFollower(client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog)
     loop = asyncio.get_running_loop()
 
-    def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-        registry = kopf.OperatorRegistry()
-        handlers.register(registry, follower, loop)
-        return registry, quiet_settings(chunk_size=_PAGE)
-
     supervisor, watchdog = Supervisor(), Watchdog()
     if settings.probe_address:
         live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
@@ -136,12 +130,11 @@ def _wired(
     supervisor.add(watchdog)
     supervisor.add(recorder)
     supervisor.add(follower)
-    # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may
-    # have lost what it watched, and the pod starts again from a list
-    supervisor.add(OperatorThread(credentials, build, backoff=()), after=follower)
+    watch = ClaimWatch(credentials, follower)
+    supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
     context = ControllerContext(driver.name, settings.author)
     startup = Startup(driver, context, supervisor.stopping)
-    supervisor.add(startup, after=follower)
+    supervisor.add(startup, after=watch)
     elected: Part = startup
     if backlog is not None:
         leadership.on_renewal(backlog.renewed)
@@ -153,7 +146,7 @@ def _wired(
             lease=settings.lease_name or lease_name(driver.name),
             timing=settings.timing,
         )
-        supervisor.add(elected, after=startup)
+        supervisor.add(elected, after=startup)  # who takes over has missed nothing
     # added last: it stops first, and what it does has ended when the lease is given back
     active = ActiveParts(leadership)
     of_claims = _for_claims(driver, client, follower, recorder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from typing import Any, Final
 
@@ -16,8 +17,8 @@ from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-LOOK_AGAIN: Final = 10.0
-"""Seconds until a group of the API that is not served yet is looked for again."""
+LOOK_AGAIN: Final = (1.0, 2.0, 5.0, 10.0)
+"""Seconds until a kind that is not served yet is looked for again; the last one repeats."""
 _PAGE: Final = 500
 
 
@@ -57,13 +58,16 @@ class AuthorHandlers:
     async def _served(self) -> None:
         """Wait until the cluster has the kinds of the author's: kopf looks for them once, at its start."""
         told: set[str] = set()
-        while missing := [kind for kind in sorted(_custom_kinds(self._registry)) if not await self._serves(*kind)]:
+        for attempt in itertools.count():
+            missing = [kind for kind in sorted(_custom_kinds(self._registry)) if not await self._serves(*kind)]
+            if not missing:
+                return
             names = {f"{name}.{group}" for group, name in missing}
             if names != told:
                 remedy = "create their CustomResourceDefinitions"
                 logger.warning("handlers wait for kinds", extra={"kinds": ", ".join(sorted(names)), "remedy": remedy})
             told = names
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(LOOK_AGAIN[min(attempt, len(LOOK_AGAIN) - 1)])
 
     async def _serves(self, group: str, name: str) -> bool:
         try:

@@ -8,6 +8,7 @@ promises that versions of one resource compare as integers (KEP-5504; so they ar
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -27,6 +28,10 @@ _RESULT: Final = (
 )  # fmt: skip
 
 
+_ENDED_MAX: Final = 10_000
+"""Claims without devices that are remembered; a watch does not lag behind a list by that many."""
+
+
 class ClaimCache:
     """Turns watch events and lists into transitions, each told once.
 
@@ -39,8 +44,10 @@ class ClaimCache:
     def __init__(self, driver: str) -> None:
         self._driver = driver
         self._claims: dict[str, _Held] = {}
-        # while a list is under way: the versions in which claims were last seen without devices of ours, or gone
-        self._without: dict[str, int] | None = None
+        # the versions in which claims gave their devices back or were gone: what a watch that lags behind says of them
+        # later is old; what it says of claims that nobody has seen is news, however old it is
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._listing = False
         self._listed = -1  # resource version of the last list
 
     def __len__(self) -> int:
@@ -63,18 +70,20 @@ class ClaimCache:
             deleted: it is the last state of a deleted one.
         """
         uid, version = _identity(claim)
-        if version <= max(self._listed, self._version(uid)):
+        if version <= self._version(uid):
             return ()
-        return self._take(uid, version, None if deleted else self._read(uid, claim))
+        steps = self._take(uid, version, self._read(uid, claim))
+        # its last state may be news: kopf keeps the last one only of events that follow each other at once
+        return (*steps, *self._take(uid, version, None)) if deleted else steps
 
     @contextmanager
     def listing(self) -> Iterator[None]:
         """Around the request for a list and :meth:`replace`: the watch may be ahead of the list meanwhile."""
-        self._without = {}
+        self._listing = True
         try:
             yield
         finally:
-            self._without = None
+            self._listing = False
 
     def replace(self, claims: Iterable[Mapping[str, Any]], resource_version: str) -> tuple[Transition, ...]:
         """Takes a complete list: marks what it holds and sweeps what it does not.
@@ -103,16 +112,18 @@ class ClaimCache:
         if claim is not None and our_devices(claim, self._driver):
             self._claims[uid] = _Held(version, claim.model_dump_json(by_alias=True, exclude_defaults=True))
             return steps
-        self._claims.pop(uid, None)
-        if self._without is not None:
-            self._without[uid] = version
+        if self._claims.pop(uid, None) is not None or self._listing:
+            self._ended[uid] = version
+            self._ended.move_to_end(uid)
+            while len(self._ended) > _ENDED_MAX and not self._listing:
+                self._ended.popitem(last=False)
         return steps
 
     def _version(self, uid: str) -> int:
         known = self._claims.get(uid)
         if known is not None:
             return known.version
-        return (self._without or {}).get(uid, -1)
+        return self._ended.get(uid, -1)
 
     def _read(self, uid: str, claim: Mapping[str, Any]) -> ResourceClaim | None:
         """The claim as a model, when it holds or held devices of ours: most claims of a cluster are other drivers'."""

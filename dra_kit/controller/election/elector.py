@@ -186,6 +186,9 @@ class Elector:
         self._leadership.set(leading=False)
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
-                await self._client.update(LEASES, released(self._stored, dt.datetime.now(dt.UTC)))
+                # what is known of it may be older than a renewal that was under way
+                lease = await self._client.get(LEASES, self._lease, self._namespace)
+                if holder_of(lease) == self._identity:
+                    await self._client.update(LEASES, released(lease, dt.datetime.now(dt.UTC)))
         except (KubeError, TimeoutError) as error:
             logger.warning("the lease is not given back and expires", extra={"error": str(error) or "no answer"})

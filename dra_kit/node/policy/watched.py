@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dra_kit.author.devices.policy import WatchedObject
@@ -15,8 +16,8 @@ from dra_kit.kube.resources import Resource
 
 logger: logging.Logger = logging.getLogger(__name__)
 
-AGAIN: Final = 60.0
-"""Seconds until a kind that does not exist, or may not be read, is asked for again."""
+AGAIN: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds until a kind that does not exist, or may not be read, is asked for again; the last one repeats."""
 
 
 class Watched:
@@ -41,7 +42,7 @@ class Watched:
         node_name: str,
         changed: Callable[[], None],
         *,
-        again: float = AGAIN,
+        again: Sequence[float] = AGAIN,
     ) -> None:
         self._client = client
         # of a custom kind the API server sends the kind with every object
@@ -55,7 +56,7 @@ class Watched:
 
     async def follow(self) -> None:
         """Follow it until cancelled."""
-        while True:
+        for attempt in itertools.count():
             informer = Informer(self._client, self._resource, field_selector=f"metadata.name={self._node_name}")
             synced = asyncio.ensure_future(self._when_synced(informer))
             try:
@@ -69,7 +70,7 @@ class Watched:
                 self._trouble(str(error), "dra-kit node TARGET --print-rules tells the rule")
             finally:
                 synced.cancel()
-            await asyncio.sleep(self._again)
+            await asyncio.sleep(self._again[min(attempt, len(self._again) - 1)])
 
     async def _when_synced(self, informer: Informer) -> None:
         await informer.synced.wait()

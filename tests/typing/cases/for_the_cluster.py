@@ -27,11 +27,6 @@ class Warehouse(dra.DeviceProvider[dra.Device, None, Settings], scope="cluster")
         yield dra.Inventory()
 
 
-class Rack(dra.DeviceProvider, scope="rack"):  # error: arg-type reportArgumentType
-    def discover(self) -> Iterator[dra.Inventory]:
-        yield dra.Inventory()
-
-
 class Courier(dra.DeviceBinder[Settings]):
     async def bind(self, claim: dra.ObservedClaim, device: dra.ObservedDevice) -> None:
         assert_type(claim.node, str | None)

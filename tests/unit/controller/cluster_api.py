@@ -23,16 +23,19 @@ class ClusterApi:
     Attributes:
         requests: method and path of everything that was asked.
         events: the Events that were created.
+        refused: how many were there already.
         versions: of resource.k8s.io that are served.
         leases: by path.
         list_failures: how many lists are still to be answered 503.
         down: every answer is 503.
         silent: there is no answer.
+        hold_leases: requests for leases are answered 503.
     """
 
     def __init__(self, versions: tuple[str, ...] = VERSIONS) -> None:
         self.requests: list[tuple[str, str]] = []
         self.events: list[dict[str, Any]] = []
+        self.refused = 0
         self.versions = versions
         self.claims: dict[str, dict[str, Any]] = {}
         self.leases: dict[str, dict[str, Any]] = {}
@@ -41,6 +44,7 @@ class ClusterApi:
         self.forbidden = False
         self.down = False
         self.silent = False
+        self.hold_leases = False
         self.url = ""
         self._version = 100
         self._watches: set[asyncio.Queue[dict[str, Any] | None]] = set()
@@ -79,6 +83,10 @@ class ClusterApi:
     def watched(self) -> bool:
         return bool(self._watches)
 
+    @property
+    def watches(self) -> int:
+        return len(self._watches)
+
     def apply(self, claim: dict[str, Any], *, silent: bool = False) -> None:
         """Stores a claim; silently: no watch hears of it, as in a gap."""
         self._version += 1
@@ -104,12 +112,18 @@ class ClusterApi:
         self.requests.append((request.method, request.path))
         if self.down:
             return _status(503, "ServiceUnavailable")
-        while self.silent:
-            await asyncio.sleep(0.01)
+        if self.silent:
+            await asyncio.Event().wait()  # until whoever asked gives up
         if request.method == "POST" and request.path.startswith("/apis/events.k8s.io/v1/namespaces/"):
-            self.events.append(await request.json())
-            return web.json_response(self.events[-1], status=201)
+            event = await request.json()
+            if event["metadata"]["name"] in {each["metadata"]["name"] for each in self.events}:
+                self.refused += 1
+                return _status(409, "AlreadyExists")
+            self.events.append(event)
+            return web.json_response(event, status=201)
         if request.path.startswith(LEASES):
+            if self.hold_leases:
+                return _status(503, "ServiceUnavailable")
             return _status(403, "Forbidden") if self.forbidden else await self._lease(request)
         if "/namespaces/nowhere/" in request.path:
             return _missing("namespaces", "nowhere")
