@@ -14,6 +14,7 @@ from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.control_plane import first_of
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
+from dra_kit.sandbox.driver.accounts import Kubeconfigs
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
 from dra_kit.sandbox.driver.node import SandboxNode
@@ -132,17 +133,17 @@ class RunningDrivers:
             for driver in self._drivers
         ]
 
-    async def start(self, kubeconfig: Path) -> None:
+    async def start(self, kubeconfigs: Kubeconfigs) -> None:
         """Start all roles; returns when each driver has published something on each node, and its webhook listens.
 
         Args:
-            kubeconfig: of the API server.
+            kubeconfigs: of the roles.
 
         Raises:
             SandboxError: one does not come up; the text says why.
         """
         for control in self._controls:
-            control.start_on(self._cluster.nodes, kubeconfig)
+            control.start_on(self._cluster.nodes, kubeconfigs)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._published(self._controls))
