@@ -80,6 +80,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
     """
     driver = copy.copy(driver)  # in the sandbox it is a node's, too
     driver.configs = driver.configs.with_settings(settings.author)
+    given = _given(settings)  # what is wrong with it is told before anybody is asked
     credentials = await load_credentials(settings.kubeconfig, settings.context)
     async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
         own = None
@@ -89,7 +90,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
         watchdog = Watchdog()
         lanes = Lanes()
         server = ReviewServer(
-            ServerCertificate(await _source(settings, own)),
+            given or ServerCertificate(await _made(own)),
             host=settings.host,
             port=settings.port,
             webhooks=[WEBHOOK_ID],
@@ -122,12 +123,18 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
             lanes.close()
 
 
-async def _source(settings: WebhookSettings, own: OwnCertificates | None) -> CertificateSource:
-    """Where the certificate comes from; one of the webhook's own is there when this returns."""
-    if own is None:
-        if settings.cert is None or settings.key is None:
-            raise ConfigurationError("the webhook has no certificate; give --cert and --key, or --own-certificate")
-        return CertificateFiles(settings.cert, settings.key)
+def _given(settings: WebhookSettings) -> ServerCertificate | None:
+    """The certificate of files; None where the webhook makes its own."""
+    if settings.own is not None:
+        return None
+    if settings.cert is None or settings.key is None:
+        raise ConfigurationError("the webhook has no certificate; give --cert and --key, or --own-certificate")
+    return ServerCertificate(CertificateFiles(settings.cert, settings.key))
+
+
+async def _made(own: OwnCertificates | None) -> CertificateSource:
+    """A certificate of the webhook's own, once it is there."""
+    assert own is not None  # noqa: S101 - for type checkers: none was given
     while True:
         try:
             await own.look()
