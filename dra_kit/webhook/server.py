@@ -25,7 +25,7 @@ from dra_kit.process.connections import ConnectionLimits, Connections, requests_
 from dra_kit.process.listening import bound_socket
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
-from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.certificates.server_certificate import ServerCertificate
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import NotAReview, read
 
