@@ -100,6 +100,13 @@ def forbidden(group: str, resource: str, name: str, cause: str) -> Refusal:
     return Refusal(403, "Forbidden", message, _subject(group, resource, name))
 
 
+def unauthorized_for(group: str, resource: str, name: str, cause: str) -> Refusal:
+    """403 by an authorizer; of a whole collection without a name."""
+    shown = f' "{name}"' if name else ""
+    message = f"{_qualified(group, resource)}{shown} is forbidden: {cause}"
+    return Refusal(403, "Forbidden", message, _subject(group, resource, name))
+
+
 def forbidden_path(cause: str) -> Refusal:
     """403 before it is known what the request is about."""
     return Refusal(403, "Forbidden", f"forbidden: {cause}", {})

@@ -6,20 +6,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from dra_kit.apiserver.answers import forbidden, not_found
+from dra_kit.apiserver.authentication.tokens import Tokens
+from dra_kit.apiserver.authorization.rbac import Rbac
+from dra_kit.apiserver.authorization.users import ADMIN, User
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
 from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.pod_log import LogSource
-from dra_kit.apiserver.requests import Query, Target
+from dra_kit.apiserver.requests import Query, Target, verb
 from dra_kit.apiserver.storage import Storage, Stored
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import decode, prune
 from dra_kit.values.json import Object
-
-ADMIN: Final = "system:admin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,6 @@ class Request:
         accept: the header.
         agent: the user agent.
         user: who asks.
-        groups: the groups of the user.
         warnings: texts for ``Warning`` headers of the answer, whichever it is.
     """
 
@@ -46,8 +46,7 @@ class Request:
     content_type: str = "application/json"
     accept: str = ""
     agent: str = ""
-    user: str = ADMIN
-    groups: tuple[str, ...] = ()
+    user: User = ADMIN
     warnings: list[str] = field(default_factory=list)
 
 
@@ -113,6 +112,13 @@ class Attributes:
     obj: Object | None
     old: Object | None
 
+    @property
+    def name(self) -> str:
+        """Of the object; empty where a whole collection is deleted, although each object is asked about."""
+        if self.obj is not None:
+            return str(self.obj["metadata"].get("name") or self.request.target.name)
+        return self.request.target.name
+
 
 class Admission(Protocol):
     """Whoever may change an object before it is stored, or refuse it."""
@@ -129,8 +135,12 @@ class Admission(Protocol):
         """
         ...
 
-    async def review(self, write: Attributes) -> list[str]:
-        """Warnings about a write that nobody changes any more.
+    async def review(self, write: Attributes, warnings: list[str]) -> None:
+        """Looks at a write that nobody changes any more.
+
+        Args:
+            write: what is asked for.
+            warnings: takes those for the client, also where the write is refused.
 
         Raises:
             Refusal: it is not to be done.
@@ -148,6 +158,8 @@ class Api:
         admission: is asked about each write.
         storage: the objects.
         pod_log: gives the logs of containers; None where nobody runs any.
+        rbac: decides what users may do.
+        tokens: of service accounts.
     """
 
     gates: FeatureGates
@@ -155,20 +167,33 @@ class Api:
     admission: Admission
     storage: Storage = field(default_factory=Storage)
     pod_log: LogSource | None = None
+    rbac: Rbac = field(init=False)
+    tokens: Tokens = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rbac = Rbac(self.lookup, self.listed)
+        self.tokens = Tokens(self.lookup)
 
     def lookup(self, resource: str, key: str) -> Object | None:
         """A stored object."""
         stored = self.storage.get(resource, key)
         return None if stored is None else stored.object
 
-    def listed(self, resource: str) -> Iterator[Object]:
-        """All stored objects of a resource."""
-        return (stored.object for _, stored in self.storage.items(resource))
+    def listed(self, resource: str, prefix: str = "") -> Iterator[Object]:
+        """All stored objects of a resource whose keys have a prefix."""
+        return (stored.object for _, stored in self.storage.items(resource, prefix))
 
     def context(self, request: Request) -> Context:
         """What strategies learn about a request."""
-        version = request.target.api_version
-        return Context(self.gates, version, now(), request.user, self.lookup, self.listed, request.warnings)
+        target = request.target
+        return Context(
+            self.gates, target.api_version, now(), self.lookup, self.listed, self.rbac, request.user,
+            verb(request.method, target, request.query), request.warnings,
+        )  # fmt: skip
+
+    def own_context(self, api_version: str, user: User = ADMIN) -> Context:
+        """What strategies learn where the server itself writes."""
+        return Context(self.gates, api_version, now(), self.lookup, self.listed, self.rbac, user)
 
     def wire(self, kind: Kind, stored: Object, api_version: str) -> Object:
         """A stored object in a served version; it may share parts with the stored one."""

@@ -10,9 +10,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Final
 
-from dra_kit.apiserver.api import Api, now
+from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.seeds import create_service_account
 from dra_kit.apiserver.storage import Change, Stored
 from dra_kit.apiserver.verbs.delete import DeleteOptions, remove
@@ -165,8 +164,7 @@ class Controllers:
     def _delete(self, resource: str, stored: Stored) -> None:
         kind = self._kind(resource)
         if kind is not None:
-            api = self._api
-            context = Context(api.gates, kind.storage_api_version, now(), "garbage-collector", api.lookup, api.listed)
+            context = self._api.own_context(kind.storage_api_version)
             remove(self._api, kind, stored, DeleteOptions(policy="Background"), context)
 
     # -- namespaces

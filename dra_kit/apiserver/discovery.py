@@ -24,6 +24,7 @@ SUBRESOURCES: Final[Mapping[str, tuple[tuple[str, str, str, tuple[str, ...]], ..
         ("log", "", "Pod", ("get",)),
     ),
     "namespaces": (("finalize", "", "Namespace", ("update",)),),
+    "serviceaccounts": (("token", "authentication.k8s.io/v1", "TokenRequest", ("create",)),),
     **dict.fromkeys(SCALABLE, (("scale", "autoscaling/v1", "Scale", ("get", "patch", "update")),)),
 }
 """For each resource: (name, apiVersion of its objects where it is another, kind, verbs)."""

@@ -15,6 +15,8 @@ from typing import Final
 from aiohttp import web
 
 from dra_kit.apiserver.answers import Refusal, forbidden_path, unauthorized, unsupported_media_type
+from dra_kit.apiserver.authentication.tokens import Tokens
+from dra_kit.apiserver.authorization.users import ADMIN, NOBODY, User
 from dra_kit.apiserver.verbs.bodies import MEDIA_TYPES
 
 NAMES: Final = ("127.0.0.1", "localhost", "::1")
@@ -26,7 +28,7 @@ _SCALE: Final = re.compile(r"/apis/apps/v1/namespaces/[^/]+/[^/]+/[^/]+/scale")
 
 
 class Door:
-    """Lets in who knows its token and means this server.
+    """Lets in who knows its token, or has one of a service account, and means this server.
 
     - ``Host`` must be one of :data:`NAMES` with the port, no name that an attacker's DNS server points here.
     - A request with an ``Origin`` is that of a web page, and refused whatever else it brings.
@@ -45,8 +47,12 @@ class Door:
         self.token: Final = secrets.token_urlsafe(32)
         self.refused: Final[Counter[str]] = Counter()
 
-    def check(self, request: web.BaseRequest) -> None:
-        """Let a request in.
+    def check(self, request: web.BaseRequest, tokens: Tokens) -> User:
+        """Let a request in; whose it is.
+
+        Args:
+            request: what comes.
+            tokens: of service accounts.
 
         Raises:
             Refusal: 401, 403 or 415; it is not let in.
@@ -56,21 +62,23 @@ class Door:
         if "Origin" in request.headers:
             raise self._refusal("origin", forbidden_path("web pages are not served here"))
         given = request.headers.get("Authorization")
-        if given is None:
-            known = request.method in {"GET", "HEAD"} and _OPEN.fullmatch(request.rel_url.raw_path) is not None
-        else:
-            known = self._is_token(given)
-        if not known:
+        user = self._user(given, tokens) if given is not None else None
+        if given is None and request.method in {"GET", "HEAD"} and _OPEN.fullmatch(request.rel_url.raw_path):
+            user = NOBODY
+        if user is None:
             raise self._refusal("token", unauthorized())
         untyped = request.method == "PUT" and _SCALE.fullmatch(request.rel_url.raw_path) is not None
         if request.body_exists and not untyped and not request.headers.get("Content-Type", "").strip():
             raise self._refusal("content type", unsupported_media_type(MEDIA_TYPES))
+        return user
 
-    def _is_token(self, authorization: str) -> bool:
+    def _user(self, authorization: str, tokens: Tokens) -> User | None:
         scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
         # its time must not tell how much of a guess was right
         same = hmac.compare_digest(token.strip().encode(errors="surrogateescape"), self.token.encode())
-        return scheme.lower() == "bearer" and same
+        return ADMIN if same else tokens.user(token.strip())
 
     def _refusal(self, reason: str, refusal: Refusal) -> Refusal:
         self.refused[reason] += 1

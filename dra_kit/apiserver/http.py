@@ -13,12 +13,17 @@ import yaml
 from aiohttp import web
 
 from dra_kit.apiserver import media
+from dra_kit.apiserver.access import attributes_of, attributes_of_path
 from dra_kit.apiserver.answers import Refusal, method_not_allowed, no_such_resource
-from dra_kit.apiserver.api import ADMIN, Answer, Api, Request, encode
+from dra_kit.apiserver.api import Answer, Api, Request, encode
+from dra_kit.apiserver.authentication.impersonation import impersonated
+from dra_kit.apiserver.authorization.attributes import require
+from dra_kit.apiserver.authorization.users import ADMIN, User
 from dra_kit.apiserver.documents import document
 from dra_kit.apiserver.door import Door
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.media import Form
+from dra_kit.apiserver.metrics import metrics
 from dra_kit.apiserver.requests import Query, Target, verb
 from dra_kit.apiserver.reviews import review
 from dra_kit.apiserver.storage import Stored
@@ -56,9 +61,8 @@ class Endpoint:
     async def __call__(self, raw: web.BaseRequest) -> web.StreamResponse:
         """One request."""
         try:
-            if self._door is not None:
-                self._door.check(raw)
-            return await self._serve(raw)
+            user = impersonated(raw.headers, self._user(raw), self.api.rbac)
+            return await self._serve(raw, user)
         except Refusal as refusal:
             return _refused(raw, refusal)
         except (ConnectionError, web.HTTPException):
@@ -67,12 +71,24 @@ class Endpoint:
             _log.exception("%s %s", raw.method, raw.path_qs)
             return _refused(raw, Refusal(500, "InternalError", f"Internal error occurred: {error!r}"))
 
-    async def _serve(self, raw: web.BaseRequest) -> web.StreamResponse:
-        target = Target.parse(raw.rel_url.raw_path)
+    def _user(self, raw: web.BaseRequest) -> User:
+        """Whose token a request has; without a door everybody else is the administrator.
+
+        Raises:
+            Refusal: it is not let in.
+        """
+        if self._door is not None:
+            return self._door.check(raw, self.api.tokens)
+        scheme, _, token = raw.headers.get("Authorization", "").partition(" ")
+        return (self.api.tokens.user(token.strip()) if scheme.lower() == "bearer" else None) or ADMIN
+
+    async def _serve(self, raw: web.BaseRequest, user: User) -> web.StreamResponse:
+        path = raw.rel_url.raw_path
+        target = Target.parse(path)
         if target is None:
-            return document(self.api.registry, raw)
+            require(self.api.rbac, user, attributes_of_path(raw.method, path))
+            return metrics(self.requests) if path == "/metrics" else document(self.api.registry, raw)
         if target.plural == "watch" and not target.watch:  # where kube-apiserver does not get any further
-            path = raw.rel_url.raw_path
             cause = f"failed to create RequestInfo: unable to determine kind and namespace from url, {path}"
             return web.Response(text=f'Internal Server Error: "{path}": {cause}\n', status=500)
         query = Query.parse(raw.rel_url.raw_query_string)
@@ -80,12 +96,12 @@ class Endpoint:
         agent = raw.headers.get("User-Agent", "")
         plural = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
         self.requests[agent, action, plural] += 1
+        require(self.api.rbac, user, attributes_of(raw.method, target, query))
         request = Request(
             raw.method, target, query, await raw.read() if raw.can_read_body else b"", _content_type(raw),
-            raw.headers.get("Accept", ""), agent, raw.headers.get("Impersonate-User", ADMIN),
-            tuple(raw.headers.getall("Impersonate-Group", ())),
+            raw.headers.get("Accept", ""), agent, user,
         )  # fmt: skip
-        reviewed = review(request)
+        reviewed = review(self.api, request)
         if reviewed is not None:
             return _response(reviewed, media.negotiate(request.accept))
         kind = self.api.registry.find(target.group, target.version, target.plural)

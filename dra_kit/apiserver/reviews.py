@@ -1,24 +1,41 @@
-"""Reviews: questions about identities and permissions, which are answered and not stored. Everything is allowed."""
+"""Reviews: questions about identities and permissions, which are answered and not stored.
+
+Source: Kubernetes 1.37 ``pkg/registry/authorization``, ``pkg/registry/authentication`` and
+``pkg/apis/authorization/validation``.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from dra_kit.apiserver.answers import bad_request, method_not_allowed
-from dra_kit.apiserver.api import Answer, Request
+from dra_kit.apiserver.answers import bad_request, invalid, method_not_allowed
+from dra_kit.apiserver.api import Answer, Api, Request
+from dra_kit.apiserver.authorization.attributes import Attributes
+from dra_kit.apiserver.authorization.rules import Rule
+from dra_kit.apiserver.authorization.users import User
 from dra_kit.apiserver.discovery import REVIEWS
-from dra_kit.apiserver.verbs.bodies import NoJson, parse
+from dra_kit.apiserver.kinds.kind import Kind
+from dra_kit.apiserver.requests import WriteOptions
+from dra_kit.apiserver.verbs.bodies import read_object
+from dra_kit.resource.fielderror import FieldError
+from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.resource.schema.decode import prune
+from dra_kit.values.json import Object
 
-_TYPES: Final = {"authentication.k8s.io": "authentication/v1.", "authorization.k8s.io": "authorization/v1."}
-_GROUPS: Final = ["system:masters", "system:authenticated"]
-_KINDS: Final = {(group, plural): kind for group, kinds in REVIEWS.items() for plural, kind, _ in kinds}
+_KINDS: Final = {
+    (group, plural): Kind(group, plural, kind, namespaced, {"v1": f"{group.partition('.')[0]}/v1.{kind}"})
+    for group, kinds in REVIEWS.items()
+    for plural, kind, namespaced in kinds
+}
+_AUTHORIZATION: Final = "authorization.k8s.io"
 
 
-def review(request: Request) -> Answer | None:
+def review(api: Api, request: Request) -> Answer | None:
     """The answer to a review, None when the request is none.
 
     Raises:
-        Refusal: it is no POST of a JSON object.
+        Refusal: it is no POST of a review that makes sense.
     """
     target = request.target
     kind = _KINDS.get((target.group, target.plural)) if target.version == "v1" else None
@@ -26,27 +43,109 @@ def review(request: Request) -> Answer | None:
         return None
     if request.method != "POST":
         raise method_not_allowed()
-    try:
-        value = parse(request.body, request.content_type, {kind: _TYPES[target.group] + kind})
-    except NoJson as error:
-        raise bad_request(str(error)) from None
-    if not isinstance(value, dict):
-        raise bad_request(f"the object provided is unrecognized (must be of type {kind})")
-    body = value | {"kind": kind, "apiVersion": target.api_version, "status": _status(kind, value, request)}
-    body.setdefault("metadata", {})
-    return Answer(body, 201)
+    options = WriteOptions.parse(request.query, "CreateOptions", request.agent)
+    context = api.context(request)
+    value = read_object(request, kind, options.field_validation, context)
+    spec = value.get("spec") or {}
+    status, shown = _status(api, kind.kind, spec, request), spec
+    if kind.kind == "SelfSubjectRulesReview":
+        shown = {}
+    body = {"kind": kind.kind, "apiVersion": target.api_version, "metadata": value["metadata"]}
+    if kind.kind != "SelfSubjectReview":
+        body["spec"] = shown
+    written: Object = prune({**body, "status": status}, kind.type_of(target.api_version))
+    return Answer({**body, **written}, 201, warnings=context.warnings)
 
 
-def _status(kind: str, value: dict[str, Any], request: Request) -> dict[str, Any]:
-    user = {"username": request.user, "groups": list(request.groups) or _GROUPS}
+def _status(api: Api, kind: str, spec: Object, request: Request) -> Object:
+    user = request.user
     match kind:
         case "SelfSubjectReview":
-            return {"userInfo": user}
+            return {"userInfo": user.info()}
         case "TokenReview":
-            audiences = (value.get("spec") or {}).get("audiences")
-            return {"authenticated": True, "user": user} | ({"audiences": audiences} if audiences else {})
+            return _token_status(api, spec)
         case "SelfSubjectRulesReview":
-            everything: dict[str, Any] = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-            paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
-            return {"resourceRules": [everything], "nonResourceRules": [paths], "incomplete": False}
-    return {"allowed": True}
+            return _rules_status(api, spec, user)
+        case "SelfSubjectAccessReview":
+            _check(_questions(spec))
+        case _:
+            _check([*_questions(spec), *_subjects(spec)])
+            if kind == "LocalSubjectAccessReview":
+                _check_local(spec, request)
+            extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
+            user = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
+    decision = api.rbac.authorize(user, _attributes(spec))
+    return {"allowed": decision.allowed} | ({"reason": decision.reason} if decision.reason else {})
+
+
+def _attributes(spec: Object) -> Attributes:
+    if (path := spec.get("nonResourceAttributes")) is not None:
+        return Attributes(path.get("verb", ""), path=path.get("path", ""), is_path=True)
+    asked = spec.get("resourceAttributes") or {}
+    fields = ("verb", "group", "resource", "subresource", "namespace", "name")
+    return Attributes(*(asked.get(field, "") for field in fields))
+
+
+def _check(errors: Iterable[FieldError]) -> None:
+    if found := list(errors):
+        raise invalid(_AUTHORIZATION, "", "", found)
+
+
+def _questions(spec: Object) -> Iterator[FieldError]:
+    """Exactly one question, with each selector in one of its two forms."""
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) == (path is None):
+        shown = None if path is None else {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        yield invalid_field("spec", shown, text)
+    for name in ("fieldSelector", "labelSelector"):
+        selector = (resource or {}).get(name) or {}
+        if selector.get("rawSelector") and selector.get("requirements"):
+            where = f"spec.resourceAttributes.{name}.rawSelector"
+            yield invalid_field(where, selector["rawSelector"], "may not specified at the same time as requirements")
+
+
+def _subjects(spec: Object) -> Iterator[FieldError]:
+    if not spec.get("user") and not spec.get("groups"):
+        yield invalid_field("spec.user", "", "at least one of user or group must be specified")
+
+
+def _check_local(spec: Object, request: Request) -> None:
+    namespace = (spec.get("resourceAttributes") or {}).get("namespace", "")
+    if namespace != request.target.namespace:
+        text = f"spec.resourceAttributes.namespace must match namespace: {request.target.namespace}"
+        raise bad_request(text)
+
+
+def _token_status(api: Api, spec: Object) -> Object:
+    token = spec.get("token", "")
+    if not token:
+        raise bad_request("token is required for TokenReview in authentication")
+    audiences = spec.get("audiences") or []
+    known = api.tokens.user(token, audiences) if audiences else api.tokens.user(token)
+    if known is None:
+        return {"user": {}, "error": "invalid bearer token"}
+    return {"authenticated": True, "user": known.info()} | ({"audiences": audiences} if audiences else {})
+
+
+def _rules_status(api: Api, spec: Object, user: User) -> Object:
+    namespace = spec.get("namespace", "")
+    if not namespace:
+        raise bad_request("no namespace on request")
+    problems: list[str] = []
+    granted = list(api.rbac.granted(user, namespace, problems))
+    rules = [one.rule for one in granted]
+    if user.is_master:
+        rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]},
+                 *rules]  # fmt: skip
+    found: Object = {
+        "resourceRules": [_only(rule, "verbs", "apiGroups", "resources", "resourceNames") for rule in rules
+                          if rule.get("resources")],
+        "nonResourceRules": [_only(rule, "verbs", "nonResourceURLs") for rule in rules if rule.get("nonResourceURLs")],
+        "incomplete": bool(problems),
+    }  # fmt: skip
+    return found | ({"evaluationError": ", ".join(problems)} if problems else {})
+
+
+def _only(rule: Rule, *fields: str) -> Rule:
+    return {field: rule[field] for field in fields if rule.get(field)}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Final
 
 from dra_kit.apiserver import metadata
-from dra_kit.apiserver.api import ADMIN, Api, now
+from dra_kit.apiserver.api import Api, now
+from dra_kit.apiserver.authorization.builtin import builtin
 from dra_kit.apiserver.kinds.definitions import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.definitions import kind_of
-from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.storage import Change
 from dra_kit.values.json import Object
 
@@ -25,7 +26,7 @@ def create(api: Api, resource: str, name: str, namespace: str = "", **fields: ob
         obj["metadata"]["namespace"] = namespace
     moment = now()
     metadata.fill_for_create(obj, kind, moment)
-    context = Context(api.gates, kind.storage_api_version, moment, ADMIN, api.lookup, api.listed)
+    context = api.own_context(kind.storage_api_version)
     kind.strategy.prepare_for_create(obj, context)
     api.storage.create(kind.resource, kind.key(namespace, name), api.pruned(kind, obj))
 
@@ -36,10 +37,17 @@ def create_service_account(api: Api, namespace: str) -> None:
 
 
 def fill(api: Api) -> None:
-    """The namespaces of a new cluster."""
+    """The namespaces, roles and bindings of a new cluster."""
     for name in NAMESPACES:
         create(api, "namespaces", name)
         create_service_account(api, name)
+    moment = now()
+    for resource, obj in builtin():
+        kind = api.registry.by_name(resource)
+        if kind is not None:
+            metadata = {**obj["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": moment}
+            head = {"kind": kind.kind, "apiVersion": kind.storage_api_version}
+            api.storage.create(resource, metadata["name"], {**head, **obj, "metadata": metadata})
 
 
 def follow_definitions(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""Subresources other than the status: those of pods, finalize of namespaces, scale of workloads."""
+"""Subresources other than the status: those of pods, finalize of namespaces, tokens of accounts, scale of workloads."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.pod_log import LogOptions, NoLog, container_of
 from dra_kit.apiserver.scale import serve_scale
 from dra_kit.apiserver.storage import Stored
+from dra_kit.apiserver.token_requests import request_token
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.values.json import Object
 
@@ -27,12 +28,17 @@ SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
     ("pods", "log"): frozenset({"get"}),
     **{("pods", name): frozenset({"create", "get"}) for name in _STREAMS},
     ("namespaces", "finalize"): frozenset({"update"}),
+    ("serviceaccounts", "token"): frozenset({"create"}),
     **{(name, "scale"): frozenset({"get", "patch", "update"}) for name in SCALABLE},
 }
 """(resource, subresource) -> verbs."""
 
 
-_TYPES: Final = {"Eviction": "policy/v1.Eviction", "Namespace": "core/v1.Namespace"}
+_TYPES: Final = {
+    "Eviction": "policy/v1.Eviction",
+    "Namespace": "core/v1.Namespace",
+    "TokenRequest": "authentication/v1.TokenRequest",
+}
 
 
 async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | AsyncGenerator[bytes, None] | None:
@@ -54,6 +60,8 @@ async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | 
             return await evict(api, kind, request, stored, _body(request))
         case "finalize":
             return _finalize(api, kind, request, stored)
+        case "token":
+            return await request_token(api, request, stored, _body(request))
     raise Refusal(
         501,
         "NotImplemented",

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from dra_kit.cel.charges import SORTED_TYPES, Charge, charge_of
 from dra_kit.cel.code import Code, Guard, Run, classes_of, constant, guard_of
-from dra_kit.cel.declarations import Overload, functions
+from dra_kit.cel.declarations import Overload, all_functions
 from dra_kit.cel.failure import Failure, Panic, Refusal, no_such_overload
 from dra_kit.cel.functions.regex import compile_pattern
 from dra_kit.cel.meter import Frame
@@ -37,6 +37,8 @@ _PANICKING: Final[dict[str, tuple[int, type]]] = {
     **{f"list_{name}_sortByAssociatedKeys": (1, list) for name in SORTED_TYPES},
 }
 _REGEX: Final = frozenset({"matches", "find", "findAll"})
+# cel-go has one implementation of these for all their overloads, which does not say what it was called with.
+_UNNAMED: Final = frozenset({"matches"})
 _SET_TYPES: Final = frozenset({bool, int, Uint, float, str})
 
 
@@ -46,7 +48,7 @@ def compile_call(node: Call, operands: Sequence[Code]) -> Code:
     Raises:
         Refusal: a constant cannot be converted, or is no regular expression.
     """
-    overloads = [one for one in functions()[node.function] if one.id in node.overloads]
+    overloads = [one for one in all_functions()[node.function] if one.id in node.overloads]
     overloads = [one for one in overloads if one.member == (node.target is not None)]
     only = overloads[0].id if len(overloads) == 1 else ""
     charge = charge_of(node.function, only)
@@ -185,7 +187,7 @@ def _is_certain(node: Node, declared: Type) -> bool:
         return node.value is not None  # null fits many types, and is of none of them
     if not isinstance(node, Call) or len(node.overloads) != 1 or declared.parameters:
         return False
-    made = [one for one in functions().get(node.function, ()) if one.id == node.overloads[0]]
+    made = [one for one in all_functions().get(node.function, ()) if one.id == node.overloads[0]]
     return bool(made) and made[0].result == declared and made[0].compute is not None
 
 
@@ -205,10 +207,13 @@ def _direct(overload: Overload, guards: list[Guard | None], operands: Sequence[C
     if not tested:
         return _general(invoke, runs, charge)
 
+    named = overload.function not in _UNNAMED
+
     def checked(frame: Frame, *values: Any) -> Any:
         for position, guard in tested:
             if not guard(values[position]):
-                raise no_such_overload(f"{overload.function}({', '.join(map(type_name, values))})")
+                shown = f"{overload.function}({', '.join(map(type_name, values))})"
+                raise no_such_overload(shown if named else "")
         return invoke(frame, *values)
 
     return _general(checked, runs, charge)

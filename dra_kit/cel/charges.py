@@ -11,6 +11,7 @@ Charge: TypeAlias = Callable[[tuple[Any, ...], Any], int]
 """The cost of a call from its arguments and its result."""
 
 LIST_COST: Final = 10
+_AUTHORIZATION: Final = 350_000  # of asking the authorizer (apiserver v0.37.1)
 MAP_COST: Final = 30
 STRUCT_COST: Final = 40
 
@@ -146,6 +147,7 @@ SORTED_TYPES: Final = (
 """Names of the types that ``sort`` and ``sortBy`` have overloads for."""
 
 _OVERLOADS: Final[dict[str, Charge]] = {
+    **dict.fromkeys(("resourcecheck_check", "pathcheck_check"), lambda *_: _AUTHORIZATION),
     "list_slice": _output,
     "list_flatten": _flatten,
     "list_flatten_int": _flatten,

@@ -7,7 +7,7 @@ from typing import Any, Final, NoReturn
 
 from dra_kit.cel import types
 from dra_kit.cel.declarations import Overload
-from dra_kit.cel.environment import TYPE_NAMES, Environment
+from dra_kit.cel.environment import TYPE_NAMES, Declarations
 from dra_kit.cel.failure import Refusal
 from dra_kit.cel.messages import MESSAGES, OTHER_NAMES
 from dra_kit.cel.syntax import (
@@ -29,7 +29,7 @@ from dra_kit.cel.values import RUNTIME_TYPES
 _DYNAMIC: Final = frozenset({"dyn", "any", "error"})
 
 
-def check(root: Node, environment: Environment) -> None:
+def check(root: Node, environment: Declarations) -> None:
     """Sets the type of every node and the overloads of every call, and resolves qualified names.
 
     Raises:
@@ -42,7 +42,7 @@ def check(root: Node, environment: Environment) -> None:
 
 
 class _Checker:
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Declarations) -> None:
         self._environment = environment
         self.substitution: Substitution = {}
         self._scopes: list[dict[str, Type]] = []
@@ -68,8 +68,9 @@ class _Checker:
                 if name in scope:
                     return scope[name]
         name = name.removeprefix(".")
-        if name == "device":
-            return types.DEVICE
+        variable = self._environment.variable(name)
+        if variable is not None:
+            return variable
         found = TYPE_NAMES.get(name)
         return None if found is None else type_of_type(found)
 
@@ -87,9 +88,10 @@ class _Checker:
     def _select(self, node: Select) -> Type:
         if not node.test_only:
             qualified = _qualified(node)
-            if qualified is not None and qualified.partition(".")[0] not in {"device", ""}:
+            if qualified is not None and not qualified.startswith("."):
                 found = self._resolve(qualified)
                 if found is not None:
+                    node.variable = qualified if self._environment.variable(qualified) is not None else ""
                     return found
                 if qualified in OTHER_NAMES and self._resolve("google") is None:
                     self._undeclared(node, qualified)
@@ -104,9 +106,10 @@ class _Checker:
             case "map":
                 found = target.parameters[1]
             case "struct":
-                if target != types.DEVICE:
+                fields = self._environment.fields(target)
+                if fields is None:
                     raise Refusal(f"unexpected failed resolution of '{target.name}'", node.place)
-                declared = self._environment.device_field(field)
+                declared = fields.get(field)
                 if declared is None:
                     raise Refusal(f"undefined field '{field}'", node.place)
                 found = declared

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from dra_kit.cel.declarations import functions
+from dra_kit.cel.declarations import all_functions
 from dra_kit.cel.failure import no_such_overload
 from dra_kit.cel.meter import Frame
 from dra_kit.cel.syntax import Node
@@ -96,7 +96,7 @@ Compile: TypeAlias = Callable[[Node, Scope], Code]
 
 @cache
 def _classes() -> dict[str, frozenset[type]]:
-    functions()  # their modules add classes of values
+    all_functions()  # their modules add classes of values
     found: dict[str, set[type]] = {}
     for python, of in RUNTIME_TYPES.items():
         found.setdefault(of.name, set()).add(python)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -102,9 +102,19 @@ def _variables(types: tuple[Type, ...]) -> set[str]:
 
 @cache
 def functions() -> dict[str, tuple[Overload, ...]]:
-    """All overloads by the name of the function, in the order in which they are tried."""
+    """The overloads of expressions on devices by the name of the function, in the order in which they are tried."""
+    return _declared(_MODULES)
+
+
+@cache
+def all_functions() -> dict[str, tuple[Overload, ...]]:
+    """Those and the ones that expressions of admission have besides."""
+    return functions() | _declared(("authorization",))
+
+
+def _declared(modules: Iterable[str]) -> dict[str, tuple[Overload, ...]]:
     found: dict[str, list[Overload]] = {}
-    for name in _MODULES:
+    for name in modules:
         library: Library = import_module(f"dra_kit.cel.functions.{name}").LIBRARY
         for overload in library.overloads:
             found.setdefault(overload.function, []).append(overload)

@@ -1,9 +1,11 @@
-"""Which names and functions an expression may use: it depends on who compiles it, and on feature gates."""
+"""Which names and functions an expression on devices may use: that depends on who compiles it, and on feature gates."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Final, Protocol
 
 from dra_kit.cel import types
 from dra_kit.cel.declarations import Overload, functions
@@ -15,6 +17,27 @@ MAX_ID_LENGTH: Final = 32
 MAX_DRIVER_LENGTH: Final = 63
 MAX_VALUE_LENGTH: Final = 64
 MAX_ATTRIBUTES: Final = 32
+
+
+class Declarations(Protocol):
+    """What an expression is compiled with."""
+
+    @property
+    def has_bind(self) -> bool:
+        """Whether there is a macro ``cel.bind``."""
+        ...
+
+    def variable(self, name: str) -> Type | None:
+        """The type of a variable; None if it does not exist. A name may have dots."""
+        ...
+
+    def fields(self, of: Type) -> Mapping[str, Type] | None:
+        """The fields of a type of objects; None if nothing can be selected from it."""
+        ...
+
+    def overloads(self, function: str) -> tuple[Overload, ...]:
+        """The signatures of a function; empty if it does not exist."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -37,25 +60,35 @@ class Environment:
         """The static type of an attribute's value."""
         return types.DYN if self.list_type_attributes else types.ANY
 
-    def device_field(self, name: str) -> Type | None:
-        """The type of a field of ``device``; None if it does not exist."""
-        match name:
-            case "driver":
-                return types.STRING
-            case "attributes":
-                return map_of(types.STRING, map_of(types.STRING, self.attribute_type))
-            case "capacity":
-                return map_of(types.STRING, map_of(types.STRING, types.QUANTITY))
-            case "allowMultipleAllocations" if self.consumable_capacity:
-                return types.BOOL
-            case _:
-                return None
+    @property
+    def has_bind(self) -> bool:
+        """Whether there is a macro ``cel.bind``."""
+        return True
+
+    def variable(self, name: str) -> Type | None:
+        """The type of ``device``; None for every other name."""
+        return types.DEVICE if name == "device" else None
+
+    def fields(self, of: Type) -> Mapping[str, Type] | None:
+        """The fields of ``device``; None for every other type."""
+        return _device_fields(self) if of == types.DEVICE else None
 
     def overloads(self, function: str) -> tuple[Overload, ...]:
         """The signatures of a function; empty if it does not exist."""
+        function = function.removeprefix(".")
         if function == "includes" and not self.list_type_attributes:
             return ()
-        return functions().get(function.removeprefix("."), ())
+        return functions().get(function, ())
+
+
+@cache
+def _device_fields(environment: Environment) -> Mapping[str, Type]:
+    found = {
+        "driver": types.STRING,
+        "attributes": map_of(types.STRING, map_of(types.STRING, environment.attribute_type)),
+        "capacity": map_of(types.STRING, map_of(types.STRING, types.QUANTITY)),
+    }
+    return {**found, "allowMultipleAllocations": types.BOOL} if environment.consumable_capacity else found
 
 
 STORED: Final = Environment()

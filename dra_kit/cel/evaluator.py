@@ -8,6 +8,7 @@ from typing import Any, Final
 from dra_kit.cel.calls import compile_call
 from dra_kit.cel.charges import LIST_COST, MAP_COST, STRUCT_COST, equality_cost
 from dra_kit.cel.code import Code, Run, Scope, as_bool, constant
+from dra_kit.cel.environment import TYPE_NAMES
 from dra_kit.cel.equality import equal
 from dra_kit.cel.failure import Exhausted, Failure, Panic, Refusal, no_such_overload
 from dra_kit.cel.loops import compile_comprehension
@@ -22,7 +23,7 @@ Observer = Callable[[Node, Run], Run]
 
 
 class Evaluator:
-    """An expression that can be evaluated on devices.
+    """An expression that can be evaluated on devices, or with variables.
 
     Args:
         root: the checked expression.
@@ -38,21 +39,21 @@ class Evaluator:
         self._run = self._compile(root, Scope(positions)).run
         self._empty = [None] * (positions[0] - VARIABLES)
 
-    def __call__(self, device: Any, meter: Meter | None = None) -> Any:
+    def __call__(self, given: Any, meter: Meter | None = None) -> Any:
         """The value for a device; arguments and errors are those of ``evaluate``."""
-        return self.evaluate(device, meter)[0]
+        return self.evaluate(given, meter)[0]
 
-    def evaluate(self, device: Any, meter: Meter | None = None) -> tuple[Any, int]:
-        """The value for a device, and what it cost.
+    def evaluate(self, given: Any, meter: Meter | None = None) -> tuple[Any, int]:
+        """The value for a device, or for variables, and what it cost.
 
         Args:
-            device: the device.
+            given: the device, or the variables by their names.
             meter: is told what it cost, be it in vain; what it raises ends the evaluation.
 
         Raises:
             Failure: the evaluation fails.
         """
-        frame: Frame = [0, 0, device, *self._empty]
+        frame: Frame = [0, 0, given, *self._empty]
         try:
             value = self._run(frame)
             check_cost(frame)
@@ -244,9 +245,13 @@ _SPECIAL: Final[dict[str, Callable[[Evaluator, Call, Scope], Code]]] = {
 
 
 def _is_type_name(node: Node, scope: Scope) -> bool:
+    names: list[str] = []
     while isinstance(node, Select):
+        names.append(node.field)
         node = node.operand
-    return isinstance(node, Ident) and node.name != "device" and scope.find(node.name) is None
+    if not isinstance(node, Ident) or scope.find(node.name) is not None:
+        return False
+    return ".".join([node.name.removeprefix("."), *reversed(names)]) in TYPE_NAMES
 
 
 def _optional(value: Any) -> Optional:

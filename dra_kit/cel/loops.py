@@ -63,10 +63,18 @@ def _binder(node: Comprehension, scope: Scope) -> _Bind:
     return double
 
 
+_GO_NAMES: Final = {
+    "bool": "types.Bool", "bytes": "types.Bytes", "double": "types.Double", "int": "types.Int",
+    "null_type": "types.Null", "string": "types.String", "uint": "types.Uint",
+}  # fmt: skip
+"""What cel-go calls the types of values in this one error."""
+
+
 def _keys(values: Any) -> Iterable[Any]:
     if isinstance(values, Map):
         return values
-    raise Failure(f"got '{type_name(values)}', expected iterable type", "no-such-overload")
+    name = type_name(values)
+    raise Failure(f"got '{_GO_NAMES.get(name, name)}', expected iterable type", "no-such-overload")
 
 
 def _bind(node: Comprehension, scope: Scope, compile_node: Compile) -> Run:

@@ -63,7 +63,9 @@ class _Site:
 _Expander: TypeAlias = Callable[[_Site, Node, list[Node]], Node | None]
 
 
-def expand(name: str, target: Node | None, arguments: list[Node], *, start: int, end: int, place: int) -> Node:
+def expand(
+    name: str, target: Node | None, arguments: list[Node], *, start: int, end: int, place: int, has_bind: bool = True
+) -> Node:
     """A call, or what the macro of this name and number of arguments stands for.
 
     Raises:
@@ -73,7 +75,7 @@ def expand(name: str, target: Node | None, arguments: list[Node], *, start: int,
     if target is None:
         if name == "has" and len(arguments) == 1:
             return _has(site, arguments[0])
-    elif (expander := _MACROS.get((name, len(arguments)))) is not None:
+    elif (expander := _MACROS.get((name, len(arguments)))) is not None and (has_bind or name != "bind"):
         made = expander(site, target, arguments)
         if made is not None:
             return made

@@ -15,14 +15,15 @@ RUNTIME_LIMIT: Final = 1_000_000
 _WORK_LIMIT: Final = 3_000_000
 
 Frame: TypeAlias = list[Any]
-"""State of one evaluation: the cost so far, the work beside it, the device, then one place for each variable."""
+"""State of one evaluation: the cost so far, the work beside it, what is given (a device, or variables by their names),
+then one place for each variable of a macro."""
 
 Meter: TypeAlias = Callable[[int], None]
 """Adds up the cost of many evaluations, in units of which an evaluation has up to a million or so."""
 
 COST: Final = 0
 WORK: Final = 1
-DEVICE: Final = 2
+INPUT: Final = 2
 VARIABLES: Final = 3
 
 

@@ -22,13 +22,17 @@ _PRECEDENCE: Final = {
 }  # fmt: skip
 
 
-def parse(text: str) -> Node:
+def parse(text: str, *, has_bind: bool = True) -> Node:
     """The syntax tree of an expression, macros expanded.
+
+    Args:
+        text: the expression.
+        has_bind: whether ``cel.bind`` is one of the macros.
 
     Raises:
         Refusal: it is none.
     """
-    parser = _Parser(text)
+    parser = _Parser(text, has_bind=has_bind)
     root = parser.expression()
     if parser.token.kind != "end":
         raise parser.unexpected()
@@ -36,7 +40,8 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, has_bind: bool) -> None:
+        self._has_bind = has_bind
         self._tokens = iter(tokenize(text))
         self.token: Token = next(self._tokens)
         self._last_end = 0
@@ -167,7 +172,9 @@ class _Parser:
         if token.kind == "identifier" and self.token.kind == "operator" and self.token.text == "(":
             place = self._advance().start
             arguments = self._arguments(")")
-            return expand(name, operand, arguments, start=start, end=self._last_end, place=place)
+            return expand(
+                name, operand, arguments, start=start, end=self._last_end, place=place, has_bind=self._has_bind
+            )
         return Select(operand, name, start, token.end, place=dot.start)
 
     def _index(self, operand: Node, start: int, bracket: Token) -> Node:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from dra_kit.cel.code import UNSET, Code, Compile, Run, Scope
 from dra_kit.cel.device import FIELDS, Device
 from dra_kit.cel.failure import Failure, Refusal, no_such_key
-from dra_kit.cel.meter import DEVICE, Frame
+from dra_kit.cel.meter import INPUT, Frame
 from dra_kit.cel.syntax import Call, Ident, Node, Select
 from dra_kit.cel.values import MAPS, NONE, Map, Optional, StringMap, Uint, type_name
 
@@ -42,7 +42,10 @@ def compile_path(node: Node, scope: Scope, compile_node: Compile, *, charge_root
     """
     root, steps, test = _flatten(node, scope, compile_node)
     cost = len(steps) + (1 if charge_root and not test else 0)
-    if isinstance(root, Ident) and scope.find(root.name) is None:
+    if isinstance(root, Select) or (isinstance(root, Ident) and not _is_local(root, scope) and not is_device(root)):
+        name = root.variable if isinstance(root, Select) else root.name.removeprefix(".")
+        return Code(_walk(_input_variable(name), steps, cost, test=test))
+    if isinstance(root, Ident) and not _is_local(root, scope):
         if not steps:
             return Code(_whole_device(cost))
         fast = None if test else _device_path(steps, cost)
@@ -58,7 +61,7 @@ def _flatten(node: Node, scope: Scope, compile_node: Compile) -> tuple[Node, lis
     steps: list[_Step] = []
     test = isinstance(node, Select) and node.test_only
     while True:
-        if isinstance(node, Select) and (not node.test_only or (test and not steps)):
+        if isinstance(node, Select) and not node.variable and (not node.test_only or (test and not steps)):
             steps.append(_Step(node.field, None, optional=False))
             node = node.operand
         elif isinstance(node, Call) and node.function in _INDEXING:
@@ -80,8 +83,29 @@ def _key_step(key: Node, scope: Scope, compile_node: Compile, *, optional: bool)
     return _Step(None, code.run, optional)
 
 
+def is_device(node: Ident) -> bool:
+    """Whether a name that no macro declares is that of the device."""
+    return node.name.removeprefix(".") == "device"
+
+
+def _is_local(node: Ident, scope: Scope) -> bool:
+    return scope.find(node.name) is not None
+
+
+def _input_variable(name: str) -> Run:
+    """A variable that is given to the evaluation."""
+
+    def run(frame: Frame) -> Any:
+        try:
+            return frame[INPUT][name]
+        except KeyError:
+            raise Failure(f"no such attribute(s): {name}") from None
+
+    return run
+
+
 def _device(frame: Frame) -> Device:
-    device: Device = frame[DEVICE]
+    device: Device = frame[INPUT]
     return device
 
 
@@ -90,7 +114,7 @@ def _whole_device(cost: int) -> Run:
 
     def run(frame: Frame) -> Any:
         frame[0] += cost
-        return StringMap({name: frame[DEVICE].field(name) for name in FIELDS})
+        return StringMap({name: frame[INPUT].field(name) for name in FIELDS})
 
     return run
 

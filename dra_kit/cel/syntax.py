@@ -59,15 +59,20 @@ class Ident(Node):
 
 
 class Select(Node):
-    """``operand.field``, or ``has(operand.field)`` if it is only a test."""
+    """``operand.field``, or ``has(operand.field)`` if it is only a test.
 
-    __slots__ = ("field", "operand", "test_only")
+    Attributes:
+        variable: the variable whose name it is, dots included, once it is checked; empty if it selects a field.
+    """
+
+    __slots__ = ("field", "operand", "test_only", "variable")
 
     def __init__(self, operand: Node, field: str, start: int, end: int, *, place: int, test_only: bool = False) -> None:
         super().__init__(start, end, place)
         self.operand: Node = operand
         self.field: str = field
         self.test_only: bool = test_only
+        self.variable: str = ""
 
     @override
     def children(self) -> Iterator[Node]:

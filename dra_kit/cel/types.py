@@ -88,6 +88,11 @@ SEMVER: Final = Type("struct", "kubernetes.Semver")
 URL: Final = Type("struct", "kubernetes.URL")
 FORMAT: Final = Type("struct", "kubernetes.NamedFormat")
 DEVICE: Final = Type("struct", "kubernetes.DRADevice")
+AUTHORIZER: Final = Type("struct", "kubernetes.authorization.Authorizer")
+PATH_CHECK: Final = Type("struct", "kubernetes.authorization.PathCheck")
+GROUP_CHECK: Final = Type("struct", "kubernetes.authorization.GroupCheck")
+RESOURCE_CHECK: Final = Type("struct", "kubernetes.authorization.ResourceCheck")
+DECISION: Final = Type("struct", "kubernetes.authorization.Decision")
 IP: Final = Type("opaque", "net.IP")
 CIDR: Final = Type("opaque", "net.CIDR")
 
@@ -127,7 +132,8 @@ def optional_content(of: Type) -> Type | None:
 _SIMPLE: Final = {
     "bool": BOOL, "bytes": BYTES, "double": DOUBLE, "duration": DURATION, "dyn": DYN, "int": INT, "string": STRING,
     "timestamp": TIMESTAMP, "uint": UINT, "quantity": QUANTITY, "semver": SEMVER, "url": URL, "format": FORMAT,
-    "ip": IP, "cidr": CIDR,
+    "ip": IP, "cidr": CIDR, "authorizer": AUTHORIZER, "path_check": PATH_CHECK, "group_check": GROUP_CHECK,
+    "resource_check": RESOURCE_CHECK, "decision": DECISION,
 }  # fmt: skip
 
 

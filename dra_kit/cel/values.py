@@ -6,13 +6,13 @@ made. The others are here, and ``dra_kit.values.quantity.Quantity``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from typing_extensions import override
 
 from dra_kit.cel import types
-from dra_kit.cel.failure import Panic
+from dra_kit.cel.failure import Failure, Panic
 from dra_kit.cel.types import Type
 from dra_kit.values.quantity import Quantity
 
@@ -154,7 +154,49 @@ class DomainMap(StringMap):
         return StringMap(found or {}), True
 
 
-MAPS: Final = frozenset({Map, StringMap, DomainMap})
+class LazyMap(StringMap):
+    """A map whose values are computed when they are first looked for.
+
+    Args:
+        computations: for each key what computes its value; a Failure is kept as a value is.
+    """
+
+    __slots__ = ("_computations",)
+
+    def __init__(self, computations: Mapping[str, Callable[[], Any]]) -> None:
+        super().__init__({})
+        self._computations = computations
+
+    @override
+    def find(self, key: object) -> tuple[Any, bool]:
+        """The value, and whether there is one."""
+        if type(key) is not str or key not in self._computations:
+            return None, False
+        if key not in self.items:
+            try:
+                self.items[key] = self._computations[key]()
+            except Failure as failure:
+                self.items[key] = failure
+        value = self.items[key]
+        if type(value) is Failure:
+            raise Failure(value.message, value.kind, key=value.key)
+        return value, True
+
+    @override
+    def has(self, key: object) -> bool:
+        """``key in map``."""
+        return type(key) is str and key in self._computations
+
+    @override
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._computations)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._computations)
+
+
+MAPS: Final = frozenset({Map, StringMap, DomainMap, LazyMap})
 """The classes of maps."""
 
 
@@ -202,6 +244,7 @@ RUNTIME_TYPES: Final[dict[type, Type]] = {
     bool: types.BOOL, int: types.INT, Uint: types.UINT, float: types.DOUBLE, str: types.STRING, bytes: types.BYTES,
     type(None): types.NULL, list: types.list_of(types.DYN), Map: types.map_of(types.DYN, types.DYN),
     StringMap: types.map_of(types.DYN, types.DYN), DomainMap: types.map_of(types.DYN, types.DYN),
+    LazyMap: types.map_of(types.DYN, types.DYN),
     TypeValue: types.type_of_type(types.DYN), Optional: types.optional_of(types.DYN), Duration: types.DURATION,
     Timestamp: types.TIMESTAMP, Quantity: types.QUANTITY, Computed: types.QUANTITY,
 }  # fmt: skip

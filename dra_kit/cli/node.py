@@ -53,8 +53,8 @@ class NodeCommand(RoleCommand):
 @click.option(
     "--print-rules",
     is_flag=True,
-    help="print what the driver's ClusterObject effects need of the API with these settings, as values of the chart, "
-    "and end",
+    help="print what the driver's ClusterObject effects and its policy need of the API with these settings, as values "
+    "of the chart, and end",
 )
 @click.option("--dump-state", is_flag=True, help="print records, effects, epochs and what is damaged as JSON, and end")
 @common
@@ -118,5 +118,7 @@ def _rules(driver: Driver[Any, Any], given: Mapping[str, object]) -> str:
 
     effects = [effect for effect in driver.effects.values() if issubclass(effect, ClusterObject)]
     rules = account_rules(effects, author_settings(driver, given) if effects else None)
+    if driver.policy is not None and driver.policy.watches is not None:
+        rules = {**rules, "extraRules": [*driver.policy.watches.rules(), *rules.get("extraRules", ())]}
     text: str = yaml.safe_dump({"node": rules}, sort_keys=False)
     return text

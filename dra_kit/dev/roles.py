@@ -22,8 +22,8 @@ from pydantic import BaseModel
 from dra_kit.author.driver import Driver
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.agent import Agent
-from dra_kit.node.slices.log_messages import DISCOVER_FAILED
 from dra_kit.process.probes import parts_not_ready
+from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.roles.journal import DriverLog

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dra_kit.author.context import EffectInForce, NodeInfo
 from dra_kit.author.devices.inventory import Inventory
@@ -43,9 +43,9 @@ from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
-from dra_kit.node.slices.publisher import Publisher
+from dra_kit.node.slices.advertising import Advertising, advertise
+from dra_kit.node.slices.of_no_node import of_no_node
+from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.undertaking.mode import Undertaking
@@ -66,10 +66,11 @@ from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.publisher import Publisher
+from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
-
-if TYPE_CHECKING:
-    from dra_kit.node.health.monitor import Monitor
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -141,7 +142,8 @@ class Agent:
         cdi.require_writable()
         locks = settings.state(name) / "locks"
         inventory = CurrentInventory()
-        self._discovery = discovery = Discovery(driver, node, inventory)
+        self._source = node_source(driver, node)
+        self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
             driver=name,
             node=NodeInfo(node),
@@ -165,6 +167,7 @@ class Agent:
         preparation = Preparation(
             driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
             metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
+            of_no_node=of_no_node(driver, self._client, facts),
         )  # fmt: skip
         news = ClaimNews()
         checkpoint = KubeletCheckpoint(settings.kubelet_dir)
@@ -191,9 +194,15 @@ class Agent:
             process_ended=self._process_ended,
             every=settings.leftovers_interval,
         )
-        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
-        self._health = self._monitor(inventory, publisher) if self._undertaking is None else None
-        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
+        self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
+        self._health, self._policy = Advertising()
+        if self._undertaking is None:
+            self._health, self._policy = advertise(
+                driver, settings, self._client,
+                source=self._source, inventory=inventory, publisher=publisher, changed=self._events.device_changed,
+            )  # fmt: skip
+        else:
+            inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
         kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
@@ -233,8 +242,9 @@ class Agent:
         self.supervisor.add(self.orphans, after=startup)
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
-        if self._health is not None:
-            self.supervisor.add(self._health, after=startup)
+        for part in (self._health, self._policy):
+            if part is not None:
+                self.supervisor.add(part, after=startup)
         self.supervisor.add(self._publisher, after=kubelet)
         if self._undertaking is None:
             operator = Operator(credentials, self._driver.name, self._settings.node_name, self._publisher)
@@ -278,22 +288,6 @@ class Agent:
             metrics=self._metrics,
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
-
-    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
-        """Health, where the driver tells it: all that belongs to it takes memory."""
-        driver = self._driver
-        if driver.health is None:
-            return None
-        from dra_kit.node.health.monitor import monitor_of
-
-        return monitor_of(
-            driver.name,
-            driver.health,
-            state_dir=self._settings.state(driver.name),
-            current=inventory,
-            publish=publisher.publish,
-            changed=self._events.device_changed,
-        )
 
     def _kubelet(self, boot_id: str) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid

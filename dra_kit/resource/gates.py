@@ -11,7 +11,7 @@ from typing import Final, Self
 _ON: Final = frozenset({
     "DRAAdminAccess", "DRAConsumableCapacity", "DRADeviceBindingConditions", "DRADeviceTaintRules", "DRADeviceTaints",
     "DRAExtendedResource", "DRAPartitionableDevices", "DRAPrioritizedList", "DRAResourceClaimDeviceStatus",
-    "DynamicResourceAllocation", "NodeDeclaredFeatures",
+    "DRAResourceClaimGranularStatusAuthorization", "DynamicResourceAllocation", "NodeDeclaredFeatures",
 })  # fmt: skip
 _ALPHA: Final = frozenset({
     "DRADerivedAttributes", "DRADeviceCompatibilityGroups", "DRAListTypeAttributes", "DRANodeAllocatableResources",
@@ -21,7 +21,6 @@ _OTHERS: Final = frozenset({"DRAFractionalCapacityRange"})
 _IMPLEMENTED: Final = _ON | _ALPHA | _OTHERS
 _INERT: Final = {
     "DeclarativeValidationBeta": "validation here has one form",
-    "DRAResourceClaimGranularStatusAuthorization": "everybody may do everything here",
     "DRAResourcePoolStatus": "no controller here fills the status of a ResourcePoolStatusRequest",
     "DRASchedulerFilterTimeout": "the search for devices has no time limit here",
     "DRAWorkloadResourceClaims": "there are no PodGroups here",

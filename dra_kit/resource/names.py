@@ -18,6 +18,7 @@ SUBDOMAIN_MAX_LENGTH: Final = 253
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _C_IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
+_LABEL_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _LABEL_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE: Final = f"({_LABEL_NAME})?"
 _CONDITION_REASON: Final = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
@@ -42,6 +43,13 @@ _SUBDOMAIN_RULE: Final = _rule(
     f"and {_ALPHANUMERIC_ENDS}",
     _SUBDOMAIN, "example.com",
 )  # fmt: skip
+_LABEL_1035_RULE: Final = _rule(
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character",
+    _LABEL_1035,
+    "my-name",
+    "abc-123",
+)
 _CASELESS_SUBDOMAIN_RULE: Final = _rule(
     f"an RFC 1123 subdomain must consist of alphanumeric characters, '-' or '.', and {_ALPHANUMERIC_ENDS}",
     _SUBDOMAIN, "Example.com",
@@ -74,6 +82,11 @@ def dns_label(name: str, *, unit: Unit = "bytes") -> list[str]:
     if not _matches(_LABEL, name):
         problems.append("must not contain dots" if _matches(_SUBDOMAIN, name) else _LABEL_RULE)
     return problems
+
+
+def dns_1035_label(name: str) -> list[str]:
+    """A DNS label that begins with a letter."""
+    return _length(name, LABEL_MAX_LENGTH, "bytes") + ([] if _matches(_LABEL_1035, name) else [_LABEL_1035_RULE])
 
 
 def dns_subdomain(name: str, *, unit: Unit = "bytes") -> list[str]:

@@ -8,7 +8,7 @@ from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
 from dra_kit.kube.versions import ServerFeatures
-from dra_kit.node.slices.publisher import desired_pool
+from dra_kit.node.slices.scope import desired_pool
 from dra_kit.resource import v1
 from dra_kit.resource.slices.desired import Desired
 from dra_kit.resource.slices.planning import plan

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import aiohttp
+from multidict import CIMultiDict
 from yarl import URL
 
 from dra_kit.apiserver.server import ApiServer
@@ -104,7 +105,7 @@ class Steps:
         self.objects: list[Any] = []
 
     async def take(self, step: Line) -> Line:
-        if "method" not in step:
+        if "method" not in step:  # "settle" waits for what has its effect at once here
             if step.get("compact"):
                 assert self._compact is not None, "this server cannot be made to forget"
                 self._compact()
@@ -123,7 +124,10 @@ class Steps:
         return got
 
     def _request(self, step: Line) -> Any:
-        headers = {"Accept": step.get("accept", "application/json"), **step.get("headers", {})}
+        headers: CIMultiDict[str] = CIMultiDict({"Accept": step.get("accept", "application/json")})
+        for name, value in step.get("headers", {}).items():
+            for one in value if isinstance(value, list) else [value]:
+                headers.add(name, one)
         data: bytes | None = None
         if "rawBody" in step:
             data = str(self._fill(step["rawBody"])).encode()
@@ -207,7 +211,7 @@ class Steps:
         """The step with our answer in place of the recorded one."""
         kept = ("method", "path", "query", "contentType", "accept", "headers", "body", "rawBody", "keep", "keys",
                 "only", "keepItems", "keepResources", "keepPaths", "sortItems", "managedFields", "causesUnordered",
-                "events")  # fmt: skip
+                "events", "sortRules", "either", "anyOf", "warningsUnordered")  # fmt: skip
         got: Line = {key: step[key] for key in kept if key in step}
         got["status"] = answer.status
         parsed: Any = None
@@ -215,15 +219,19 @@ class Steps:
             parsed = json.loads(content)
         self.objects.append(parsed)
         if step.get("keep") == "status":
-            return got
+            text = {"responseType": answer.headers.get("Content-Type", ""), "text": content.decode(errors="replace")}
+            return got | {key: value for key, value in text.items() if key in step}
         if warnings := _warnings(answer):
-            got["warnings"] = warnings
+            got["warnings"] = sorted(warnings) if step.get("warningsUnordered") else warnings
         content_type = answer.headers.get("Content-Type", "")
+        failed = isinstance(parsed, dict) and parsed.get("kind") == "Status" and parsed.get("status") == "Failure"
+        if step.get("keep") == "verdict" and parsed is not None and not failed:
+            return got
         if content_type != "application/json":
             got["responseType"] = content_type
         if parsed is None:
             got["text"] = content.decode()
-        elif isinstance(parsed, dict) and parsed.get("kind") == "Status" and parsed.get("status") == "Failure":
+        elif failed:
             got |= _failure(parsed, answer.status, unordered="causesUnordered" in step)
         else:
             got["stored"] = _partly(step, parsed)
@@ -246,6 +254,7 @@ def _failure(status: Line, code: int, *, unordered: bool) -> Line:
     if details:
         got["details"] = details
     if causes:
+        causes = [{"field": "", "reason": "", "message": "", **cause} for cause in causes]
         got["causes"] = causes
     if unordered:
         del got["message"]
@@ -262,6 +271,9 @@ def _partly(step: Line, value: Any) -> Any:
         return sorted(value)
     if "only" in step:
         value = {key: value[key] for key in step["only"] if key in value}
+    if step.get("sortRules"):
+        for name in ("resourceRules", "nonResourceRules"):
+            value["status"][name] = sorted(value["status"][name], key=_sorted_text)
     if "keepItems" in step:
         name = "items" if "items" in value else "groups"
         value[name] = [item for item in value[name] if _name(item) in step["keepItems"]]
@@ -278,6 +290,10 @@ def _partly(step: Line, value: Any) -> Any:
     if step.get("sortItems") and isinstance(value, dict):
         value["items"] = sorted(value.get("items", []), key=_name)
     return value
+
+
+def _sorted_text(value: object) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _name(item: Line) -> str:

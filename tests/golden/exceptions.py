@@ -8,23 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from dra_kit.errors import Unsupported
-
 
 def may_differ(case: str) -> bool:
     """Whether a case is known to differ."""
     return case in _table()["different"]
-
-
-def require_run(case: str) -> None:
-    """Refuses to replay a line of which nothing can be said.
-
-    Raises:
-        Unsupported: it is not run; the text tells why.
-    """
-    for beginning, reason in _table()["not-run"].items():
-        if case.startswith(beginning):
-            raise Unsupported(str(reason))
 
 
 @cache

@@ -7,6 +7,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from dra_kit.apiserver.kinds.claim_authorization import status_rights
 from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
 from dra_kit.apiserver.kinds.versioned import ResourceStrategy
 from dra_kit.resource import v1
@@ -16,6 +17,7 @@ from dra_kit.resource.validation.claims.claims import validate_claim_spec_update
 from dra_kit.resource.validation.claims.templates import validate_template_update
 from dra_kit.values.json import Object
 
+_GRANULAR: Final = "DRAResourceClaimGranularStatusAuthorization"
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _ADMIN_NAMESPACE: Final = (
     f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
@@ -56,7 +58,8 @@ class ClaimStrategy(ResourceStrategy, StatusStrategy):
         devices = [
             v1.AllocatedDeviceStatus.model_validate(item) for item in (obj.get("status") or {}).get("devices") or ()
         ]
-        return [*_admin_results(claim, before, context), *validate_claim_status(claim, devices, before)]
+        rights = status_rights(obj, old, context) if _GRANULAR in context.gates else ()
+        return [*rights, *_admin_results(claim, before, context), *validate_claim_status(claim, devices, before)]
 
 
 def _device(item: Object) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
 """Kinds that charts and manifests of drivers bring along: they are kept and shown, and nothing here acts on them.
 
-No admission policy is evaluated, no network closed, no quota counted.
+No network is closed, no quota counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import override
 
@@ -27,28 +27,9 @@ class NetworkPolicyStrategy(Strategy):
             spec["policyTypes"] = ["Ingress", *(["Egress"] if spec.get("egress") else [])]
 
 
-def _policies(plural: str, kind: str, columns: tuple[Column, ...], **more: Any) -> Kind:
-    return Kind("admissionregistration.k8s.io", plural, kind, False, {"v1": f"admissionregistration/v1.{kind}"},
-                categories=("api-extensions",), generation=True, deletion_status=True, columns=columns,
-                **more)  # fmt: skip
-
-
 def _limit(path: str) -> Callable[[Object], str]:
     read = text(path)
     return lambda obj: read(obj) or "N/A"
-
-
-def _parameters(obj: Object) -> str:
-    reference = obj["spec"].get("paramRef")
-    if not reference:
-        return "<unset>"
-    where = f"{reference['namespace']}/" if reference.get("namespace") else "*/"
-    return where + reference["name"] if reference.get("name") else selector("spec.paramRef.selector")(obj)
-
-
-def _parameter_kind(obj: Object) -> str:
-    kind = obj["spec"].get("paramKind")
-    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else "<unset>"
 
 
 def _quota(prefix: str) -> Callable[[Object], str]:
@@ -65,11 +46,6 @@ def _quota(prefix: str) -> Callable[[Object], str]:
 
 
 KINDS: Final = (
-    _policies("validatingadmissionpolicies", "ValidatingAdmissionPolicy", (
-        NAME, Column("Validations", lambda obj: len(obj["spec"].get("validations") or ()), type="integer"),
-        Column("ParamKind", _parameter_kind), AGE), status=True, strategy=StatusStrategy()),
-    _policies("validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", (
-        NAME, Column("PolicyName", text("spec.policyName")), Column("ParamRef", _parameters), AGE)),
     Kind("networking.k8s.io", "networkpolicies", "NetworkPolicy", True, {"v1": "networking/v1.NetworkPolicy"},
          NetworkPolicyStrategy(), short_names=("netpol",), generation=True, deletion_status=True,
          columns=(NAME, Column("Pod-Selector", selector("spec.podSelector")), AGE)),

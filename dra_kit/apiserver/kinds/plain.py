@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import count, labels, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
-from dra_kit.apiserver.kinds.strategy import Context, LabelNamed, PathSegmentNamed, StatusStrategy, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, LabelNamed, StatusStrategy, Strategy
 from dra_kit.resource.fielderror import FieldError, forbidden, invalid, too_long
 from dra_kit.values.json import Object
 
@@ -179,16 +179,8 @@ class ServiceStrategy(StatusStrategy):
                 obj["spec"][name] = old["spec"][name]
 
 
-def _rbac(plural: str, kind: str, *, namespaced: bool, columns: tuple[Column, ...]) -> Kind:
-    return Kind("rbac.authorization.k8s.io", plural, kind, namespaced, {"v1": f"rbac/v1.{kind}"},
-                PathSegmentNamed(), create_on_update=True, columns=columns, deletion_status=True)  # fmt: skip
-
-
 def _config_count(obj: Object) -> int:
     return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-
-
-CREATED: Final = Column("Created At", lambda obj: obj["metadata"].get("creationTimestamp", ""), type="date")
 
 
 def _external(service: Object) -> str:
@@ -199,20 +191,6 @@ def _external(service: Object) -> str:
         return ",".join(spec["externalIPs"])
     return "<pending>" if spec.get("type") == "LoadBalancer" else "<none>"
 
-
-def _subjects(kind: str) -> Column:
-    def cell(binding: Object) -> str:
-        return ", ".join(
-            f"{item['namespace']}/{item['name']}" if kind == "ServiceAccount" else item["name"]
-            for item in binding.get("subjects") or ()
-            if item["kind"] == kind
-        )
-
-    return Column(f"{kind}s", cell, priority=1)
-
-
-_ROLE: Final = Column("Role", lambda obj: f"{obj['roleRef'].get('kind', '')}/{obj['roleRef'].get('name', '')}")
-_BINDING: Final = (NAME, _ROLE, AGE, _subjects("User"), _subjects("Group"), _subjects("ServiceAccount"))
 
 KINDS: Final = (
     Kind("", "namespaces", "Namespace", False, {"v1": "core/v1.Namespace"}, NamespaceStrategy(), status=True,
@@ -236,8 +214,4 @@ KINDS: Final = (
     Kind("coordination.k8s.io", "leases", "Lease", True, {"v1": "coordination/v1.Lease"}, LeaseStrategy(),
          unconditional_update=False, create_on_update=True, deletion_status=True,
          columns=(NAME, Column("Holder", text("spec.holderIdentity")), AGE)),
-    _rbac("roles", "Role", namespaced=True, columns=(NAME, CREATED)),
-    _rbac("clusterroles", "ClusterRole", namespaced=False, columns=(NAME, CREATED)),
-    _rbac("rolebindings", "RoleBinding", namespaced=True, columns=_BINDING),
-    _rbac("clusterrolebindings", "ClusterRoleBinding", namespaced=False, columns=_BINDING),
 )  # fmt: skip

@@ -9,6 +9,8 @@ from typing import ClassVar
 
 from typing_extensions import override
 
+from dra_kit.apiserver.authorization.rbac import Rbac
+from dra_kit.apiserver.authorization.users import ADMIN, User
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.gates import FeatureGates
@@ -24,18 +26,22 @@ class Context:
         gates: the server's feature gates.
         api_version: of the request's body and answer.
         now: the time, as ``metav1.Time``.
-        user: who asks.
         lookup: any stored object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
         listed: all stored objects of a resource.
+        rbac: decides what users may do.
+        user: who asks.
+        verb: of the request, as in RBAC rules; empty for none.
         warnings: texts for ``Warning`` headers of the answer.
     """
 
     gates: FeatureGates
     api_version: str
     now: str
-    user: str
     lookup: Callable[[str, str], Object | None]
     listed: Callable[[str], Iterable[Object]]
+    rbac: Rbac
+    user: User = ADMIN
+    verb: str = ""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -70,6 +76,12 @@ class Strategy:
 
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
         """Admission plugins: may change the object or raise a refusal."""
+
+    def permit(self, obj: Object, old: Object | None, context: Context) -> None:
+        """Rights that a write needs by what it says, beyond those for the request; may raise a refusal.
+
+        It comes before validation, and sees what mutating admission made of the object.
+        """
 
     def admit_valid(self, obj: Object, context: Context) -> None:
         """Admission plugins that look at what is valid and may raise a refusal."""

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import count
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
+from dra_kit.apiserver.kinds.match_resources import rule_problems
 from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, unsupported
@@ -21,8 +22,6 @@ from dra_kit.values.json import Object
 
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
-_OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
-_SCOPES: Final = ("*", "Cluster", "Namespaced")
 _CHOICES: Final = {
     "failurePolicy": ("Fail", "Ignore"), "matchPolicy": ("Equivalent", "Exact"),
     "reinvocationPolicy": ("IfNeeded", "Never"),
@@ -62,7 +61,7 @@ def _webhook(webhook: Object, path: str) -> Iterator[FieldError]:
     elif not set(versions) & set(_REVIEW_VERSIONS):
         yield invalid(f"{path}.admissionReviewVersions", versions, f"must include at least one of {accepted}")
     for i, rule in enumerate(webhook.get("rules") or ()):
-        yield from _rule(rule, f"{path}.rules[{i}]")
+        yield from rule_problems(rule, f"{path}.rules[{i}]")
     for field, choices in _CHOICES.items():
         if webhook.get(field) is not None and webhook[field] not in choices:
             yield unsupported(f"{path}.{field}", webhook[field], choices)
@@ -85,56 +84,6 @@ def _name(name: str, path: str) -> Iterator[FieldError]:
     yield from (invalid(path, name, text) for text in problems)
     if not problems and name.count(".") < 2:
         yield invalid(path, name, "should be a domain with at least three segments separated by dots")
-
-
-def _rule(rule: Object, path: str) -> Iterator[FieldError]:
-    operations = rule.get("operations") or []
-    if not operations:
-        yield required(f"{path}.operations")
-    if "*" in operations and len(operations) > 1:
-        yield invalid(f"{path}.operations", operations, "if '*' is present, must not specify other operations")
-    for i, operation in enumerate(operations):
-        if operation not in _OPERATIONS:
-            yield unsupported(f"{path}.operations[{i}]", operation, _OPERATIONS)
-    for field, what in (("apiGroups", "API groups"), ("apiVersions", "API versions")):
-        values = rule.get(field) or []
-        if not values:
-            yield required(f"{path}.{field}")
-        if "*" in values and len(values) > 1:
-            yield invalid(f"{path}.{field}", values, f"if '*' is present, must not specify other {what}")
-        if field == "apiVersions":
-            yield from (required(f"{path}.{field}[{i}]") for i, value in enumerate(values) if not value)
-    yield from _resources(rule.get("resources") or [], f"{path}.resources")
-    if rule.get("scope") is not None and rule["scope"] not in _SCOPES:
-        yield unsupported(f"{path}.scope", rule["scope"], _SCOPES)
-
-
-def _resources(resources: list[str], path: str) -> Iterator[FieldError]:
-    """Every resource with its part, and that none is named that a wildcard covers."""
-    if not resources:
-        yield required(path)
-    everything_of: set[str] = set()
-    every: set[str] = set()
-    for i, item in enumerate(resources):
-        if not item:
-            yield required(f"{path}[{i}]")
-            continue
-        name, slash, part = item.partition("/")
-        covering = f"{name}/*" if name in everything_of and part != "*" else ""
-        covering = covering or (f"*/{part}" if part in every and name != "*" else "")
-        if "*/*" in resources[:i] and slash:
-            covering = "*/*"
-        if slash and covering:
-            yield invalid(f"{path}[{i}]", item, f"if '{covering}' is present, must not specify {item}")
-        if part == "*":
-            everything_of.add(name)
-        if name == "*" and slash:
-            every.add(part)
-    if "*/*" in resources and len(resources) > 1:
-        yield invalid(path, resources, "if '*/*' is present, must not specify other resources")
-    if "*" in resources and any("/" not in item for item in resources if item != "*"):
-        detail = "if '*' is present, must not specify other resources without subresources"
-        yield invalid(path, resources, detail)
 
 
 def _client(config: Object, path: str) -> Iterator[FieldError]:

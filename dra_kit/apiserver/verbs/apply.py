@@ -9,7 +9,7 @@ from dra_kit.apiserver.api import Answer
 from dra_kit.apiserver.managed import ApplyConflict, after_apply, entries, managers_of
 from dra_kit.apiserver.patches.fieldsets import repetitions, shown
 from dra_kit.apiserver.verbs.bodies import parse_yaml, typed
-from dra_kit.apiserver.verbs.write import Write, change, create_object
+from dra_kit.apiserver.verbs.write import Write, change, create_object, require_create
 from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.resource.fielderror import quote
 from dra_kit.resource.schema.decode import Strictness, decode
@@ -52,6 +52,7 @@ async def apply(write: Write) -> Answer:
         version = wire["metadata"].pop("resourceVersion", "")  # there is none yet that it could mean
         if version and not version.isdecimal():
             raise Refusal(500, "", f"strconv.ParseUint: parsing {quote(version)}: invalid syntax")
+        require_create(write, target.name)
         return await create_object(write, wire, context, managed_fields)
     if decoded["metadata"].get("resourceVersion"):
         wire["metadata"]["resourceVersion"] = decoded["metadata"]["resourceVersion"]

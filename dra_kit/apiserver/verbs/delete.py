@@ -102,12 +102,12 @@ async def delete(api: Api, kind: Kind, request: Request) -> Answer:
         raise not_found(kind.group, kind.plural, target.name)
     context = api.context(request)
     check_preconditions(options, stored, kind)
-    context.warnings += await _review(api, kind, request, options, stored)
+    await api.admission.review(_deletion(api, kind, request, options, stored), context.warnings)
     return _answer(api, kind, request, *remove(api, kind, stored, options, context))
 
 
-async def _review(api: Api, kind: Kind, request: Request, options: DeleteOptions, stored: Stored) -> list[str]:
-    return await api.admission.review(Attributes(api, kind, request, options.dry_run, "DELETE", None, stored.object))
+def _deletion(api: Api, kind: Kind, request: Request, options: DeleteOptions, stored: Stored) -> Attributes:
+    return Attributes(api, kind, request, options.dry_run, "DELETE", None, stored.object)
 
 
 def check_preconditions(options: DeleteOptions, stored: Stored, kind: Kind) -> None:
@@ -204,7 +204,7 @@ async def delete_collection(api: Api, kind: Kind, request: Request) -> Answer:
     revision = api.storage.revision
     for stored in found:
         check_preconditions(options, stored, kind)
-        context.warnings += await _review(api, kind, request, options, stored)
+        await api.admission.review(_deletion(api, kind, request, options, stored), context.warnings)
         metadata = stored.object["metadata"]
         current = api.storage.get(kind.resource, kind.key(metadata.get("namespace", ""), metadata["name"]))
         if current is not None:

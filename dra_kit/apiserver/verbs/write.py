@@ -15,6 +15,8 @@ from dra_kit.apiserver.answers import (
     not_found,
 )
 from dra_kit.apiserver.api import Answer, Api, Attributes, Request
+from dra_kit.apiserver.authorization.attributes import Attributes as Authorized
+from dra_kit.apiserver.authorization.attributes import require
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.managed import Manager, Operation
@@ -117,6 +119,7 @@ async def create_object(
     kind.strategy.admit(obj, None, context, "")
     obj = await api.admission.mutate(write.attributes("CREATE", obj, None), context.warnings)
     _set_namespace(obj, kind, request)  # webhooks may have changed it
+    kind.strategy.permit(obj, None, context)
     meta = obj["metadata"]
     if meta.get("resourceVersion") not in {None, "", "0"}:
         raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
@@ -130,7 +133,7 @@ async def create_object(
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
     kind.strategy.admit_valid(obj, context)
-    context.warnings += await api.admission.review(write.attributes("CREATE", obj, None))
+    await api.admission.review(write.attributes("CREATE", obj, None), context.warnings)
     name = obj["metadata"]["name"]
     key = kind.key(request.target.namespace, name)
     present = api.storage.get(kind.resource, key)
@@ -171,12 +174,24 @@ async def update(api: Api, kind: Kind, request: Request) -> Answer:
     write = Write(api, kind, request, options)
     if stored is None:
         if kind.create_on_update and not request.target.subresource:
+            require_create(write, name)
             return await create_object(write, wire, context)
         raise not_found(kind.group, kind.plural, name)
     uid, old_uid = wire["metadata"].get("uid"), stored.object["metadata"]["uid"]
     if uid and uid != old_uid:
         raise precondition_failed(kind, key, "UID", uid, old_uid)
     return await change(write, stored, wire, context)
+
+
+def require_create(write: Write, name: str) -> None:
+    """Lets only those make a new object by an update or an apply who may create it.
+
+    Raises:
+        Refusal: 403.
+    """
+    kind, request = write.kind, write.request
+    attributes = Authorized("create", kind.group, kind.plural, namespace=request.target.namespace, name=name)
+    require(write.api.rbac, request.user, attributes)
 
 
 def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) -> Refusal:
@@ -219,6 +234,8 @@ async def change(
     kind.strategy.admit(obj, old, context, write.subresource)
     obj = await api.admission.mutate(write.attributes("UPDATE", obj, old), context.warnings)
     _set_namespace(obj, kind, request)  # webhooks may have changed it
+    if not write.subresource:
+        kind.strategy.permit(obj, old, context)
     obj = _prepared(write, obj, old, context)
     metadata.fill_for_update(obj, old)
     errors = metadata.validate_update(obj, old) + metadata.validate(obj, kind)
@@ -234,7 +251,7 @@ async def change(
     if kind.generation and write.subresource != "status" and not kind.strategy.same_spec(obj, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     kind.strategy.admit_valid(obj, context)
-    context.warnings += await api.admission.review(write.attributes("UPDATE", obj, old))
+    await api.admission.review(write.attributes("UPDATE", obj, old), context.warnings)
     return _store(write, stored, obj, context)
 
 

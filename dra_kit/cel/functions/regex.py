@@ -59,9 +59,25 @@ def _compile(pattern: str) -> Any:
     if all(escape["escaped"] != "C" for escape in _ESCAPES.finditer(pattern)):
         try:
             return re2.compile(pattern, options)
-        except re2.error:
-            pass
-    raise Failure(f"error parsing regexp: {pattern[:60]!r}", "regex")
+        except re2.error as error:
+            raise Failure(f"error parsing regexp: {_in_go(error.args[0])}", "regex") from None
+    raise Failure("error parsing regexp: invalid escape sequence: `\\C`", "regex")
+
+
+_GO_TEXTS: Final = {
+    "missing ]": "missing closing ]", "missing )": "missing closing )",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "bad repetition operator": "invalid nested repetition operator", "invalid repetition size": "invalid repeat count",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid perl operator": "missing argument to repetition operator",
+}  # fmt: skip
+
+
+def _in_go(text: bytes | str) -> str:
+    """What RE2 finds fault with, in the words of Go's regexp."""
+    shown = text.decode(errors="replace") if isinstance(text, bytes) else text
+    problem, colon, part = shown.partition(": ")
+    return _GO_TEXTS.get(problem, problem) + (f": `{part[:60]}`" if colon else "")
 
 
 def _search(frame: Frame, text: str, pattern: str, position: int = 0) -> Any:

@@ -76,7 +76,7 @@ def parse_duration(text: str) -> Duration:
     else:
         if body and total <= INT_MAX + (text[0] == "-"):
             return Duration(-total if text[0] == "-" else total)
-    raise Failure(f"type conversion error from 'string' to 'google.protobuf.Duration': {text[:40]!r}", "conversion")
+    raise Failure("type conversion error from 'string' to 'google.protobuf.Duration'", "conversion")
 
 
 def parse_timestamp(text: str) -> Timestamp:

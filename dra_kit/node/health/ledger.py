@@ -13,7 +13,7 @@ from dra_kit.author.model import shown
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.health.conditions import Conditions, Moment, Problem, Status
 from dra_kit.node.health.identity import Identity, Key
-from dra_kit.node.slices.identity import differs
+from dra_kit.publishing.identity import differs
 from dra_kit.values.nearest import did_you_mean
 
 _ABSENT_MAX: Final = 1024

@@ -21,9 +21,9 @@ from dra_kit.node.health.ledger import Ledger, Remembered, Verdict
 from dra_kit.node.health.memory import FILE, HealthMemory
 from dra_kit.node.health.recovery import Recovery
 from dra_kit.node.health.watching import Watching
-from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.health import DeviceHealth, HealthStreams
+from dra_kit.publishing.inventory import CurrentInventory
 
 logger: logging.Logger = logging.getLogger(__name__)
 

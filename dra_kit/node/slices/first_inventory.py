@@ -20,9 +20,10 @@ from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.hardware import Hardware
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import raised
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
 
 NODE: Final = "this-node"
@@ -89,7 +90,7 @@ async def _started(driver: Driver[Any, Any], context: Context[Any], current: Cur
     except Exception as error:  # likewise
         text = f"{provider.__name__}.startup {raised(error, provider.__module__)}; {_REMEDY}"
         raise ConfigurationError(text) from error
-    await Discovery(driver, context.node.name, current).run(asyncio.Event())
+    await Discovery(node_source(driver, context.node.name), current).run(asyncio.Event())
 
 
 class _OnceContext(Context[Any]):

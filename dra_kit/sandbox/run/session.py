@@ -13,7 +13,7 @@ from typing import Final
 
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
 from dra_kit.kube.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
-from dra_kit.node.slices.log_messages import NOT_PUBLISHED
+from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.pods import pod_claims, reference
 from dra_kit.sandbox.cluster import private

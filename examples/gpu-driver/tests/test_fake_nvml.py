@@ -185,10 +185,14 @@ def test_what_a_profile_says_befalls_a_gpu_when_its_time_has_come_and_once(tmp_p
 
 
 def test_who_listens_hears_what_a_profile_says(tmp_path: Path) -> None:
-    nvml = FakeNvml(scheduled({"at": 0.2, "gpu": 0, "xid": 94, "gi": 3}), tmp_path)
+    nvml = FakeNvml(scheduled({"at": 3600, "gpu": 0, "xid": 94, "gi": 3}), tmp_path)
     uuid = first(nvml)
-    event = nvml.events([uuid]).wait(60)
-    assert event == NvmlEvent("xid", uuid, 94, gpu_instance=3)
+    events = nvml.events([uuid])
+    assert events.wait(0) is None
+    with nvml.state.changing() as node:  # an hour later
+        assert node.began is not None
+        node.began -= 3600
+    assert events.wait(60) == NvmlEvent("xid", uuid, 94, gpu_instance=3)
 
 
 def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:

@@ -123,12 +123,16 @@ async def test_openapi_describes_our_own_types_in_our_own_words(http: Http) -> N
             {"resourceAttributes": {"verb": "get"}},
             {"allowed": True},
         ),
-        ("authorization.k8s.io/v1/subjectaccessreviews", {"user": "somebody"}, {"allowed": True}),
+        (
+            "authorization.k8s.io/v1/subjectaccessreviews",
+            {"user": "somebody", "nonResourceAttributes": {"path": "/metrics", "verb": "get"}},
+            {"allowed": False},
+        ),
         ("authentication.k8s.io/v1/selfsubjectreviews", {}, {"userInfo"}),
-        ("authentication.k8s.io/v1/tokenreviews", {"token": "t"}, {"authenticated", "user"}),
+        ("authentication.k8s.io/v1/tokenreviews", {"token": "t"}, {"user", "error"}),
     ],
 )
-async def test_reviews_allow_everything(http: Http, path: str, spec: Any, expected: Any) -> None:
+async def test_reviews_are_answered_and_not_stored(http: Http, path: str, spec: Any, expected: Any) -> None:
     status, answer, _ = await http("POST", f"/apis/{path}", {"spec": spec})
 
     assert status == 201

@@ -129,9 +129,3 @@ def test_the_other_roles_are_nobody_in_particular(role: str, helm: Helm) -> None
     assert context["readOnlyRootFilesystem"] is True
     assert context["allowPrivilegeEscalation"] is False
     assert context["capabilities"] == {"drop": ["ALL"]}
-
-
-def test_one_controller_at_a_time(manifests: Manifests) -> None:
-    (spec,) = (item["spec"] for item in workloads(manifests) if item["metadata"]["name"].endswith("-controller"))
-
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})

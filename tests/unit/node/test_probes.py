@@ -226,7 +226,7 @@ async def test_what_discover_fails_with_is_no_hanging(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "dra_kit.node.slices.discovery.RETRY_SECONDS", (3600.0,)
+        "dra_kit.process.generators.RETRY_SECONDS", (3600.0,)
     )  # asked once: what hung would hang for ever
 
     class Broken(Oven):

@@ -32,8 +32,10 @@ from dra_kit.node.files.device_nodes import check_device_nodes
 from dra_kit.node.files.edits import claim_spec
 from dra_kit.node.files.metadata import MetadataFiles, metadata_json
 from dra_kit.node.hardware import Hardware
-from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.node.slices.of_no_node import DevicesOfNoNode
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.publishing.identity import Identity
+from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.resource import v1
 from dra_kit.resource.config import base_request
 from dra_kit.resource.reference import ClaimReference
@@ -54,6 +56,7 @@ class Preparation:
         hardware: is made before the preparer's ``startup``.
         holding: asks whether effects still hold.
         looks_for_nodes: whether device files are looked for on the host.
+        of_no_node: devices that are in no pool of this node; None where the driver has none.
     """
 
     driver: Driver[Any, Any]
@@ -66,6 +69,7 @@ class Preparation:
     hardware: Hardware
     holding: Holding
     looks_for_nodes: bool = True
+    of_no_node: DevicesOfNoNode | None = None
     _under_way: dict[str, ClaimEffects] = field(default_factory=dict)
 
     @property
@@ -166,8 +170,8 @@ class Preparation:
             PrepareError: with a text for the user; whatever was ensured is still in force and must be released.
         """
         configs = decoded_configs(claim, self.configs)
-        advertised = [await self.inventory.device(result.pool, result.device) for result in claim.results]
-        identities = [self.inventory.identity(result.pool, result.device) for result in claim.results]
+        known = [await self._advertised(result) for result in claim.results]
+        advertised, identities = [device for device, _ in known], [identity for _, identity in known]
         await self.started.wait()
         ordinary_scope = ClaimEffects(self.effects, claim.reference, admin_access=False)
         admin_scope = ClaimEffects(self.effects, claim.reference, admin_access=True)
@@ -231,6 +235,13 @@ class Preparation:
             sees=tuple(sorted(admin_scope.outcomes)),
         )
         return record, {**admin_scope.outcomes, **ordinary_scope.outcomes}
+
+    async def _advertised(self, result: v1.DeviceRequestAllocationResult) -> tuple[Device, Identity]:
+        """A device as it is advertised, by this node or by the controller, and what makes it the same one."""
+        if self.of_no_node is not None and not await self.inventory.publishes(result.pool):
+            return await self.of_no_node.device(result.pool, result.device)
+        device = await self.inventory.device(result.pool, result.device)
+        return device, self.inventory.identity(result.pool, result.device)
 
     async def _device(
         self,

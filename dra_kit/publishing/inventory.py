@@ -5,85 +5,108 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from pydantic import ValidationError
 
 from dra_kit.author.devices.device import Device, valid_v1
 from dra_kit.author.devices.inventory import Inventory, Pool
-from dra_kit.author.devices.unserved import unserved
-from dra_kit.author.driver import Driver
+from dra_kit.author.devices.unserved import Serving
 from dra_kit.author.model import shown
 from dra_kit.author.rules import author_path, invalid
 from dra_kit.errors import InvalidDevice, TransientError
-from dra_kit.node.slices.identity import Identity, differs
+from dra_kit.publishing.identity import Identity, differs
+from dra_kit.publishing.scope import Source
 from dra_kit.resource.fielderror import duplicate
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 
-def as_inventory(
-    driver: Driver[Any, Any], yielded: object, node_name: str, dropped: Callable[[str, str], None]
-) -> Inventory[Device]:
-    """What ``discover`` yielded as an inventory whose pools all have names and hold valid devices of this node.
+def as_inventory(source: Source, yielded: object, dropped: Callable[[str, str], None]) -> Inventory[Device]:
+    """What ``discover`` yielded as an inventory whose pools all have names and hold valid devices of this scope.
 
     What a constructor has not found valid is validated here: pydantic's ``model_copy`` and ``model_construct`` pass by
     every constructor.
 
     Args:
-        driver: its ``invalid_devices`` says what becomes of an invalid device.
+        source: whose inventory this is.
         yielded: what ``discover`` yielded.
-        node_name: the name of a pool without one.
         dropped: told of each device that is left out, with its name and the rule that it breaks.
 
     Raises:
-        InvalidDevice: when it is neither a sequence of devices nor an Inventory, holds a pool that is not of this node
-            alone, breaks a rule across devices, or has an invalid device that is not to be dropped.
+        InvalidDevice: when it is neither a sequence of devices nor an Inventory, holds a pool that cannot be served in
+            its scope, breaks a rule across devices, or has an invalid device that is not to be dropped.
     """
-    drop = dropped if driver.invalid_devices == "drop" else None
+    valid = _Validation(source, dropped if source.drops_invalid else None)
     if isinstance(yielded, Inventory):
-        return Inventory(pools=[_valid_pool(pool, node_name, drop) for pool in yielded.pools])
+        return Inventory(pools=[valid.pool(pool) for pool in yielded.pools])
+    provider = type(source.provider).__name__
     if isinstance(yielded, Sequence) and not isinstance(yielded, str | bytes):
-        return Inventory(pools=[Pool(name=node_name, devices=_valid_devices(yielded, drop))])
+        if source.unnamed is None:
+            raise InvalidDevice(
+                f"{provider}.discover yielded devices without a pool, which belong to no node; yield "
+                "dra_kit.Inventory(pools=[dra_kit.Pool(name=…, all_nodes=True, devices=…)])"
+            )
+        return Inventory(pools=[Pool(name=source.unnamed, devices=valid.devices(yielded))])
     raise InvalidDevice(
-        f"{type(driver.provider).__name__}.discover yielded {yielded!r:.80}; yield a sequence of dra_kit.Device, or an "
-        "dra_kit.Inventory"
+        f"{provider}.discover yielded {yielded!r:.80}; yield a sequence of dra_kit.Device, or an dra_kit.Inventory"
     )
 
 
-def _valid_pool(pool: Pool[Device], node_name: str, drop: Callable[[str, str], None] | None) -> Pool[Device]:
-    if problem := unserved(pool):
-        raise InvalidDevice(f"Pool {shown(pool.name or node_name)}: {problem}, or the whole pool")
-    fields = {field: getattr(pool, field) for field in type(pool).model_fields}
-    devices = _valid_devices(pool.devices, drop)
-    return type(pool)(**{**fields, "name": pool.name or node_name, "devices": devices})
+class _Validation:
+    """Of one inventory; without ``drop`` an invalid device is an error."""
+
+    def __init__(self, source: Source, drop: Callable[[str, str], None] | None) -> None:
+        self._source = source
+        self._drop = drop
+
+    def pool(self, pool: Pool[Device]) -> Pool[Device]:
+        source = self._source
+        name = pool.name or source.unnamed
+        if name is None:
+            raise InvalidDevice(
+                f"{type(source.provider).__name__}.discover yielded a Pool without a name, which would be that of a "
+                "node; write Pool(name=…)"
+            )
+        if problem := source.serving.problem(pool):
+            raise InvalidDevice(f"Pool {shown(name)}: {problem}")
+        fields = {field: getattr(pool, field) for field in type(pool).model_fields}
+        return type(pool)(**{**fields, "name": name, "devices": self.devices(pool.devices)})
+
+    def devices(self, devices: Sequence[object]) -> list[Device]:
+        """The devices that obey the rules; without ``drop``, the constructor of Pool tells of two with one name."""
+        kept: list[Device] = []
+        names: set[str] = set()
+        for item in devices:
+            try:
+                device = valid_device(item, self._source.serving)
+                if self._drop is not None and device.name in names:
+                    raise invalid(_title(device), [duplicate("name", device.name, "devices must be unique in a pool")])
+            except InvalidDevice as error:
+                if self._drop is None:
+                    raise
+                self._drop(str(getattr(item, "name", "")), error.message)
+                continue
+            names.add(device.name)
+            kept.append(device)
+        return kept
 
 
-def _valid_devices(devices: Sequence[object], drop: Callable[[str, str], None] | None) -> list[Device]:
-    """The devices that obey the rules; without ``drop``, the constructor of Pool tells of two with one name."""
-    kept: list[Device] = []
-    names: set[str] = set()
-    for item in devices:
-        try:
-            device = _valid_device(item)
-            if drop is not None and device.name in names:
-                raise invalid(_title(device), [duplicate("name", device.name, "devices must be unique in a pool")])
-        except InvalidDevice as error:
-            if drop is None:
-                raise
-            drop(str(getattr(item, "name", "")), error.message)
-            continue
-        names.add(device.name)
-        kept.append(device)
-    return kept
+def valid_device(item: object, serving: Serving) -> Device:
+    """A device that obeys the rules, however it was made.
 
+    Args:
+        item: what is to be one.
+        serving: what can be served of it.
 
-def _valid_device(item: object) -> Device:
+    Raises:
+        InvalidDevice: it is none, or does not.
+    """
     if not isinstance(item, Device):
         raise InvalidDevice(f"{shown(item)} is no dra_kit.Device")
     try:
         valid_v1(item)
-        problem = unserved(item)
+        problem = serving.problem(item)
     except InvalidDevice:
         raise
     except Exception as error:  # what passed by the constructor may hold anything
@@ -148,6 +171,11 @@ class CurrentInventory:
     def is_replugged(self, pool: str, name: str, recorded: Mapping[str, str]) -> bool:
         """Whether another device than the recorded one stands under its name; one that is gone says nothing."""
         return differs(recorded, self.identity(pool, name).hashes)
+
+    async def publishes(self, pool: str) -> bool:
+        """Whether a pool is in the latest inventory; waits for the first one."""
+        await self._first.wait()
+        return self.latest is not None and any(each.name == pool for each in self.latest.pools)
 
     async def device(self, pool: str, name: str) -> Device:
         """A device of the latest inventory; waits for the first one.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from dra_kit.author.devices.device import Device, is_valid, same
 from dra_kit.author.devices.inventory import Inventory, Pool
-from dra_kit.author.driver import Driver
-from dra_kit.node.slices.identity import Identity, identity
-from dra_kit.node.slices.inventory import as_inventory
+from dra_kit.publishing.identity import Identity, identity
+from dra_kit.publishing.inventory import as_inventory
+from dra_kit.publishing.scope import Source
 
 
 class Accepted(NamedTuple):
@@ -37,14 +37,12 @@ class Acceptance:
     """Belongs to the thread of ``discover``.
 
     Args:
-        driver: whose inventories these are.
-        node_name: the name of a pool without one.
+        source: whose inventories these are.
         dropped: told of each device that is left out, with its name and the rule that it breaks.
     """
 
-    def __init__(self, driver: Driver[Any, Any], node_name: str, dropped: Callable[[str, str], None]) -> None:
-        self._driver = driver
-        self._node_name = node_name
+    def __init__(self, source: Source, dropped: Callable[[str, str], None]) -> None:
+        self._source = source
         self._dropped = dropped
         self._seen: list[_Seen] | None = None
         self._pools: Sequence[Pool[Device]] = ()
@@ -61,7 +59,7 @@ class Acceptance:
         seen = _seen(yielded)
         if seen is not None and self._seen is not None and _alike(seen, self._seen):
             return None
-        inventory = as_inventory(self._driver, yielded, self._node_name, self._dropped)
+        inventory = as_inventory(self._source, yielded, self._dropped)
         emptied = _emptied(inventory.pools, self._pools)
         unsure = {name: pool for name, pool in emptied.items() if name not in self._emptied}
         if unsure:

@@ -17,10 +17,10 @@ from typing import Any, Final, TypeAlias
 
 import aiohttp
 
+from dra_kit.apiserver.admission.matching import matching_version, selected
 from dra_kit.apiserver.answers import Refusal, internal
 from dra_kit.apiserver.api import Attributes
 from dra_kit.apiserver.patches import json as json_patch
-from dra_kit.resource import labels
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.values.json import Object
@@ -32,7 +32,10 @@ ServiceAddress: TypeAlias = Callable[[str, str, int], str]
 
 _VALIDATING: Final = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 _MUTATING: Final = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
-_EXEMPT: Final = {_VALIDATING, _MUTATING}
+_EXEMPT: Final = {
+    _VALIDATING, _MUTATING, "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+}  # fmt: skip
 
 
 class _CallFailed(Exception):
@@ -57,7 +60,7 @@ def _review(write: Attributes, api_version: str) -> Object:
         "requestKind": asked_kind, "requestResource": asked_resource,
         "name": subject["metadata"].get("name") or target.name,
         "operation": write.operation,
-        "userInfo": {"username": request.user, "groups": list(request.groups) or ["system:masters"]},
+        "userInfo": request.user.info(),
         "object": _wire(write, write.obj, api_version), "oldObject": _wire(write, write.old, api_version),
         "dryRun": write.dry_run,
         "options": {"apiVersion": "meta.k8s.io/v1", "kind": f"{write.operation.capitalize()}Options"},
@@ -93,7 +96,7 @@ def _wire(write: Attributes, obj: Object | None, api_version: str) -> Object | N
 
 
 class Webhooks:
-    """Asks the webhooks about each write: the :class:`dra_kit.apiserver.api.Admission` of an API.
+    """Asks the webhooks about each write.
 
     Attributes:
         services: where the Services of webhooks are; None when they cannot be reached.
@@ -109,23 +112,12 @@ class Webhooks:
             await self._session.close()
             self._session = None
 
-    async def review(self, write: Attributes) -> list[str]:
-        """See :class:`dra_kit.apiserver.api.Admission`; a webhook that cannot be asked and must be refuses, too."""
-        warnings: list[str] = []
-        if write.obj is None:  # nothing that could change: the others are asked here too
-            await self._mutated(write, warnings)
-        for webhook in _configured(_VALIDATING, write):
-            if (api_version := _asked_version(webhook, write)) is not None:
-                await self._ask(webhook, write, api_version, warnings)
-        return warnings
+    async def mutate(self, write: Attributes, warnings: list[str]) -> Object | None:
+        """What the mutating webhooks, one after another, make of the object; None for a deletion.
 
-    async def mutate(self, write: Attributes, warnings: list[str]) -> Object:
-        """See :class:`dra_kit.apiserver.api.Admission`; the webhooks change the object one after another."""
-        obj = await self._mutated(write, warnings)
-        assert obj is not None  # noqa: S101 - a deletion is only reviewed
-        return obj
-
-    async def _mutated(self, write: Attributes, warnings: list[str]) -> Object | None:
+        Raises:
+            Refusal: one refuses, or cannot be asked and must be.
+        """
         obj = write.obj
         for webhook in _configured(_MUTATING, write):
             shown = replace(write, obj=None if obj is None else write.api.pruned(write.kind, obj))
@@ -136,6 +128,16 @@ class Webhooks:
             if patch:
                 obj = _patched(shown, webhook["name"], patch, api_version)
         return obj
+
+    async def validate(self, write: Attributes, warnings: list[str]) -> None:
+        """Asks the validating webhooks.
+
+        Raises:
+            Refusal: one refuses, or cannot be asked and must be.
+        """
+        for webhook in _configured(_VALIDATING, write):
+            if (api_version := _asked_version(webhook, write)) is not None:
+                await self._ask(webhook, write, api_version, warnings)
 
     async def _ask(
         self, webhook: Object, write: Attributes, api_version: str, warnings: list[str], *, mutating: bool = False
@@ -238,49 +240,8 @@ def _patch(response: Mapping[str, Any]) -> list[Any]:
 
 def _asked_version(webhook: Object, write: Attributes) -> str | None:
     """The version in which a webhook is to see the object, None when it is not to be asked."""
-    api_version = _matching_version(webhook, write)
-    return api_version if api_version is not None and _selected(webhook, write) else None
-
-
-def _matching_version(webhook: Object, write: Attributes) -> str | None:
-    """The version in which a webhook wants to see the object, None when no rule matches."""
-    kind, target = write.kind, write.request.target
-    versions = [target.version]
-    if webhook.get("matchPolicy", "Equivalent") == "Equivalent":
-        versions += [version for version in kind.types if version != target.version]
-    for version in versions:
-        if any(_rule_matches(rule, write, version) for rule in webhook.get("rules") or ()):
-            return kind.api_version(version)
-    return None
-
-
-def _rule_matches(rule: Object, write: Attributes, version: str) -> bool:
-    def has(field: str, value: str) -> bool:
-        return bool({"*", value} & set(rule.get(field) or ()))
-
-    kind, target = write.kind, write.request.target
-    scope = rule.get("scope", "*")
-    if scope != "*" and (scope == "Namespaced") != kind.namespaced:
-        return False
-    names = {"*/*", kind.plural if not target.subresource else f"{kind.plural}/{target.subresource}"}
-    names |= {f"*/{target.subresource}", f"{kind.plural}/*"} if target.subresource else {"*", f"{kind.plural}/*"}
-    return (
-        has("operations", write.operation)
-        and has("apiGroups", kind.group)
-        and has("apiVersions", version)
-        and bool(names & set(rule.get("resources") or ()))
-    )
-
-
-def _selected(webhook: Object, write: Attributes) -> bool:
-    kind, target = write.kind, write.request.target
-    selector = labels.from_object(webhook.get("namespaceSelector"))
-    if selector and kind.namespaced:
-        namespace = write.api.lookup("namespaces", target.namespace)
-        if namespace is not None and not selector.matches(namespace):
-            return False
-    objects = labels.from_object(webhook.get("objectSelector"))
-    return not objects or any(objects.matches(obj) for obj in (write.obj, write.old) if obj is not None)
+    api_version = matching_version(webhook.get("rules") or (), webhook.get("matchPolicy"), write)
+    return api_version if api_version is not None and selected(webhook, write) else None
 
 
 def _denied(name: str, status: Object) -> Refusal:

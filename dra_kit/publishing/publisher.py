@@ -11,20 +11,17 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from dra_kit.author.devices.device import Device
-from dra_kit.author.devices.inventory import Inventory, Pool, publish_the_same
-from dra_kit.author.driver import Driver
-from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound, StoreError
+from dra_kit.author.devices.inventory import Inventory, publish_the_same
+from dra_kit.errors import ConfigurationError, Conflict, DraKitError, Invalid, KubeError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.node.locks.processes import Processes
-from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.slices.counting import counted_slice, not_counted, stores_counters, without_counted
-from dra_kit.node.slices.log_messages import NOT_PUBLISHED
-from dra_kit.node.slices.pace import Brake, happens, pause
-from dra_kit.node.steps import Step, reached
+from dra_kit.publishing.counting import counted_slice, not_counted, stores_counters, without_counted
+from dra_kit.publishing.log_messages import NOT_PUBLISHED
+from dra_kit.publishing.pace import Brake, happens, pause
+from dra_kit.publishing.scope import SliceScope, Write
 from dra_kit.resource import v1
 from dra_kit.resource.slices.compare import same
-from dra_kit.resource.slices.desired import Accepted, Desired, DesiredPool, Plan
+from dra_kit.resource.slices.desired import Accepted, Desired, Plan
 from dra_kit.resource.slices.dropped import dropped_fields
 from dra_kit.resource.slices.planning import plan
 
@@ -40,21 +37,12 @@ TOLD_AGAIN: Final = 60.0
 """Seconds until the same error is told again."""
 
 
-def field_selector(driver: str, node_name: str) -> str:
-    """What selects this driver's slices of this node on the server."""
-    return f"spec.driver={driver},spec.nodeName={node_name}"
-
-
 class Publisher:
-    """A part of the node process.
+    """A part of a process that publishes.
 
     Args:
-        driver: whose slices these are.
-        node_name: the node that the slices belong to.
+        scope: which slices these are.
         client: reads and writes slices.
-        facts: what the API server can do, and the Node as the slices' owner.
-        processes: those of the driver on this node: what began earlier leaves slices to what began later, so that two
-            releases with different inventories do not undo each other's writes. None when there is only this one.
         check_after_write: seconds after a write until the slices are looked at again.
     """
 
@@ -62,20 +50,13 @@ class Publisher:
 
     def __init__(
         self,
-        driver: Driver[Any, Any],
-        node_name: str,
+        scope: SliceScope,
         client: Client,
-        facts: ServerFacts,
         *,
-        processes: Processes | None = None,
         check_after_write: float = CHECK_AFTER_WRITE,
     ) -> None:
-        self._driver = driver
-        self._node_name = node_name
+        self._scope = scope
         self._client = client
-        self._facts = facts
-        self._processes = processes
-        self._succeeded = False
         self._check_after_write = check_after_write
         self._wanted: Inventory[Device] | None = None
         self._changed = asyncio.Event()  # whatever it is
@@ -158,32 +139,30 @@ class Publisher:
             KubeError: the API server refused or did not answer.
             ConfigurationError: the inventory cannot be published on this server; devices that can are.
         """
-        if self._wanted is None or self._leaves_it_to_a_younger():
+        if self._wanted is None:
             return False
-        listed = await self._client.list(
-            RESOURCE_SLICES, field_selector=field_selector(self._driver.name, self._node_name)
-        )
+        if self._scope.left_to_another():
+            self._accepted, self._held = {}, set()  # what it makes of them is nobody's edit
+            return False
+        listed = await self._client.list(RESOURCE_SLICES, field_selector=self._scope.field_selector)
         existing = [_parsed(item) for item in listed.items]
         lost = self._look_for_losses(existing)
         edited = self._look_for_edits(existing)
-        desired = Desired(
-            driver=self._driver.name,
-            owner=await self._facts.owner(),
-            pools=tuple(desired_pool(pool, self._node_name) for pool in self._wanted.pools),
-        )
-        features, refused = await self._facts.features(), None
+        pools, refused = await self._scope.publishable(tuple(map(self._scope.desired, self._wanted.pools)))
+        desired = Desired(driver=self._scope.driver, owner=await self._scope.owner(), pools=pools)
+        features = await self._scope.features()
         try:
             steps = plan(desired, existing, features=features, accepted=self._accepted)
             counted = counted_slice(steps)
             if counted is not None and not await stores_counters(self._client, counted):
-                refused = not_counted(desired, features)
+                refused = refused or not_counted(desired, features)
                 steps = plan(without_counted(desired), existing, features=features, accepted=self._accepted)
             if not lost:  # else it counts already
                 self._count_undone(edited, steps)
             await self._execute(steps)
         except (Invalid, ConfigurationError) as error:
-            self._facts.forget()
-            if await self._facts.features() == features:
+            self._scope.forget()
+            if await self._scope.features() == features:
                 raise
             raise Conflict(f"{error}: planned for Kubernetes {features}, the API server was replaced since") from error
         if steps:
@@ -195,24 +174,6 @@ class Publisher:
             raise refused
         return bool(steps)
 
-    def _leaves_it_to_a_younger(self) -> bool:
-        """Whether a process that began later publishes; when it ends, this one does so again."""
-        if self._processes is None:
-            return False
-        try:
-            self._processes.publishes()
-            succeeded = self._processes.is_succeeded()
-        except StoreError as error:  # a disk that does not work now is no reason to publish nothing
-            logger.warning("other processes not looked for", extra={"error": str(error), "code": error.code})
-            succeeded = False
-        if succeeded != self._succeeded:
-            text = "slices are left to a process that began later" if succeeded else "slices are taken over again"
-            logger.info(text)
-        if succeeded:  # what it makes of them is nobody's edit
-            self._accepted, self._held = {}, set()
-        self._succeeded = succeeded
-        return succeeded
-
     def _look_for_losses(self, existing: Sequence[v1.ResourceSlice]) -> bool:
         """Slices that somebody else deleted, if any: the Node that owned them may be another one by now.
 
@@ -222,7 +183,7 @@ class Publisher:
         found = {item.metadata.uid for item in existing}
         lost, self._held = self._held - found, found
         if lost:
-            self._facts.forget()
+            self._scope.forget()
             self._tell_undone("slices were deleted by somebody else", len(lost))
         return bool(lost)
 
@@ -261,7 +222,7 @@ class Publisher:
                 await self._client.delete(
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
                 )
-                reached(Step.SLICE_DELETED)
+                self._scope.wrote(Write.DELETED)
             except NotFound:
                 pass  # gone already, as it should be
         for item in steps.updates:
@@ -269,12 +230,12 @@ class Publisher:
             self._accepted.pop(item.metadata.name, None)
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
-                reached(Step.SLICE_UPDATED)
+                self._scope.wrote(Write.UPDATED)
             except NotFound as error:
                 raise Conflict(f"{error}: wiped since it was listed", status=404) from error
         for item in steps.creates:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
-            reached(Step.SLICE_CREATED)
+            self._scope.wrote(Write.CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
         stored = _parsed(answer)
@@ -295,18 +256,6 @@ class Publisher:
 def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:
     """Whether only fields of the author's own differ."""
     return len(inventory.pools) == len(before.pools) and all(map(publish_the_same, inventory.pools, before.pools))
-
-
-def desired_pool(pool: Pool[Device], node_name: str) -> DesiredPool:
-    """An author's pool of this node as it is to be published."""
-    return DesiredPool(
-        name=pool.name or node_name,
-        node_name=node_name,
-        devices=tuple(device.to_v1() for device in pool.devices),
-        counter_sets=tuple(pool.counter_sets_v1()),
-        partition_type_attribute=pool.partition_type_attribute,
-        skip_node_operations=tuple(pool.skip_node_operations),
-    )
 
 
 def _parsed(item: dict[str, Any]) -> v1.ResourceSlice:

@@ -1,0 +1,1 @@
+"""ValidatingAdmissionPolicies with their bindings and parameters."""

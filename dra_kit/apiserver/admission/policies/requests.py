@@ -1,0 +1,129 @@
+"""One write as policies see it.
+
+Source: k8s.io/apiserver 0.37 ``pkg/admission/plugin/cel/condition.go`` and ``compile.go``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dra_kit.apiserver.api import Api, Attributes
+from dra_kit.apiserver.authorization.attributes import Attributes as Authorized
+from dra_kit.apiserver.authorization.users import User
+from dra_kit.cel.admission.json_values import json_value
+from dra_kit.cel.admission.policy import Request
+from dra_kit.cel.functions.authorization import Authorizer, Question, ResourceCheck, Ruling
+from dra_kit.resource.validation.fields.metadata import subdomain_problems
+from dra_kit.values.json import Object
+
+_NAMESPACE_METADATA: Final = (
+    "name", "generateName", "namespace", "labels", "annotations", "uid", "creationTimestamp",
+    "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "resourceVersion", "finalizers",
+)  # fmt: skip
+
+
+class Questions:
+    """Answers what a user may do: the :class:`dra_kit.cel.functions.authorization.Asking` of expressions."""
+
+    def __init__(self, api: Api, user: User) -> None:
+        self._api, self._user = api, user
+
+    def ask(self, question: Question) -> Ruling:
+        """Whether the user may do it."""
+        attributes = Authorized(
+            question.verb, question.group, question.resource, question.subresource, question.namespace,
+            question.name, question.path, is_path=bool(question.path),
+        )  # fmt: skip
+        decision = self._api.rbac.authorize(self._user, attributes)
+        return Ruling(decision.allowed, decision.reason)
+
+    def service_account(self, namespace: str, name: str) -> Questions:
+        """The same about a service account.
+
+        Raises:
+            ValueError: there can be none of this name.
+        """
+        for text in (namespace, name):
+            if problems := subdomain_problems(text):
+                raise ValueError(f"invalid service account name: {problems[0]}")
+        return Questions(self._api, User.service_account(namespace, name))
+
+
+class Shown:
+    """What a write is in the versions that policies want to see; each is made once.
+
+    Args:
+        write: what is asked for.
+    """
+
+    def __init__(self, write: Attributes) -> None:
+        self._write = write
+        self._objects: dict[str, tuple[Any, Any]] = {}
+        self._namespace: Any = None
+        self._has_namespace = False
+
+    def request(self, api_version: str, params: Any) -> Request:
+        """The write in a version, with a parameter."""
+        write = self._write
+        if api_version not in self._objects:
+            self._objects[api_version] = self._value(write.obj, api_version), self._value(write.old, api_version)
+        obj, old = self._objects[api_version]
+        questions = Questions(write.api, write.request.user)
+        target, kind = write.request.target, write.kind
+        about = Question("", kind.group, kind.plural, target.subresource, target.namespace, write.name)
+        return Request(
+            json_value(_request(write, api_version)), obj, old, self._namespace_object(), params,
+            Authorizer(questions), ResourceCheck(questions, about),
+        )  # fmt: skip
+
+    def _value(self, obj: Object | None, api_version: str) -> Any:
+        write = self._write
+        return None if obj is None else json_value(write.api.wire(write.kind, obj, api_version))
+
+    def _namespace_object(self) -> Any:
+        if not self._has_namespace:
+            self._has_namespace = True
+            namespace = self._write.request.target.namespace
+            found = self._write.api.lookup("namespaces", namespace) if namespace else None
+            self._namespace = None if found is None else json_value(_namespace_parts(found))
+        return self._namespace
+
+
+def _namespace_parts(namespace: Object) -> Object:
+    metadata = namespace["metadata"]
+    return {
+        "metadata": {name: metadata[name] for name in _NAMESPACE_METADATA if name in metadata},
+        "spec": namespace.get("spec") or {}, "status": namespace.get("status") or {},
+    }  # fmt: skip
+
+
+def _request(write: Attributes, api_version: str) -> Object:
+    """The AdmissionRequest without its objects."""
+    kind, request, target = write.kind, write.request, write.request.target
+
+    def of(version: str) -> tuple[Object, Object]:
+        group, _, name = version.rpartition("/")
+        where = {"group": group, "version": name}
+        return {**where, "kind": kind.kind}, {**where, "resource": kind.plural}
+
+    shown_kind, shown_resource = of(api_version)
+    asked_kind, asked_resource = of(target.api_version)
+    body: Object = {
+        "kind": shown_kind, "resource": shown_resource, "requestKind": asked_kind,
+        "requestResource": asked_resource, "operation": write.operation, "userInfo": request.user.info(),
+        "dryRun": write.dry_run, "options": _options(write),
+        "subResource": target.subresource, "requestSubResource": target.subresource, "name": write.name,
+        "namespace": target.namespace,
+    }  # fmt: skip
+    return {key: value for key, value in body.items() if value != "" or key == "operation"}
+
+
+def _options(write: Attributes) -> Object:
+    query = write.request.query
+    options: Object = {"kind": f"{write.operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
+    if write.dry_run:
+        options["dryRun"] = ["All"]
+    for name in ("fieldManager", "fieldValidation"):
+        if query.text(name):
+            options[name] = query.text(name)
+    return options

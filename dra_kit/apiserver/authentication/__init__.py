@@ -1,0 +1,1 @@
+"""Who somebody is: tokens of service accounts, and impersonation."""

@@ -1,0 +1,1 @@
+"""Who may do what: RBAC, and the groups that need none."""

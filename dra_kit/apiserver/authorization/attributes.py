@@ -1,0 +1,85 @@
+"""Questions to an authorizer, and its answers.
+
+Source: k8s.io/apiserver 0.37 ``pkg/authorization/authorizer`` and ``pkg/endpoints/handlers/responsewriters/errors.go``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from dra_kit.apiserver.answers import Refusal, forbidden_path, unauthorized_for
+from dra_kit.apiserver.authorization.users import User
+from dra_kit.resource.fielderror import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What somebody wants to do.
+
+    Attributes:
+        verb: such as ``create`` or ``deletecollection``; of a path the method in lower case.
+        group: API group, empty for the core group.
+        resource: plural of the kind; empty for a path.
+        subresource: of it, empty for none.
+        namespace: empty for the whole cluster.
+        name: of the object, empty for all.
+        path: of a request that is for no resource; empty for resources.
+    """
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    is_path: bool = False
+
+    @property
+    def full_resource(self) -> str:
+        """``<resource>/<subresource>``, as in the rules of a role."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer.
+
+    Attributes:
+        allowed: yes or no.
+        reason: by which binding, or what went wrong on the way.
+    """
+
+    allowed: bool
+    reason: str = ""
+
+
+class Authorizer(Protocol):
+    """Who decides."""
+
+    def authorize(self, user: User, attributes: Attributes) -> Decision:
+        """Whether a user may do it."""
+        ...
+
+
+def denied(user: User, attributes: Attributes, decision: Decision) -> Refusal:
+    """403, in the words of the API server."""
+    who = f"User {quote(user.name)} cannot {attributes.verb}"
+    reason = f": {decision.reason}" if decision.reason else ""
+    if attributes.is_path:
+        return forbidden_path(f"{who} path {quote(attributes.path)}{reason}")
+    where = f"in the namespace {quote(attributes.namespace)}" if attributes.namespace else "at the cluster scope"
+    what = f"resource {quote(attributes.full_resource)} in API group {quote(attributes.group)} {where}"
+    return unauthorized_for(attributes.group, attributes.resource, attributes.name, f"{who} {what}{reason}")
+
+
+def require(authorizer: Authorizer, user: User, attributes: Attributes) -> None:
+    """Lets a user do something.
+
+    Raises:
+        Refusal: 403, the user may not.
+    """
+    decision = authorizer.authorize(user, attributes)
+    if not decision.allowed:
+        raise denied(user, attributes, decision)

@@ -1,0 +1,195 @@
+"""The authorizer in expressions of admission: what a user, or a service account, may do.
+
+Source: k8s.io/apiserver 0.37 ``pkg/cel/library/authz.go``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn, Protocol
+
+from dra_kit.cel import types
+from dra_kit.cel.declarations import Library
+from dra_kit.cel.failure import Failure, no_such_overload
+from dra_kit.cel.values import RUNTIME_TYPES
+
+LIBRARY: Final = Library()
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """May somebody do this?
+
+    Attributes:
+        verb: such as ``create``; of a path its method in lower case.
+        group: API group.
+        resource: plural of the kind; ``*`` where none is named.
+        subresource: of it, empty for none.
+        namespace: empty for the whole cluster.
+        name: of the object, empty for all.
+        path: the path of a request that is for no resource; empty for resources.
+    """
+
+    verb: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """The answer to a question.
+
+    Attributes:
+        allowed: yes or no.
+        reason: why.
+        error: what went wrong on the way; empty for nothing.
+    """
+
+    allowed: bool
+    reason: str = ""
+    error: str = ""
+
+
+class Asking(Protocol):
+    """Who answers questions about one user."""
+
+    def ask(self, question: Question) -> Ruling:
+        """Whether the user may do it."""
+        ...
+
+    def service_account(self, namespace: str, name: str) -> Asking:
+        """Who answers the same about a service account.
+
+        Raises:
+            ValueError: there can be none of this name.
+        """
+        ...
+
+
+class _Incomparable:
+    """A value that nothing is equal to."""
+
+    __slots__ = ()
+
+    def equals(self, _: Any) -> NoReturn:
+        """``self == other``, which is an error."""
+        raise no_such_overload()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Authorizer(_Incomparable):
+    """``authorizer``."""
+
+    asking: Asking
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PathCheck(_Incomparable):
+    asking: Asking
+    path: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _GroupCheck(_Incomparable):
+    asking: Asking
+    group: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResourceCheck(_Incomparable):
+    """``authorizer.requestResource``, and what ``resource()`` makes: a question without its verb."""
+
+    asking: Asking
+    question: Question = field(default_factory=Question)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Decision(_Incomparable):
+    ruling: Ruling
+
+
+RUNTIME_TYPES.update({
+    Authorizer: types.AUTHORIZER, _PathCheck: types.PATH_CHECK, _GroupCheck: types.GROUP_CHECK,
+    ResourceCheck: types.RESOURCE_CHECK, _Decision: types.DECISION,
+})  # fmt: skip
+
+
+@LIBRARY.method("authorizer_path", "path(authorizer, string) -> path_check")
+def _path(authorizer: Authorizer, path: str) -> _PathCheck:
+    if not path:
+        raise Failure("path must not be empty")
+    return _PathCheck(authorizer.asking, path)
+
+
+@LIBRARY.method("authorizer_group", "group(authorizer, string) -> group_check")
+def _group(authorizer: Authorizer, group: str) -> _GroupCheck:
+    return _GroupCheck(authorizer.asking, group)
+
+
+@LIBRARY.method("authorizer_serviceaccount", "serviceAccount(authorizer, string, string) -> authorizer")
+def _service_account(authorizer: Authorizer, namespace: str, name: str) -> Authorizer:
+    try:
+        return Authorizer(authorizer.asking.service_account(namespace, name))
+    except ValueError as error:
+        raise Failure(str(error)) from None
+
+
+@LIBRARY.method("groupcheck_resource", "resource(group_check, string) -> resource_check")
+def _resource(check: _GroupCheck, resource: str) -> ResourceCheck:
+    return ResourceCheck(check.asking, Question(group=check.group, resource=resource))
+
+
+@LIBRARY.method("resourcecheck_subresource", "subresource(resource_check, string) -> resource_check")
+def _subresource(check: ResourceCheck, subresource: str) -> ResourceCheck:
+    return replace(check, question=replace(check.question, subresource=subresource))
+
+
+@LIBRARY.method("resourcecheck_namespace", "namespace(resource_check, string) -> resource_check")
+def _namespace(check: ResourceCheck, namespace: str) -> ResourceCheck:
+    return replace(check, question=replace(check.question, namespace=namespace))
+
+
+@LIBRARY.method("resourcecheck_name", "name(resource_check, string) -> resource_check")
+def _name(check: ResourceCheck, name: str) -> ResourceCheck:
+    return replace(check, question=replace(check.question, name=name))
+
+
+# RBAC does not look at selectors.
+@LIBRARY.method("authorizer_labelselector", "labelSelector(resource_check, string) -> resource_check")
+@LIBRARY.method("authorizer_fieldselector", "fieldSelector(resource_check, string) -> resource_check")
+def _selector(check: ResourceCheck, _: str) -> ResourceCheck:
+    return check
+
+
+@LIBRARY.method("resourcecheck_check", "check(resource_check, string) -> decision")
+def _check_resource(check: ResourceCheck, verb: str) -> _Decision:
+    return _Decision(check.asking.ask(replace(check.question, verb=verb)))
+
+
+@LIBRARY.method("pathcheck_check", "check(path_check, string) -> decision")
+def _check_path(check: _PathCheck, verb: str) -> _Decision:
+    return _Decision(check.asking.ask(Question(verb=verb, path=check.path)))
+
+
+@LIBRARY.method("decision_errored", "errored(decision) -> bool")
+def _errored(decision: _Decision) -> bool:
+    return bool(decision.ruling.error)
+
+
+@LIBRARY.method("decision_error", "error(decision) -> string")
+def _error(decision: _Decision) -> str:
+    return decision.ruling.error
+
+
+@LIBRARY.method("decision_allowed", "allowed(decision) -> bool")
+def _allowed(decision: _Decision) -> bool:
+    return decision.ruling.allowed
+
+
+@LIBRARY.method("decision_reason", "reason(decision) -> string")
+def _reason(decision: _Decision) -> str:
+    return decision.ruling.reason
