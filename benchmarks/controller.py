@@ -25,7 +25,7 @@ from dra_kit.apiserver.server import ApiServer
 CLAIMS = 10_000
 DRIVER = "bench.example.com"
 MEMORY = 150  # MiB
-READY = 30.0  # seconds
+TOLD = 30.0  # seconds of processor time from the start until the observer was told of each claim
 SETTLE = 20.0  # seconds in which nothing happens, before memory and processor time are looked at
 IDLE = 30.0
 
@@ -130,17 +130,16 @@ def _of_controller(directory: Path) -> Sequence[Row]:
     (directory / "driver.py").write_text(OBSERVED.format(claims=CLAIMS, file=str(told), driver=DRIVER))
     program, target = Path(sys.executable).with_name("dra-kit"), directory / "driver.py"
     command = list(map(str, (program, "controller", target, "--log-level", "warning")))
-    begun = time.perf_counter()
     controller = subprocess.Popen([*command, "--kubeconfig", str(directory / "kubeconfig")])
     try:
         _until(told.exists, controller, 300)
-        first = time.perf_counter() - begun
+        first = processor(controller.pid)
         time.sleep(SETTLE)
         before = processor(controller.pid)
         time.sleep(IDLE)
         idle = (processor(controller.pid) - before) / IDLE * 1000
         return [
-            Row("controller: 10,000 claims told to an observer", first, "s", READY),
+            Row("controller: CPU until 10,000 claims are told", first, "s", TOLD),
             Row("controller: memory, 10,000 claims", resident(controller.pid), "MiB", MEMORY),
             Row("controller: most memory ever", highest(controller.pid), "MiB", MEMORY),
             Row("controller: CPU idle, renewing its lease", idle, "mCPU", 10),
