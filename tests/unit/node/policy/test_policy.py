@@ -54,7 +54,7 @@ class Published:
 
 
 @asynccontextmanager
-async def filtered(policy: dra.DevicePolicy, *names: str) -> AsyncIterator[tuple[PolicyFilter, Published]]:
+async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyFilter, Published]]:
     current, published = CurrentInventory(), Published()
     found = inventory(*names)
     current.replace(found, {})
