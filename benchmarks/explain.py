@@ -32,7 +32,7 @@ CLAIMS = {
     "fits everywhere": (1, f'{ATTRIBUTES}.model == "H200"'),
     "matches nothing": (1, f'{ATTRIBUTES}.model == "H200" && {MEMORY.format("200Gi")}'),
     "too few on one node": (4, MEMORY.format("100Gi")),
-    "told apart": (1, f'{ATTRIBUTES}.uuid == "GPU-7-3"'),  # no two devices look the same to it
+    "distinct devices": (1, f'{ATTRIBUTES}.uuid == "GPU-7-3"'),  # no two devices look the same to it
 }
 COMMAND = "matches nothing"
 

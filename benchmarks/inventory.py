@@ -10,8 +10,9 @@ from typing import Any
 
 import dra_kit as dra
 from benchmarks.table import Row, part
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.scope import node_source
 
 BUDGET = 2.0  # milliseconds
 DEVICES = 128
@@ -81,7 +82,7 @@ async def found(find: Callable[[int], Sequence[Gpu]]) -> Finding:
     provider = Finding(find)
     driver: dra.Driver[Any, Any] = dra.Driver("gpu.example.com", provider=provider, preparer=Visible())
     current = CurrentInventory()
-    running = asyncio.create_task(Discovery(driver, "node-1", current).run(asyncio.Event()))
+    running = asyncio.create_task(Discovery(node_source(driver, "node-1"), current).run(asyncio.Event()))
     while not provider.again:  # noqa: ASYNC110 - its own thread sets it
         await asyncio.sleep(0.01)
     running.cancel()

@@ -12,12 +12,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dra_kit.author.cluster.binder import DeviceBinder
+    from dra_kit.author.cluster.taint_rules import TaintRule, TaintRuleSource
+    from dra_kit.author.cluster_api import ClusterApi
     from dra_kit.author.config.opaque import ConfigEntry, NoConfig, OpaqueConfig
     from dra_kit.author.context import Context, EffectInForce, NodeInfo, PreparedClaim
     from dra_kit.author.devices.device import Device, WholeCapacityWarning
     from dra_kit.author.devices.health import HealthRule, HealthSource, HealthUnknown, Healthy, Unhealthy
     from dra_kit.author.devices.identity import Observed, observed
     from dra_kit.author.devices.inventory import Inventory, Pool
+    from dra_kit.author.devices.policy import DevicePolicy, WatchedObject
     from dra_kit.author.devices.provider import DeviceProvider
     from dra_kit.author.devices.vocabulary import (
         CapacityRequestPolicy,
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
     from dra_kit.author.effects.child_process import ChildProcess, RunningProcess
     from dra_kit.author.effects.cluster_object import AppliedObject, ClusterObject
     from dra_kit.author.effects.effect import Effect
+    from dra_kit.author.observing.observed import ObservedClaim, ObservedDevice
+    from dra_kit.author.observing.observer import ClaimObserver
     from dra_kit.author.preparing.claim import AllocatedDevice, Claim, ConsumerReference, PreparedDevice
     from dra_kit.author.preparing.prepared import (
         Condition,
@@ -74,6 +80,9 @@ _HOMES = {
     "author.effects.child_process": ("ChildProcess", "RunningProcess"),
     "author.preparing.claim": ("AllocatedDevice", "Claim", "ConsumerReference", "PreparedDevice"),
     "author.effects.cluster_object": ("AppliedObject", "ClusterObject"),
+    "author.cluster.binder": ("DeviceBinder",),
+    "author.cluster.taint_rules": ("TaintRule", "TaintRuleSource"),
+    "author.cluster_api": ("ClusterApi",),
     "author.config.opaque": ("ConfigEntry", "NoConfig", "OpaqueConfig"),
     "author.context": ("Context", "EffectInForce", "NodeInfo", "PreparedClaim"),
     "author.devices.device": ("Device", "WholeCapacityWarning"),
@@ -82,6 +91,8 @@ _HOMES = {
     "author.devices.health": ("HealthRule", "HealthSource", "HealthUnknown", "Healthy", "Unhealthy"),
     "author.devices.identity": ("Observed", "observed"),
     "author.devices.inventory": ("Inventory", "Pool"),
+    "author.observing.observed": ("ObservedClaim", "ObservedDevice"),
+    "author.observing.observer": ("ClaimObserver",),
     "author.preparing.prepared": (
         "Condition",
         "ContainerEdits",
@@ -95,6 +106,7 @@ _HOMES = {
         "Prepared",
     ),
     "author.preparing.preparer": ("Preparer",),
+    "author.devices.policy": ("DevicePolicy", "WatchedObject"),
     "author.devices.provider": ("DeviceProvider",),
     "author.stopping": ("Stopping",),
     "author.devices.vocabulary": (
@@ -137,7 +149,9 @@ __all__ = [
     "CapacityRequestPolicyRange",
     "ChildProcess",
     "Claim",
+    "ClaimObserver",
     "ClaimReference",
+    "ClusterApi",
     "ClusterObject",
     "Condition",
     "ConfigEntry",
@@ -147,10 +161,12 @@ __all__ = [
     "Context",
     "CounterSet",
     "Device",
+    "DeviceBinder",
     "DeviceCapacity",
     "DeviceCounterConsumption",
     "DeviceMetadata",
     "DeviceNode",
+    "DevicePolicy",
     "DeviceProvider",
     "DeviceStatus",
     "DeviceTaint",
@@ -180,6 +196,8 @@ __all__ = [
     "NodeSelectorTerm",
     "NotYet",
     "Observed",
+    "ObservedClaim",
+    "ObservedDevice",
     "OpaqueConfig",
     "PermanentError",
     "Pool",
@@ -192,9 +210,12 @@ __all__ = [
     "QuantityField",
     "RunningProcess",
     "Stopping",
+    "TaintRule",
+    "TaintRuleSource",
     "TransientError",
     "Unhealthy",
     "Version",
+    "WatchedObject",
     "WholeCapacityWarning",
     "edits_from_cdi",
     "observed",

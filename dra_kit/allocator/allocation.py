@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from dra_kit.allocator.constraints import constraints_of
-from dra_kit.allocator.devices import AdvertisedDevice
-from dra_kit.allocator.expressions import CelEvaluator, Evaluator
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.nodes import Node
+from dra_kit.allocator.cluster.pools import NodePool, NodePools
+from dra_kit.allocator.cluster.snapshot import Snapshot
 from dra_kit.allocator.gates import Gates
-from dra_kit.allocator.holding import Holding
-from dra_kit.allocator.memo import Memo
-from dra_kit.allocator.nodes import Node
-from dra_kit.allocator.pools import NodePool, NodePools
-from dra_kit.allocator.prospects import ClaimSearch, NodeChoice
-from dra_kit.allocator.requests import Choice, choices_of
-from dra_kit.allocator.result import Allocations, node_selector
-from dra_kit.allocator.search import Limits, Search, Solution, check_size
-from dra_kit.allocator.selection import Selection
-from dra_kit.allocator.snapshot import Document, Snapshot
+from dra_kit.allocator.memo.memo import Memo
+from dra_kit.allocator.requests.constraints import constraints_of
+from dra_kit.allocator.requests.requests import Choice, choices_of
+from dra_kit.allocator.search.holding import Holding
+from dra_kit.allocator.search.prospects import ClaimSearch, NodeChoice
+from dra_kit.allocator.search.result import Allocations, node_selector
+from dra_kit.allocator.search.search import Limits, Search, Solution, check_size
+from dra_kit.allocator.selectors.expressions import CelEvaluator, Evaluator
+from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
+from dra_kit.values.json import ObjectView
 
 MAX_STEPS = 2_000_000
 """Tries of a device after which a search gives up: some ten seconds, which kube-scheduler has, too.
@@ -54,8 +55,8 @@ class Allocator:
         self._max_steps = max_steps
         self._memo = Memo(snapshot.usage, self._gates, self._evaluator)
 
-    def allocate(self, node: Node, claims: Sequence[ResourceClaim | Document]) -> list[AllocationResult] | None:
-        """Finds devices for all claims of a pod on one node; the snapshot is not changed.
+    def allocate(self, node: Node, claims: Sequence[ResourceClaim | ObjectView]) -> list[AllocationResult] | None:
+        """Find devices for all claims of a pod on one node; the snapshot is not changed.
 
         Args:
             node: the node.
@@ -73,7 +74,7 @@ class Allocator:
         return None if found is None else list(found)
 
     def attempt(
-        self, claims: Sequence[ResourceClaim | Document], *, is_aborted: Callable[[], bool] = lambda: False
+        self, claims: Sequence[ResourceClaim | ObjectView], *, is_aborted: Callable[[], bool] = lambda: False
     ) -> Attempt:
         """The attempt for one pod, to be made on one node after the other.
 
@@ -93,7 +94,7 @@ class Attempt:
         snapshot: Snapshot,
         gates: Gates,
         evaluator: Evaluator,
-        claims: Iterable[ResourceClaim | Document],
+        claims: Iterable[ResourceClaim | ObjectView],
         *,
         memo: Memo,
         limits: Limits,
@@ -112,7 +113,7 @@ class Attempt:
         self._question = None if self._choices is None else memo.question(self._claims, self._choices)
 
     def on(self, node: Node) -> Allocations | None:
-        """Finds devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
+        """Find devices on one node; arguments, result and errors are those of :meth:`Allocator.allocate`."""
         pools = self._snapshot.pools(node, self._gates)
         key = None if self._question is None else self._question.key(node, pools)
         found = self._memo.outcome(key, lambda: self._search(node, pools))

@@ -11,7 +11,7 @@ from dra_kit.resource.releases import OLDEST
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How Kubernetes' three allocators differ, apart from what gates switch (Kubernetes 1.37).
+    """How Kubernetes' three allocators differ, except what gates switch (Kubernetes 1.37).
 
     Attributes:
         name: ``stable``, ``incubating`` or ``experimental``.

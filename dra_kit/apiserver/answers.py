@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dra_kit.resource.fielderror import FieldError
-
-Object = dict[str, Any]
+from dra_kit.values.json import Object
 
 
 class Refusal(Exception):
@@ -119,11 +118,11 @@ def unauthorized() -> Refusal:
 
 
 def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
-    """422 with one cause for each error; errors that read the same are said once."""
-    said = {str(error): error for error in errors}
-    listed = next(iter(said)) if len(said) == 1 else f"[{', '.join(said)}]"
+    """422 with one cause for each error; errors that read the same are reported once."""
+    by_text = {str(error): error for error in errors}
+    listed = next(iter(by_text)) if len(by_text) == 1 else f"[{', '.join(by_text)}]"
     qualified = f"{kind}.{group}" if group else kind
-    causes = [{"reason": error.kind.value, "message": error.body, "field": error.path} for error in said.values()]
+    causes = [{"reason": error.kind.value, "message": error.body, "field": error.path} for error in by_text.values()]
     details = _subject(group, kind, name) | {"causes": causes}
     return Refusal(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details)
 

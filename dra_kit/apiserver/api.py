@@ -14,12 +14,13 @@ from dra_kit.apiserver.authorization.rbac import Rbac
 from dra_kit.apiserver.authorization.users import ADMIN, User
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.pod_log import LogSource
 from dra_kit.apiserver.requests import Query, Target, verb
 from dra_kit.apiserver.storage import Storage, Stored
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import decode, prune
+from dra_kit.values.json import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class Api:
         return self.to_storage(kind, obj, api_version)
 
     def to_storage(self, kind: Kind, obj: Object, api_version: str) -> Object:
-        """Converts a decoded object in place or into a new one."""
+        """Convert a decoded object in place or into a new one."""
         obj = kind.strategy.to_storage(obj, api_version)
         obj["kind"], obj["apiVersion"] = kind.kind, kind.storage_api_version
         return obj
@@ -227,7 +228,7 @@ class Api:
         return written
 
     def require_namespace(self, kind: Kind, request: Request, name: str) -> None:
-        """Refuses to create objects in a namespace that does not exist or is being deleted."""
+        """Refuse to create objects in a namespace that does not exist or is being deleted."""
         if not kind.namespaced:
             return
         namespace = self.lookup("namespaces", request.target.namespace)

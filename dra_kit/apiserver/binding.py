@@ -11,19 +11,19 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import Refusal, bad_request, conflict
 from dra_kit.apiserver.api import Answer, Api, Request, created, now
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import read_object
 from dra_kit.apiserver.verbs.write import precondition_failed
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import ErrorKind, FieldError, invalid, required
+from dra_kit.values.json import Object
 
 _BINDING: Final = Kind("", "bindings", "Binding", True, {"v1": "core/v1.Binding"})
 
 
 def bind(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
-    """Gives a pod its node.
+    """Give a pod its node.
 
     Raises:
         Refusal: the pod is another than the binding means, or can have no node now.

@@ -12,10 +12,10 @@ from typing import Final
 
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.seeds import create_service_account
 from dra_kit.apiserver.storage import Change, Stored
 from dra_kit.apiserver.verbs.delete import DeleteOptions, remove
+from dra_kit.values.json import Object
 
 NAMESPACE_SECONDS: Final = 5.0
 """How long the contents of a deleted namespace stay (Kubernetes 1.37 ``pkg/controller/namespace``): within it a client
@@ -47,7 +47,7 @@ class Controllers:
         self._stop = api.storage.listen("*", self._on_change)
 
     def close(self) -> None:
-        """Follows no longer."""
+        """Follow no longer."""
         self._stop()
         for timer in self._emptying.values():
             timer.cancel()
@@ -103,7 +103,7 @@ class Controllers:
             self._finish_foreground(reference["uid"])
 
     def _collect(self, resource: str, key: str) -> None:
-        """Deletes an object of whose owners none is left."""
+        """Delete an object of whose owners none is left."""
         stored = self._api.storage.get(resource, key)
         if stored is None:
             return
@@ -136,7 +136,7 @@ class Controllers:
             self._api.storage.update(resource, key, {**stored.object, "metadata": metadata})
 
     def _finish_foreground(self, uid: str) -> None:
-        """Lets an owner go whose dependents, as far as they block it, are gone."""
+        """Let an owner go whose dependents, as far as they block it, are gone."""
         if uid in self._foreground and not any(self._blocking(uid)):
             self._drop_finalizer(*self._foreground.pop(uid), _FOREGROUND)
 
@@ -196,7 +196,7 @@ class Controllers:
         ]
 
     def _finish_namespace(self, name: str) -> None:
-        """Removes a namespace that is being deleted, once nothing is in it but what nobody deletes by name."""
+        """Remove a namespace that is being deleted, once nothing is in it but what nobody deletes by name."""
         stored = self._api.storage.get("namespaces", name)
         if stored is None or "deletionTimestamp" not in stored.object["metadata"]:
             return

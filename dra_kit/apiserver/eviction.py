@@ -12,16 +12,16 @@ from dra_kit.apiserver.answers import bad_request
 from dra_kit.apiserver.api import Answer, Api, Request, created, encode, now
 from dra_kit.apiserver.binding import with_condition
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.delete import DeleteOptions, check_preconditions, delete
+from dra_kit.values.json import Object
 
 _REASON: Final = {"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
 
 
 async def evict(api: Api, kind: Kind, request: Request, stored: Stored, body: Object) -> Answer:
-    """Marks a pod with the condition ``DisruptionTarget``, and deletes it.
+    """Mark a pod with the condition ``DisruptionTarget``, and delete it.
 
     Raises:
         Refusal: the body is no Eviction of this pod, or the pod may not be deleted.

@@ -32,10 +32,10 @@ def serve(raw: web.BaseRequest) -> web.Response | None:
     query = Query.parse(raw.rel_url.raw_query_string)
     if check or "verbose" not in query.values:
         return web.Response(text="ok")
-    return web.Response(text=_told(name, query.values.get("exclude", ())))
+    return web.Response(text=_verbose(name, query.values.get("exclude", ())))
 
 
-def _told(name: str, excluded: Sequence[str]) -> str:
+def _verbose(name: str, excluded: Sequence[str]) -> str:
     """One line for each check, and the verdict."""
     lines = [f"[+]{check}{' excluded:' if check in excluded else ''} ok\n" for check in _CHECKS[name]]
     unknown = [f'"{check}"' for check in sorted(set(excluded) - set(_CHECKS[name]))]

@@ -23,8 +23,8 @@ from dra_kit.apiserver.patches.fieldsets import (
     without,
 )
 from dra_kit.resource.schema.decode import zero_written
+from dra_kit.values.json import Object
 
-Object: TypeAlias = dict[str, Any]
 Operation: TypeAlias = Literal["Apply", "Update"]
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -120,9 +120,9 @@ def managers_of(obj: Mapping[str, Any]) -> list[Manager]:
 
 def entries(managers: Iterable[Manager]) -> list[Object]:
     """``managedFields`` of managers: appliers first, then by time and name; those without fields are left out."""
-    kept = [manager for manager in managers if manager.fields]
-    kept.sort(key=lambda m: (m.operation, m.time, m.name, m.api_version, m.subresource))
-    return [manager.entry() for manager in kept]
+    retained = [manager for manager in managers if manager.fields]
+    retained.sort(key=lambda m: (m.operation, m.time, m.name, m.api_version, m.subresource))
+    return [manager.entry() for manager in retained]
 
 
 def after_update(old: Object, new: Object, type_name: str, writer: Manager, managers: list[Manager]) -> list[Manager]:
@@ -161,7 +161,7 @@ class Applied:
 def after_apply(
     live: Object, config: Object, type_name: str, writer: Manager, managers: list[Manager], *, force: bool
 ) -> Applied:
-    """Merges an applied configuration into an object.
+    """Merge an applied configuration into an object.
 
     What the writer applied before and does not mention any more goes, unless somebody else owns it too.
 
@@ -189,13 +189,13 @@ def after_apply(
     others = [replace(manager, fields=manager.fields - (changed & mine)) for manager in others]
     dropped = (before.fields if before else EMPTY) - mine
     if dropped:
-        kept = frozenset(
+        retained = frozenset(
             prefix
             for fields in (mine, *(manager.fields for manager in others))
             for path in fields
             for prefix in (path[:i] for i in range(1, len(path) + 1))
         )
-        merged = without(merged, node, lambda path: path in dropped and path not in kept)
+        merged = without(merged, node, lambda path: path in dropped and path not in retained)
     removed = frozenset(compare(live, merged, type_name).removed)
     others = [replace(manager, fields=manager.fields - removed) for manager in others]
     same = before is not None and before.fields == mine and before.api_version == writer.api_version

@@ -65,7 +65,7 @@ def clauses(accept: str) -> list[Clause]:
 
 
 def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> None:
-    """Refuses a client that takes nothing of what is offered; no ``Accept`` takes everything.
+    """Refuse a client that takes nothing of what is offered; no ``Accept`` takes everything.
 
     Args:
         accept: the header.
@@ -81,7 +81,7 @@ def check(accept: str, offered: tuple[str, ...], *, streams: bool = False) -> No
 
 
 def check_plain(accept: str) -> None:
-    """Refuses a client that does not take a document as it is.
+    """Refuse a client that does not take a document as it is.
 
     Raises:
         Refusal: 406.

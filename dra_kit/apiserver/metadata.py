@@ -10,9 +10,9 @@ import uuid
 from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.resource.fielderror import FieldError, forbidden, invalid, quote
-from dra_kit.resource.validation.metadata import validate_object_meta
+from dra_kit.resource.validation.fields.metadata import validate_object_meta
+from dra_kit.values.json import Object
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 _SUFFIX_LENGTH: Final = 5
@@ -27,18 +27,18 @@ def generated_name(prefix: str) -> str:
 
 
 def deduplicate_owners(obj: Object) -> list[str]:
-    """Leaves of owners that are named twice one; returns the warning about it."""
+    """Leave of owners that are named twice one; return the warning about it."""
     metadata = obj["metadata"]
-    kept: list[Any] = []
+    distinct: list[Any] = []
     repeated: dict[str, None] = {}
     for owner in metadata.get("ownerReferences") or ():
-        if owner in kept:
+        if owner in distinct:
             repeated[str(owner.get("uid") or "")] = None
         else:
-            kept.append(owner)
+            distinct.append(owner)
     if not repeated:
         return []
-    metadata["ownerReferences"] = kept
+    metadata["ownerReferences"] = distinct
     warning = (
         ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may "
         "reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
@@ -47,7 +47,7 @@ def deduplicate_owners(obj: Object) -> list[str]:
 
 
 def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
-    """Sets what only the server sets."""
+    """Set what only the server sets."""
     metadata = obj["metadata"]
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields"):
         metadata.pop(name, None)
@@ -60,7 +60,7 @@ def fill_for_create(obj: Object, kind: Kind, now: str) -> None:
 
 
 def fill_for_update(obj: Object, old: Object) -> None:
-    """Takes from the old object what no client can change."""
+    """Take from the old object what no client can change."""
     metadata, before = obj["metadata"], old["metadata"]
     for name in ("generation", "selfLink", "creationTimestamp"):
         _take(metadata, before, name)

@@ -16,9 +16,9 @@ from dra_kit.apiserver import discovery
 from dra_kit.apiserver.api import encode
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.registry import Registry
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.resource import v1
 from dra_kit.resource.schema.table import CUSTOM, LIST, MAP, Field, item_type, struct
+from dra_kit.values.json import Object
 
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _PREFIXES: Final = {

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeAlias
 
 from dra_kit.apiserver.answers import bad_request, invalid
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.requests import Query, integer
 from dra_kit.resource.fielderror import FieldError, forbidden, quote
 from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.values.json import Object
 
 _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
 _TIME_PARTS: Final = (

@@ -25,7 +25,7 @@ class Query:
 
     @classmethod
     def parse(cls, text: str) -> Query:
-        """Reads the part of a URL after the question mark."""
+        """Read the part of a URL after the question mark."""
         values: dict[str, list[str]] = {}
         for name, value in parse_qsl(text, keep_blank_values=True):
             values.setdefault(name, []).append(value)
@@ -93,7 +93,7 @@ class Target:
 
     @classmethod
     def parse(cls, path: str) -> Target | None:
-        """Reads ``/api/v1/...`` and ``/apis/<group>/<version>/...``; None for what names no resource."""
+        """Read ``/api/v1/...`` and ``/apis/<group>/<version>/...``; None for what names no resource."""
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if parts[0] == "api" and len(parts) >= 3:
             group, version, *rest = "", *parts[1:]
@@ -146,7 +146,7 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, query: Query, kind: str, agent: str, *, apply: bool = False) -> WriteOptions:
-        """Reads them from a query.
+        """Read them from a query.
 
         Args:
             query: of the request.

@@ -14,7 +14,7 @@ from dra_kit.apiserver.answers import bad_request, invalid, method_not_allowed, 
 from dra_kit.apiserver.api import Answer, Api, Request
 from dra_kit.apiserver.kinds.columns import number, text, written_selector
 from dra_kit.apiserver.kinds.kind import AGE, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.managed import ApplyConflict, Manager, after_apply, entries, managers_of
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
@@ -26,6 +26,7 @@ from dra_kit.apiserver.verbs.tracking import tracked
 from dra_kit.apiserver.verbs.write import Write, change, precondition_failed
 from dra_kit.resource.fielderror import NOT_NEGATIVE
 from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.values.json import Object
 
 _VERSION: Final = "autoscaling/v1"
 _REPLICAS: Final = ("f:spec", "f:replicas")
@@ -175,7 +176,7 @@ def _to_scale(managers: Iterable[Manager]) -> list[Manager]:
 def _to_workload(managers: Iterable[Manager], of_scale: Iterable[Manager], api_version: str) -> list[Manager]:
     """The managers of a workload after its scale was written: who owns the number is as the scale says."""
     before, owners = list(managers), [owner for owner in of_scale if _REPLICAS in owner.fields]
-    kept = [
+    retained = [
         manager
         if _REPLICAS not in manager.fields or any(manager.same(owner) for owner in owners)
         else replace(manager, fields=manager.fields - {_REPLICAS})
@@ -187,4 +188,4 @@ def _to_workload(managers: Iterable[Manager], of_scale: Iterable[Manager], api_v
         for owner in owners
         if not any(owner.same(manager) for manager in before)
     ]
-    return [*kept, *added]
+    return [*retained, *added]

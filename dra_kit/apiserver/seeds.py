@@ -10,14 +10,14 @@ from dra_kit.apiserver.api import Api, now
 from dra_kit.apiserver.authorization.builtin import builtin
 from dra_kit.apiserver.kinds.definitions import PLURAL as DEFINITIONS
 from dra_kit.apiserver.kinds.definitions import kind_of
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.storage import Change
+from dra_kit.values.json import Object
 
 NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
 def create(api: Api, resource: str, name: str, namespace: str = "", **fields: object) -> None:
-    """Stores an object, unless there is one of its name."""
+    """Store an object, unless there is one of its name."""
     kind = api.registry.by_name(resource)
     if kind is None or api.storage.get(kind.resource, kind.key(namespace, name)) is not None:
         return
@@ -51,7 +51,7 @@ def fill(api: Api) -> None:
 
 
 def follow_definitions(api: Api) -> None:
-    """Serves the kinds that CustomResourceDefinitions make as long as they exist."""
+    """Serve the kinds that CustomResourceDefinitions make as long as they exist."""
 
     def on_change(change: Change) -> None:
         if change.type == "DELETED":

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
@@ -32,8 +32,7 @@ from dra_kit.apiserver.pod_log import LogSource
 from dra_kit.apiserver.verbs.bodies import BODY_MAX
 from dra_kit.kube.connection import Connection
 from dra_kit.resource.gates import FeatureGates
-
-Object = dict[str, Any]
+from dra_kit.values.json import Object
 
 _GONE_SECONDS: Final = 2.0  # a peer that does not answer the goodbye of TLS is not waited for any longer
 _POLL: Final = 0.005
@@ -143,15 +142,15 @@ class ApiServer:
         }
 
     def route_services(self, address: ServiceAddress) -> None:
-        """Lets admission webhooks be Services: a function tells where each is, by namespace, name and port."""
+        """Let admission webhooks be Services: a function tells where each is, by namespace, name and port."""
         self._admission.webhooks.services = address
 
     def serve_logs(self, source: LogSource) -> None:
-        """Answers ``pods/log`` with what a function gives."""
+        """Answer ``pods/log`` with what a function gives."""
         self.api.pod_log = source
 
     def reset(self) -> None:
-        """Forgets every object and the history, as if it had just started; call it in the thread that it runs in."""
+        """Forget every object and the history, as if it had just started; call it in the thread that it runs in."""
         self.api.storage.clear()
         self.api.registry.clear()
         if self._controllers is not None:
@@ -176,7 +175,7 @@ class ApiServer:
         await self._connections_gone()
 
     async def listen(self) -> None:
-        """Takes requests, after :meth:`stop_listening` again: where it was, and with all objects that it had."""
+        """Take requests, after :meth:`stop_listening` again: where it was, and with all objects that it had."""
         if self._runner is not None:
             return
         runner = web.ServerRunner(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from dra_kit.values.json import Object
+
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 HISTORY: Final = 5_000
@@ -78,18 +79,18 @@ class Storage:
         return self._objects[resource].get(key)
 
     def create(self, resource: str, key: str, obj: Object) -> Stored:
-        """Adds an object; there must be none under the key."""
+        """Add an object; there must be none under the key."""
         if key in self._objects[resource]:
             raise KeyError(key)
         insort(self._keys[resource], key)
         return self._put("ADDED", resource, key, obj)
 
     def update(self, resource: str, key: str, obj: Object) -> Stored:
-        """Replaces an object, which must exist."""
+        """Replace an object, which must exist."""
         return self._put("MODIFIED", resource, key, obj)
 
     def delete(self, resource: str, key: str) -> Stored:
-        """Removes an object, which must exist; returns its last state."""
+        """Remove an object, which must exist; return its last state."""
         previous = self._objects[resource].pop(key)
         keys = self._keys[resource]
         del keys[bisect_left(keys, key)]
@@ -145,7 +146,7 @@ class Storage:
         return found
 
     def listen(self, resource: str, listener: Callable[[Change], None]) -> Callable[[], None]:
-        """Calls a listener for every later change of a resource (all for ``*``); returns what ends that."""
+        """Call a listener for every later change of a resource (all for ``*``); return what ends that."""
         listeners = self._listeners[resource]
         listeners.append(listener)
         return lambda: listeners.remove(listener)
@@ -155,12 +156,12 @@ class Storage:
         return [resource for resource, objects in self._objects.items() if objects]
 
     def compact(self) -> None:
-        """Forgets the history up to now."""
+        """Forget the history up to now."""
         self._history.clear()
         self.compacted = self.revision
 
     def clear(self) -> None:
-        """Forgets all objects and the history; the revision goes on and nobody is told."""
+        """Forget all objects and the history; the revision goes on and nobody is notified."""
         self._objects.clear()
         self._keys.clear()
         self.compact()

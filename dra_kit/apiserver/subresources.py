@@ -11,13 +11,13 @@ from dra_kit.apiserver.api import Answer, Api, Request
 from dra_kit.apiserver.binding import bind
 from dra_kit.apiserver.eviction import evict
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.kinds.workloads import SCALABLE
 from dra_kit.apiserver.pod_log import LogOptions, NoLog, container_of
 from dra_kit.apiserver.scale import serve_scale
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.token_requests import request_token
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
+from dra_kit.values.json import Object
 
 _STREAMS: Final = ("attach", "exec", "portforward")
 """What the kubelet connects kubectl with a container for."""
@@ -90,7 +90,7 @@ def _body(request: Request) -> Object:
 
 
 def _finalize(api: Api, kind: Kind, request: Request, stored: Stored) -> Answer:
-    """Takes over the finalizers of a namespace's spec; without any a deleted namespace goes."""
+    """Take over the finalizers of a namespace's spec; without any a deleted namespace goes."""
     spec = {"finalizers": (_body(request).get("spec") or {}).get("finalizers") or []}
     changed = api.pruned(kind, {**stored.object, "spec": spec})
     key = stored.object["metadata"]["name"]

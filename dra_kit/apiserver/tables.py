@@ -9,10 +9,10 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import Refusal, bad_request
 from dra_kit.apiserver.kinds.ages import age
 from dra_kit.apiserver.kinds.kind import Column, Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.media import Form
 from dra_kit.apiserver.requests import Query
 from dra_kit.resource.fielderror import quote
+from dra_kit.values.json import Object
 
 
 def table(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from dra_kit.apiserver.answers import Object, bad_request, conflict, invalid, not_found
+from dra_kit.apiserver.answers import bad_request, conflict, invalid, not_found
 from dra_kit.apiserver.api import Answer, Api, Attributes, Request
 from dra_kit.apiserver.authentication.tokens import AUDIENCE, DEFAULT_SECONDS
 from dra_kit.apiserver.kinds.kind import Kind
@@ -18,6 +18,7 @@ from dra_kit.apiserver.storage import Stored
 from dra_kit.resource.fielderror import invalid as invalid_field
 from dra_kit.resource.schema.decode import decode
 from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.values.json import Object
 
 _GROUP: Final = "authentication.k8s.io"
 _SHORTEST: Final = 600

@@ -8,19 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
-from pydantic import BaseModel, JsonValue
-from typing_extensions import TypeVar
+from pydantic import JsonValue
 
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
+from dra_kit.author.type_parameters import SettingsT
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
-
-SettingsT = TypeVar("SettingsT", bound="BaseModel | None", default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,24 +6,34 @@ import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from dra_kit.author.cluster.binder import DeviceBinder
+from dra_kit.author.cluster.bound import ControllerBound
+from dra_kit.author.cluster.taint_rules import TaintRuleSource
 from dra_kit.author.config.decoding import ConfigDecoder
 from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
-from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.device import Device, own_fields
 from dra_kit.author.devices.health import HealthSource, check_health
-from dra_kit.author.devices.provider import DeviceProvider
-from dra_kit.author.devices.unserved import check_device_class
+from dra_kit.author.devices.policy import DevicePolicy
+from dra_kit.author.devices.provider import DeviceProvider, NoDevices
+from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
+from dra_kit.author.handler_module import HandlerModule
 from dra_kit.author.model import shown
-from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.node_bound import NodeBound
+from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds
+from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.formats import driver_name
+from dra_kit.resource.validation.fields.formats import driver_name
+
+if TYPE_CHECKING:
+    import kopf
 
 ConfigT = TypeVar("ConfigT", bound=OpaqueConfig, default=NoConfig)
 DeviceT = TypeVar("DeviceT", bound=Device, default=Device)
@@ -37,7 +47,7 @@ class Driver(Generic[ConfigT, DeviceT]):
 
     Args:
         name: the driver's name, a DNS subdomain of at most 63 bytes; DeviceClasses select it by ``device.driver``.
-        provider: which devices exist on a node.
+        provider: which devices exist on a node; may be left out where there is a ``cluster_provider``.
         preparer: what a container gets; takes the devices that the provider yields.
         effects: every Effect class that the preparer ensures; the node refuses to start over stored ones it does
             not know.
@@ -51,6 +61,12 @@ class Driver(Generic[ConfigT, DeviceT]):
             and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
             ``discover`` makes of invalid devices is refused where it is made.
         health: how the devices are; without one nobody is told of health.
+        observer: hooks on the life of claims, run in the controller.
+        policy: which of the devices are advertised, and as what.
+        handlers: name of a module with kopf handlers of the author's own; the controller imports it, nobody else.
+        cluster_provider: which devices belong to no node, such as those on a network; the controller publishes them.
+        binder: makes the binding conditions of devices true; run by the controller.
+        taint_rules: taints on this driver's devices by your policy; run by the controller.
 
     Raises:
         ConfigurationError: naming what does not fit together.
@@ -60,7 +76,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         self,
         name: str,
         *,
-        provider: DeviceProvider[DeviceT, HardwareT, AuthorSettingsT],
+        provider: DeviceProvider[DeviceT, HardwareT, AuthorSettingsT] | None = None,
         preparer: Preparer[ConfigT, DeviceT, HardwareT, AuthorSettingsT],
         effects: Sequence[type[Effect[Any, Any]]] = (),
         settings: type[BaseModel] | None = None,
@@ -69,16 +85,25 @@ class Driver(Generic[ConfigT, DeviceT]):
         rescan_every: float | None = None,
         invalid_devices: InvalidDevices = "refuse",
         health: HealthSource[DeviceT, HardwareT, AuthorSettingsT] | None = None,
+        observer: ClaimObserver | None = None,
+        handlers: str | None = None,
+        policy: DevicePolicy[DeviceT, HardwareT, AuthorSettingsT] | None = None,
+        cluster_provider: DeviceProvider[DeviceT, Any, AuthorSettingsT] | None = None,
+        binder: DeviceBinder[AuthorSettingsT] | None = None,
+        taint_rules: TaintRuleSource[AuthorSettingsT] | None = None,
     ) -> None:
         problems = [str(error) for error in driver_name(name, "name")]
         if not problems and name != name.lower():
             problems.append("name: upper case is only warned about by the API server; use lower case")
         if problems:
             raise ConfigurationError(f"driver {shown(name)}: {'; '.join(problems)}")
-        _check_instance(name, "provider", provider, DeviceProvider)
+        of_node = _checked_providers(name, provider, cluster_provider, binds=binder is not None)
         _check_instance(name, "preparer", preparer, Preparer)
         check_preparer(preparer)
-        check_device_class(name, provider)
+        if binder is not None:
+            _check_instance(name, "binder", binder, DeviceBinder)
+        if taint_rules is not None:
+            _check_instance(name, "taint_rules", taint_rules, TaintRuleSource)
         _check_choice(name, "concurrency", concurrency, get_args(Concurrency))
         _check_choice(name, "invalid_devices", invalid_devices, get_args(InvalidDevices))
         if rescan_every is not None and not (isinstance(rescan_every, int | float) and 0 < rescan_every < math.inf):
@@ -89,6 +114,10 @@ class Driver(Generic[ConfigT, DeviceT]):
         if health is not None:
             _check_instance(name, "health", health, HealthSource)
             check_health(name, health)
+        if policy is not None:
+            _check_instance(name, "policy", policy, DevicePolicy)
+        if observer is not None:
+            _check_instance(name, "observer", observer, ClaimObserver)
         if settings is not None and not (isinstance(settings, type) and issubclass(settings, BaseModel)):
             raise ConfigurationError(
                 f"driver {name}: settings {shown(settings)} is no pydantic model class; give the class, not an instance"
@@ -98,7 +127,7 @@ class Driver(Generic[ConfigT, DeviceT]):
                 f"driver {name}: hardware {shown(hardware)} cannot be called; give a function or class that makes it"
             )
         self.name = name
-        self.provider = provider
+        self.provider = of_node
         self.preparer = preparer
         self.effects: dict[str, type[Effect[Any, Any]]] = _by_id(effects)
         self.settings = settings
@@ -107,16 +136,36 @@ class Driver(Generic[ConfigT, DeviceT]):
         self.rescan_every = rescan_every
         self.invalid_devices: InvalidDevices = invalid_devices
         self.health: HealthSource[Any, Any, Any] | None = health
+        self.policy: DevicePolicy[Any, Any, Any] | None = policy
+        self.observer: ClaimObserver | None = observer
+        self.handler_module: HandlerModule = HandlerModule(name, handlers)
+        self.cluster_provider: DeviceProvider[Any, Any, Any] | None = cluster_provider
+        self.binder: DeviceBinder[Any] | None = binder
+        self.taint_rules: TaintRuleSource[Any] | None = taint_rules
         self.configs: ConfigDecoder[ConfigT] = ConfigDecoder(config_kinds(type(preparer)))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"Driver({self.name!r})"
 
     @property
+    def handlers(self) -> kopf.OperatorRegistry:
+        """The registry of the author's own kopf handlers, which run in the active replica of the controller.
+
+        In the module of ``Driver(handlers=…)`` it is kopf's default: ``@kopf.on.event(…)`` needs no ``registry=``.
+        """
+        return self.handler_module.registry
+
+    @property
     def node_bound(self) -> tuple[NodeBound[Any, Any], ...]:
         """What gets the node's hardware and context."""
-        parts: tuple[NodeBound[Any, Any], ...] = (self.provider, self.preparer)
-        return parts if self.health is None else (*parts, self.health)
+        parts = (self.provider, self.preparer, self.health, self.policy)
+        return tuple(part for part in parts if part is not None)
+
+    @property
+    def controller_bound(self) -> tuple[ControllerBound[Any] | DeviceProvider[Any, Any, Any], ...]:
+        """What runs in the controller and gets its context."""
+        parts = (self.cluster_provider, self.binder, self.taint_rules)
+        return tuple(part for part in parts if part is not None)
 
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
         """A copy for another node in the same process, which shares no state and no hardware with this one.
@@ -124,10 +173,15 @@ class Driver(Generic[ConfigT, DeviceT]):
         Raises:
             Exception: whatever an object of the author's raises that cannot be copied.
         """
-        # what a node has given them is not copied: another node gives its own
-        given = [vars(part).get(name) for part in self.node_bound for name in ("hardware", "context")]
-        copied = copy.deepcopy(self, {id(item): item for item in given if item is not None})
-        for part in copied.node_bound:
+        # what a node, or the controller, has given them is not copied: another one gives its own
+        given = [
+            vars(part).get(name)
+            for part in (*self.node_bound, *self.controller_bound)
+            for name in ("hardware", "context")
+        ]
+        # and what the controller calls is of no node
+        copied = copy.deepcopy(self, {id(item): item for item in (*given, self.observer) if item is not None})
+        for part in (*copied.node_bound, *copied.controller_bound):
             for name in ("hardware", "context"):
                 vars(part).pop(name, None)
         return copied
@@ -141,6 +195,46 @@ def _check_instance(driver: str, argument: str, value: object, base: type) -> No
     raise ConfigurationError(
         f"driver {driver}: {argument} {shown(value)} is no dra_kit.{base.__name__}; derive its class from that"
     )
+
+
+def _checked_providers(
+    driver: str,
+    provider: DeviceProvider[Any, Any, Any] | None,
+    cluster_provider: DeviceProvider[Any, Any, Any] | None,
+    *,
+    binds: bool,
+) -> DeviceProvider[Any, Any, Any]:
+    """The provider of nodes, which finds nothing where the driver has none."""
+    if provider is None and cluster_provider is None:
+        raise ConfigurationError(f"driver {driver}: it has no devices; give it provider=…, or cluster_provider=…")
+    of_node: DeviceProvider[Any, Any, Any] = NoDevices() if provider is None else provider
+    _check_instance(driver, "provider", of_node, DeviceProvider)
+    if of_node.provider_scope != "node":
+        title = type(of_node).__name__
+        raise ConfigurationError(
+            f'driver {driver}: provider {title} has scope="cluster"; write cluster_provider={title}()'
+        )
+    Serving("node", binds=binds).check_device_class(driver, of_node)
+    if cluster_provider is not None:
+        _check_cluster_provider(driver, cluster_provider, binds=binds)
+    return of_node
+
+
+def _check_cluster_provider(driver: str, provider: DeviceProvider[Any, Any, Any], *, binds: bool) -> None:
+    _check_instance(driver, "cluster_provider", provider, DeviceProvider)
+    title = type(provider).__name__
+    if provider.provider_scope != "cluster":
+        raise ConfigurationError(
+            f"driver {driver}: cluster_provider {title} finds devices of a node; write class "
+            f'{title}(dra_kit.DeviceProvider, scope="cluster")'
+        )
+    cls = device_class(provider)
+    if own := own_fields(cls):
+        raise ConfigurationError(
+            f"driver {driver}: cluster_provider {title}: {cls.__name__} has fields of its own ({', '.join(own)}), and "
+            "a node sees only what is published; make attributes of them"
+        )
+    Serving("cluster", binds=binds).check_device_class(driver, provider)
 
 
 def _check_choice(driver: str, argument: str, value: object, choices: tuple[str, ...]) -> None:

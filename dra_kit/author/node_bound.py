@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic
 
-from pydantic import BaseModel
-from typing_extensions import TypeVar
-
+from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from dra_kit.author.context import Context
-
-HardwareT = TypeVar("HardwareT", default=Any)
-"""The author's handle to the hardware, what ``Driver(hardware=…)`` returns."""
-
-AuthorSettingsT = TypeVar("AuthorSettingsT", bound="BaseModel | None", default=Any)
-"""The author's settings model, of ``Driver(settings=…)``."""
 
 
 class NotBound(ConfigurationError, AttributeError):

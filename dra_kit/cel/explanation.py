@@ -34,6 +34,7 @@ class Conjunct:
         column: where it begins in its line, in characters from 1.
         result: what it is for the device; None if it fails or is not bool.
         error: why it fails; empty if it does not.
+        missing_key: the key that a map has not, if that is why; else empty.
         values: sub-expressions and their values for the device, both as text, in the order in which they are written.
     """
 
@@ -42,6 +43,7 @@ class Conjunct:
     column: int
     result: bool | None
     error: str
+    missing_key: str
     values: tuple[tuple[str, str], ...]
 
 
@@ -149,7 +151,7 @@ class _Condition:
 
     def on(self, device: Device, meter: Meter | None) -> Conjunct:
         self._noted.clear()
-        result, error = None, ""
+        result, error, missing_key = None, "", ""
         try:
             value = self._evaluator(device, meter)
             if value is True or value is False:
@@ -157,9 +159,9 @@ class _Condition:
             else:
                 error = f"the result is of type {type_name(value)}, not bool"
         except Failure as failure:
-            error = failure.message
+            error, missing_key = failure.message, failure.key
         values = {text: self._noted[node] for node, text in self._interesting.items() if node in self._noted}
-        return Conjunct(self._text, *self._place, result, error, tuple(values.items()))
+        return Conjunct(self._text, *self._place, result, error, missing_key, tuple(values.items()))
 
     def _observe(self, node: Node, run: Run) -> Run:
         if id(node) not in self._interesting:

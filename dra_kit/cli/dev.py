@@ -17,7 +17,7 @@ from dra_kit.cli.interruptible import run_interruptibly
 from dra_kit.cli.options import RoleCommand, target_of
 from dra_kit.cli.sandbox_driver import sandbox_driver
 from dra_kit.errors import ConfigurationError
-from dra_kit.process.target import GLOB_SUFFIXES, load_driver
+from dra_kit.process.target import load_driver
 
 if TYPE_CHECKING:
     from dra_kit.dev.session import Development
@@ -72,22 +72,11 @@ def _start_when_mended(error: ConfigurationError, place: Path, watch: Watch) -> 
 
 def _place_of_target(named: str | None) -> Path | None:
     """The place to look at before it is known which options the driver has: what is named may be the value of one."""
+    from dra_kit.sandbox.driver.settings.project import place_of
+
     if named is None or (not Path(named).exists() and not {*named} & {":", "/", "."}):
-        return _place(_HERE)
-    return _place(named)
-
-
-def _place(target: str) -> Path | None:
-    """Where the files of a TARGET lie: a folder, or a file of globs; None for a module that belongs to no project."""
-    from dra_kit.sandbox.driver.project import project_of
-
-    if target.endswith(GLOB_SUFFIXES):
-        return Path(target).resolve()
-    project = project_of(target)
-    if project is not None:
-        return project.folder.resolve()
-    file = Path(target.rpartition(".py")[0] + ".py")
-    return file.parent.resolve() if file.is_file() else None
+        return place_of(_HERE)
+    return place_of(named)
 
 
 def _watched(place: Path) -> tuple[list[Path], list[Path]]:
@@ -97,7 +86,7 @@ def _watched(place: Path) -> tuple[list[Path], list[Path]]:
 
 def _lacks_target(params: list[click.Parameter], args: list[str]) -> bool:
     """Whether no argument can be the TARGET, and the working directory is a project."""
-    from dra_kit.sandbox.driver.project import project_of
+    from dra_kit.sandbox.driver.settings.project import project_of
 
     project = project_of(_HERE)
     if project is None or not project.driver[0]:
@@ -140,7 +129,7 @@ def command(ctx: click.Context, /, target: str | None, **options: Any) -> None:
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     from dra_kit.dev.display import Lines
     from dra_kit.dev.session import DevSession
-    from dra_kit.sandbox.timeline.live import LiveView
+    from dra_kit.sandbox.timeline.view.live import LiveView
 
     if target is None:
         raise click.UsageError(f"Missing argument 'TARGET': {Path.cwd()} is no project with a driver.")
@@ -163,10 +152,11 @@ command.params[1:1] = [param for param in sandbox.command.params if param.name i
 
 def _development(ctx: click.Context, target: str, options: Mapping[str, Any]) -> Development:
     from dra_kit.dev.session import Development
+    from dra_kit.sandbox.driver.settings.project import place_of
     from dra_kit.sandbox.sandbox import SandboxSettings
 
     driver = sandbox_driver(target, ctx.meta["driver"], ctx.meta.get("driver_settings", {}), options["nodes"])
-    folders, files = _watched(_place(target) or Path.cwd())
+    folders, files = _watched(place_of(target) or Path.cwd())
     return Development(
         driver=driver,
         settings=SandboxSettings(

@@ -38,7 +38,7 @@ class _Text(click.ParamType):  # type: ignore[type-arg]  # generic in newer rele
 
 
 def settings_options(
-    driver: Driver[Any, Any], own: Iterable[click.Parameter], *, kept: str = "driver_settings"
+    driver: Driver[Any, Any], own: Iterable[click.Parameter], *, meta_key: str = "driver_settings"
 ) -> list[click.Option]:
     """An option for each field of ``Driver(settings=…)``; what was given is kept in ``ctx.meta``.
 
@@ -48,7 +48,7 @@ def settings_options(
     Args:
         driver: whose settings are asked for.
         own: the command's own options.
-        kept: the key in ``ctx.meta``, where values are by name.
+        meta_key: the key in ``ctx.meta``, where values are by name.
 
     Raises:
         ConfigurationError: when a setting would take the place of an option of dra-kit.
@@ -58,7 +58,7 @@ def settings_options(
     taken = {flag for param in own for flag in (*param.opts, *param.secondary_opts)} | {"--help", "-h"}
     options = []
     for name, field in driver.settings.model_fields.items():
-        option = _option(name, field, kept)
+        option = _option(name, field, meta_key)
         collisions = [flag for flag in (*option.opts, *option.secondary_opts) if flag in taken]
         if collisions:
             raise ConfigurationError(
@@ -115,7 +115,7 @@ def _problem(fields: Mapping[str, FieldInfo], detail: dict[str, Any]) -> str:
     return f"{where}: {text}, not {shown(detail['input'])}"
 
 
-def _option(name: str, field: FieldInfo, kept: str) -> click.Option:
+def _option(name: str, field: FieldInfo, meta_key: str) -> click.Option:
     kind = _kind(field.annotation)
     flag = _flag(name)
     is_bool = kind is bool
@@ -129,7 +129,7 @@ def _option(name: str, field: FieldInfo, kept: str) -> click.Option:
         show_envvar=True,
         help=_help(field),
         expose_value=False,
-        callback=_collect(name, kind, kept),
+        callback=_collect(name, kind, meta_key),
     )
 
 
@@ -220,11 +220,11 @@ def _default(field: FieldInfo) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
-def _collect(name: str, kind: Any, kept: str) -> Callable[[click.Context, click.Parameter, Any], None]:
+def _collect(name: str, kind: Any, meta_key: str) -> Callable[[click.Context, click.Parameter, Any], None]:
     def callback(ctx: click.Context, _: click.Parameter, value: Any) -> None:
         if value is None or value == ():
             return
-        ctx.meta.setdefault(kept, {})[name] = value if isinstance(value, bool) else _value(name, kind, value)
+        ctx.meta.setdefault(meta_key, {})[name] = value if isinstance(value, bool) else _value(name, kind, value)
 
     return callback
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from dra_kit.cli.options import path
 from dra_kit.cli.source_options import credentials_of, source_options
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dra_kit.explain.cluster.cluster import Cluster
     from dra_kit.explain.cluster.objects import Objects
     from dra_kit.explain.subjects import Subject, SubjectKind
+    from dra_kit.explain.templates import NodeTemplates
 
 NOT_GOOD: Final = 3
 """Exit code of an explanation whose answer is no."""
@@ -40,8 +42,15 @@ _WORDS: Final[Mapping[str, SubjectKind]] = {
 """The words that kubectl has for what can be explained."""
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The KIND; names are in a cluster."""
+    del param
+    kinds = dict.fromkeys(_WORDS.values()) if not ctx.params.get("names") else ()
+    return [CompletionItem(kind) for kind in kinds if kind.startswith(incomplete)]
+
+
 @click.command
-@click.argument("names", nargs=-1, metavar="[KIND [NAME...]|KIND/NAME...]")
+@click.argument("names", nargs=-1, metavar="[KIND [NAME...]|KIND/NAME...]", shell_complete=_complete)
 @click.option(
     "-f",
     "--filename",
@@ -52,6 +61,13 @@ _WORDS: Final[Mapping[str, SubjectKind]] = {
     "may be repeated",
 )
 @click.option("--from", "saved", type=path(exists=True), help="look at these saved objects instead of a cluster")
+@click.option(
+    "--template",
+    "templates",
+    multiple=True,
+    type=path(exists=True),
+    help="would a node of this template help? What 'dra-kit template' wrote; may be repeated",
+)
 @source_options
 @click.option("-A", "--all-namespaces", is_flag=True, help="without a name: the pending ones of all namespaces")
 @click.option("--alpha", is_flag=True, help="the cluster's alpha features of resource.k8s.io are on")
@@ -83,6 +99,7 @@ def command(
       dra-kit explain pod/guest resourceclaim/lunch
       dra-kit explain -f order.yaml
       dra-kit explain claim lunch --from cluster.tar.gz -o json
+      dra-kit explain pod train --template h100.yaml
     """  # noqa: D301 - click's mark for a paragraph that is not wrapped
     wanted = [] if files and not names else _wanted(names)
     if wanted and files:
@@ -123,14 +140,15 @@ def _explain(wanted: Sequence[tuple[SubjectKind, str]], files: Sequence[Path], o
             raise click.UsageError(
                 "-f: there is neither a Pod nor a ResourceClaim nor a ResourceClaimTemplate to explain."
             )
-        return _tell(objects.with_(given).cluster(), subjects, options)
+        objects = objects.with_(given)
+        return _tell(objects, objects.cluster(), subjects, options)
     cluster = objects.cluster()
     if wanted[0][1]:
-        return _tell(cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
+        return _tell(objects, cluster, [Subject(kind, namespace, name) for kind, name in wanted], options)
     kind, everywhere = wanted[0][0], options["all_namespaces"]
     where = "" if everywhere else f" of namespace {namespace}"
     subjects = pending(cluster, kind, None if everywhere else namespace)
-    return _tell(cluster, subjects, options, nothing=f"no {kind}{where} is pending")
+    return _tell(objects, cluster, subjects, options, nothing=f"no {kind}{where} is pending")
 
 
 def _objects(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, str]]) -> tuple[Objects, str]:
@@ -159,7 +177,21 @@ async def _read(options: Mapping[str, Any], wanted: Sequence[tuple[SubjectKind, 
     return await read_live(credentials, scope, alpha=options["alpha"]), namespace
 
 
-def _tell(cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, Any], *, nothing: str = "") -> int:
+def _templates(objects: Objects, options: Mapping[str, Any]) -> NodeTemplates | None:
+    """The kinds of nodes that are asked about."""
+    from dra_kit.explain.templates import NodeTemplates
+    from dra_kit.snapshot.given import load
+
+    given: dict[str, list[Any]] = {}
+    for file in options["templates"]:
+        for kind, found in load(file).documents.items():
+            given.setdefault(kind, []).extend(found)
+    return NodeTemplates(objects, given) if given else None
+
+
+def _tell(
+    objects: Objects, cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, Any], *, nothing: str = ""
+) -> int:
     from dra_kit.explain.claims.document import claim_document, gap_documents
     from dra_kit.explain.claims.explainer import Explainer
     from dra_kit.explain.pods.document import pod_document
@@ -170,6 +202,7 @@ def _tell(cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, A
     from dra_kit.explain.text.pods import tell_pod
 
     as_json = options["output"] == "json"
+    templates = _templates(objects, options)
     explainer = Explainer(cluster)
     width = shutil.get_terminal_size((100, 24)).columns
     page = Page(width, colour=sys.stdout.isatty(), everything=options["everything"])
@@ -188,6 +221,14 @@ def _tell(cluster: Cluster, subjects: Sequence[Subject], options: Mapping[str, A
             explanation = explainer.explain(claim_of(cluster, subject))
             verdicts.append((explanation.good, explanation.undecided))
             documents.append(claim_document(explanation)) if as_json else tell_claim(page, explanation)
+        if templates is not None and not verdicts[-1][0]:
+            fits = templates.fits(subject)
+            if as_json:
+                documents[-1]["fittingTemplates"] = [{"node": fit.node, "certain": fit.certain} for fit in fits]
+            for fit in fits:
+                page.line(f"→ {fit}", indent=2, colour="yellow")
+            if not fits:
+                page.line("no node of a template would help", indent=2)
     good = all(one for one, _ in verdicts)
     if as_json:
         gaps = gap_documents(cluster.gaps)

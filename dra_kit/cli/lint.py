@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from dra_kit.cli.driver_settings import author_settings, settings_options
 from dra_kit.cli.lint_fix import fix_files, show_diff
@@ -150,8 +150,9 @@ def _report(outcome: Outcome, style: str, *, aside: bool = False) -> None:
 def _classes_of(target: str) -> dict[str, v1.DeviceClass]:
     """The classes that belong to a driver in a project folder."""
     from dra_kit.sandbox.driver.drivers import device_classes
+    from dra_kit.snapshot.given import load_devices
 
-    return {name: one for file in device_classes(target) for name, one in _saved(file)[1].items()}
+    return {name: one for file in device_classes(target) for name, one in load_devices(file)[1].items()}
 
 
 def _settings(driver: Driver[Any, Any], target: str, given: Mapping[str, object], directory: Path) -> BaseModel | None:
@@ -175,11 +176,12 @@ def _surroundings(
     from dra_kit.lint.surroundings import Surroundings
     from dra_kit.resource.gates import FeatureGates
     from dra_kit.resource.mistakes.advertised import Advertised
+    from dra_kit.snapshot.given import load_devices
 
     devices: list[tuple[str, str, v1.Device]] = []
     complete = False
     if saved is not None:
-        slices, found = _saved(saved)
+        slices, found = load_devices(saved)
         complete = bool(found)
         classes = {**classes, **found}
         devices += [(one.spec.driver, one.spec.pool.name, device) for one in slices for device in one.spec.devices]
@@ -221,19 +223,3 @@ def _found(driver: Driver[Any, Any], settings: Any, timeout: float) -> Iterator[
     for pool in inventory.pools:
         for device in pool.devices:
             yield driver.name, pool.name or "", device.to_v1()
-
-
-def _saved(place: Path) -> tuple[list[v1.ResourceSlice], dict[str, v1.DeviceClass]]:
-    """The slices and classes in a file, a folder or an archive."""
-    from dra_kit.resource import v1
-    from dra_kit.snapshot.given import load
-
-    documents = load(place).documents
-    try:
-        slices = [v1.ResourceSlice.model_validate(one) for one in documents.get("ResourceSlice", ())]
-        classes = [v1.DeviceClass.model_validate(one) for one in documents.get("DeviceClass", ())]
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        where = ".".join(map(str, problem["loc"]))
-        raise ConfigurationError(f"{place} is none that an API server gave: {where}: {problem['msg']}") from None
-    return slices, {one.metadata.name: one for one in classes}

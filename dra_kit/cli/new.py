@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import click
 
 from dra_kit.scaffold.answers import Answers, Kind
 from dra_kit.scaffold.names import check_driver, check_package, check_project, default_driver, default_package
+
+_KINDS: Final[Mapping[Kind, str]] = {
+    "simple": "a device goes to one claim",
+    "partitionable": "a card is divided; counters say which parts fit together",
+    "shared": "several claims have a device at once, each with a part of its capacity",
+    "network": "interfaces that are moved into the pod",
+}
 
 
 @click.command()
@@ -20,8 +28,8 @@ from dra_kit.scaffold.names import check_driver, check_package, check_project, d
 @click.option(
     "--kind",
     type=click.Choice(get_args(Kind)),
-    help="the devices are given to one claim each (simple), divided by counters (partitionable), shared by capacity "
-    "(shared), or network interfaces (network)  [default: simple]",
+    help="what the devices are like: given to one claim each (simple), divided by counters (partitionable), shared by "
+    "capacity (shared), or network interfaces (network)  [default: simple]",
 )
 @click.option("--webhook/--no-webhook", default=None, help="refuse bad config when it is applied  [default: --webhook]")
 @click.option(
@@ -51,7 +59,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     ask = not defaults and sys.stdin.isatty() and sys.stdout.isatty()
     answers = Answers(
         project=name,
-        driver=check_driver(driver) if driver else _text(ask, "Name of the driver", default_driver(name), check_driver),
+        driver=check_driver(driver) if driver else _driver(ask, default_driver(name)),
         package=check_package(package)
         if package
         else _text(ask, "Python package", default_package(name), check_package),
@@ -85,12 +93,21 @@ def _text(ask: bool, question: str, default: str, check: Any) -> str:
     return answer
 
 
+def _driver(ask: bool, default: str) -> str:
+    if ask:
+        click.echo("Name of the driver, in a domain of yours: clusters keep it, so that it cannot be changed later")
+    return _text(ask, "Name of the driver", default, check_driver)
+
+
 def _kind(ask: bool) -> Kind:
     default: Kind = "simple"
     if not ask:
         return default
-    chosen: Kind = click.prompt("Devices", type=click.Choice(get_args(Kind)), default=default)
-    return chosen
+    click.echo("What the devices are like:")
+    for kind, meaning in _KINDS.items():
+        click.echo(f"  {kind:<13}  {meaning}")
+    answer: Kind = click.prompt("Devices", type=click.Choice(get_args(Kind)), default=default)
+    return answer
 
 
 def _webhook(ask: bool) -> bool:

@@ -7,11 +7,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from dra_kit.cli.interruptible import run_interruptibly
 from dra_kit.cli.options import RoleCommand, complete_target, path, target_of
@@ -29,7 +30,7 @@ from dra_kit.values.nearest import did_you_mean
 if TYPE_CHECKING:
     from dra_kit.resource.gates import FeatureGates
     from dra_kit.sandbox.run.session import Session
-    from dra_kit.sandbox.timeline.live import LiveView
+    from dra_kit.sandbox.timeline.view.live import LiveView
 
 COMMANDS: Final = {"down": down, "env": env, "list": list_command, "schema": schema_command}
 """Words that are no TARGET; a folder of such a name is ``./down``."""
@@ -69,7 +70,7 @@ class SandboxCommand(RoleCommand):
 
 
 def _is_project_here() -> bool:
-    from dra_kit.sandbox.driver.project import project_of
+    from dra_kit.sandbox.driver.settings.project import project_of
 
     project = project_of(_HERE)
     return project is not None and bool(project.driver[0])
@@ -93,8 +94,16 @@ class NewFile(click.Path):
         return file
 
 
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """A command of its own, where it may stand, or a TARGET."""
+    words = [word for word in COMMANDS if incomplete and word.startswith(incomplete) and not ctx.params.get("targets")]
+    if not words:
+        return complete_target(ctx, param, incomplete)
+    return [CompletionItem(word) for word in (*words, *sorted(path.name for path in Path().glob(f"{incomplete}*")))]
+
+
 @click.command(cls=SandboxCommand)
-@click.argument("targets", nargs=-1, metavar="[TARGET]...", shell_complete=complete_target)
+@click.argument("targets", nargs=-1, metavar="[TARGET]...", shell_complete=_complete)
 @click.option(
     "-f",
     "--filename",
@@ -200,16 +209,23 @@ def command(ctx: click.Context, /, targets: tuple[str, ...], **options: Any) -> 
         _detach(ctx, options)
         return
     from dra_kit.sandbox.run.detached import bounded_log
-    from dra_kit.sandbox.timeline.live import LiveView
+    from dra_kit.sandbox.timeline.view.live import LiveView
 
     shown = logging.getLevelNamesMapping()[options["log_level"].upper()]
     process_logging.configure("text", min(shown, logging.INFO))  # the sandbox looks at more than is shown
     for handler in logging.getLogger().handlers:
         handler.setLevel(shown)
     view = LiveView(sys.stdout)
+    view.entry(f"a cluster in this process starts, {_with_drivers([driver.name for _, driver in loaded])}")
     with bounded_log():
         code = asyncio.run(run_interruptibly(_session(ctx, options, view), view.cut_off))
     ctx.exit(code)
+
+
+def _with_drivers(names: Sequence[str]) -> str:
+    if not names:
+        return "without a driver"
+    return f"with driver{'s' if len(names) > 1 else ''} {' and '.join(names)}"
 
 
 def require_unused(kubeconfig: Path) -> None:
@@ -244,7 +260,7 @@ def _detach(ctx: click.Context, options: Mapping[str, Any]) -> None:
 
 def _hint(target: str) -> None:
     """A project that is not taken, although the TARGET lies in it."""
-    from dra_kit.sandbox.driver.project import other_project
+    from dra_kit.sandbox.driver.settings.project import other_project
 
     project = other_project(target)
     if project is not None and project.has_more_than_a_driver():

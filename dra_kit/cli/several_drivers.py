@@ -10,7 +10,7 @@ import click
 from dra_kit.author.driver import Driver
 from dra_kit.cli.driver_settings import setting_value, settings_options
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.named_settings import by_driver
+from dra_kit.sandbox.driver.settings.named_settings import by_driver
 
 SET: Final = "--set"
 
@@ -26,7 +26,7 @@ def options_of_drivers(drivers: Sequence[Driver[Any, Any]], own: Iterable[click.
         ConfigurationError: when a setting would take the place of an option of dra-kit.
     """
     own = list(own)
-    of_each = {driver.name: settings_options(driver, own, kept=_kept(driver.name)) for driver in drivers}
+    of_each = {driver.name: settings_options(driver, own, meta_key=_meta_key(driver.name)) for driver in drivers}
     owners: dict[str, list[str]] = {}
     for name, options in of_each.items():
         for option in options:
@@ -66,14 +66,14 @@ def given_settings(
     named = by_driver(drivers, pairs)
     return {
         driver.name: {
-            **ctx.meta.get(_kept(driver.name), {}),
+            **ctx.meta.get(_meta_key(driver.name), {}),
             **{name: setting_value(driver, name, value) for name, value in named[driver.name].items()},
         }
         for driver in drivers
     }
 
 
-def _kept(driver: str) -> str:
+def _meta_key(driver: str) -> str:
     return f"driver_settings of {driver}"
 
 

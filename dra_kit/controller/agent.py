@@ -3,26 +3,47 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import BaseModel
+
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
-from dra_kit.controller import handlers
+from dra_kit.controller.active import ActiveParts
+from dra_kit.controller.author_handlers.loading import load
+from dra_kit.controller.author_handlers.operator import AuthorHandlers
+from dra_kit.controller.binding.part import DeviceBinding
+from dra_kit.controller.claims.announcing import Announcing
+from dra_kit.controller.claims.backlog import Backlog
 from dra_kit.controller.claims.follower import ClaimFollower
+from dra_kit.controller.claims.observing import Observing
+from dra_kit.controller.claims.watch import ClaimWatch
+from dra_kit.controller.context import ControllerContext
+from dra_kit.controller.election.elector import Elector
+from dra_kit.controller.election.leadership import Leadership
+from dra_kit.controller.election.record import Timing
+from dra_kit.controller.owner import Owner
+from dra_kit.controller.pools.pools import ClusterPools
+from dra_kit.controller.startup import Startup
+from dra_kit.controller.taint_rules.keeping import TaintRules
+from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
-from dra_kit.process.probes import Probes, parts_not_ready
-from dra_kit.process.supervisor import Supervisor
+from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.probes import Check, Probes, parts_not_ready
+from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.publishing.scope import cluster_source
 
-_PAGE: Final = 500  # objects per page of kopf's list
 _WAITING_EVENTS: Final = 4096  # one controller speaks for a whole cluster
 _FLUSH_SECONDS: Final = 5.0
 
@@ -37,6 +58,14 @@ class ControllerSettings:
         instance: names this process in Events; None for the host's name, which is the pod's.
         resync_seconds: between two complete lists of the claims.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
+        election: several processes may run, of which one at a time is the active one; False: it is the only one.
+        lease_namespace: of the Lease that decides; None for that of the credentials, which in a pod is its own.
+        lease_name: its name; None for ``<driver>-controller``.
+        timing: of the election.
+        hang_timeout: seconds after which a call of the author's code that has not returned makes liveness fail.
+        author: the author's settings, already filled; None where the driver has none.
+        cluster_role: name of the ClusterRole that owns what the controller makes in the cluster, so that it goes with
+            that; None: it stays.
     """
 
     kubeconfig: Path | None = None
@@ -44,23 +73,30 @@ class ControllerSettings:
     instance: str | None = None
     resync_seconds: float = 600.0
     probe_address: str = ""
+    election: bool = True
+    lease_namespace: str | None = None
+    lease_name: str | None = None
+    timing: Timing = field(default_factory=Timing)
+    hang_timeout: float = 600.0
+    author: BaseModel | None = None
+    cluster_role: str | None = None
 
 
 async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings) -> int:
     """Runs the controller until SIGTERM or SIGINT, or until a part of it fails.
 
-    One process per cluster: a second one would repeat every Event.
+    Every replica follows the claims; what is told and written is the active one's part.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
 
     Raises:
-        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, or the cluster
-            does not serve resource.k8s.io/v1.
+        ConfigurationError: there are no usable credentials, the address of the probes cannot be had, the author's
+            module of handlers does not import, or the cluster does not serve resource.k8s.io/v1.
         KubeError: the API server does not answer at the start.
     """
     credentials = await load_credentials(settings.kubeconfig, settings.context)
-    async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} controller") as client:
+    async with Client(credentials, user_agent=_user_agent(driver)) as client:
         await discover(client)
         recorder = EventRecorder(
             client,
@@ -68,25 +104,89 @@ async def run_controller(driver: Driver[Any, Any], settings: ControllerSettings)
             instance=settings.instance or socket.gethostname(),
             capacity=_WAITING_EVENTS,
         )
-        follower = ClaimFollower(client, driver.name, recorder, resync_seconds=settings.resync_seconds)
-        loop = asyncio.get_running_loop()
+        supervisor = _wired(driver, settings, credentials, client, recorder)
+        try:
+            return await supervisor.run()
+        finally:
+            await recorder.flush(_FLUSH_SECONDS)
 
-        def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-            registry = kopf.OperatorRegistry()
-            handlers.register(registry, follower, loop)
-            return registry, quiet_settings(chunk_size=_PAGE)
 
-        supervisor = Supervisor()
-        watchdog = Watchdog()
-        if settings.probe_address:
-            ready = partial(parts_not_ready, supervisor)
-            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=[ready]))
-        supervisor.add(watchdog)
-        supervisor.add(recorder)
-        supervisor.add(follower)
-        # after the first list, so that its claims are known and not announced; without back-off: kopf that ended may
-        # have lost what it watched, and the pod starts again from a list
-        supervisor.add(OperatorThread(credentials, build, backoff=()), after=follower)
-        code = await supervisor.run()
-        await recorder.flush(_FLUSH_SECONDS)
-        return code
+def _wired(
+    driver: Driver[Any, Any],
+    settings: ControllerSettings,
+    credentials: Credentials,
+    client: Client,
+    recorder: EventRecorder,
+) -> Supervisor:
+    leadership = Leadership(alone=not settings.election)
+    backlog = Backlog(time.monotonic) if settings.election else None
+    follower = ClaimFollower(client, driver.name, resync_seconds=settings.resync_seconds, backlog=backlog)
+    loop = asyncio.get_running_loop()
+
+    supervisor, watchdog = Supervisor(), Watchdog()
+    if settings.probe_address:
+        live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
+        supervisor.add(Probes(settings.probe_address, live=live, ready=[partial(parts_not_ready, supervisor)]))
+    supervisor.add(watchdog)
+    supervisor.add(recorder)
+    supervisor.add(follower)
+    watch = ClaimWatch(credentials, follower)
+    supervisor.add(watch, after=follower)  # after the first list, so that its claims are known and not announced
+    context = ControllerContext(driver.name, settings.author)
+    startup = Startup(driver, context, supervisor.stopping)
+    supervisor.add(startup, after=watch)
+    elected: Part = startup
+    if backlog is not None:
+        leadership.on_renewal(backlog.renewed)
+        elected = Elector(
+            client,
+            leadership,
+            identity=f"{settings.instance or socket.gethostname()}_{secrets.token_hex(8)}",
+            namespace=settings.lease_namespace or credentials.namespace or "default",
+            lease=settings.lease_name or lease_name(driver.name),
+            timing=settings.timing,
+        )
+        supervisor.add(elected, after=startup)  # who takes over has missed nothing
+    # added last: it stops first, and what it does has ended when the lease is given back
+    active = ActiveParts(leadership)
+    of_claims = _for_claims(driver, client, follower, recorder)
+    for part in (*of_claims, *_for_cluster(driver, settings, client, context)):
+        active.add(part)
+    if (registry := load(driver)) is not None:
+        active.add(
+            AuthorHandlers(driver, registry, credentials=credentials, client=client, user_agent=_user_agent(driver))
+        )
+    supervisor.add(active, after=elected)
+    return supervisor
+
+
+def _for_claims(
+    driver: Driver[Any, Any], client: Client, follower: ClaimFollower, recorder: EventRecorder
+) -> Iterator[Part]:
+    """What the active replica does for claims."""
+    yield Announcing(follower, recorder)
+    if driver.observer is not None:
+        yield Observing(follower, driver.observer, driver.name)
+    if driver.binder is not None:
+        yield DeviceBinding(driver.name, driver.binder, client, follower, recorder)
+
+
+def _for_cluster(
+    driver: Driver[Any, Any], settings: ControllerSettings, client: Client, context: ControllerContext
+) -> Iterator[Part]:
+    """What the active replica makes in the cluster."""
+    yield OrphanSlices(client, driver.name)
+    source = cluster_source(driver)
+    if source is not None:
+        yield ClusterPools(driver.name, source, client, context, Owner(client, settings.cluster_role))
+    if driver.taint_rules is not None:
+        yield TaintRules(driver.name, driver.taint_rules, client, context, Owner(client, settings.cluster_role))
+
+
+def lease_name(driver: str) -> str:
+    """What the Lease of a driver's controller is called unless somebody says otherwise."""
+    return f"{driver}-controller"
+
+
+def _user_agent(driver: Driver[Any, Any]) -> str:
+    return f"dra-kit/{__version__} {driver.name} controller"

@@ -10,8 +10,8 @@ from typing import Final, Protocol, TextIO
 import click
 
 from dra_kit.sandbox.sandbox import Sandbox
-from dra_kit.sandbox.timeline.live import LiveView
 from dra_kit.sandbox.timeline.records import DriverLogged, Record
+from dra_kit.sandbox.timeline.view.live import LiveView
 from dra_kit.values.printable import printable
 
 _NAMED: Final = 3  # files that are named of those that changed

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from dra_kit.cdi.spec import ContainerEdits
 from dra_kit.dev.calls import Call
-from dra_kit.sandbox.timeline.tables import counter_lines
-from dra_kit.scheduler.pods import Key, Object, key_of, shown
+from dra_kit.sandbox.timeline.view.tables import counter_lines
+from dra_kit.scheduler.pods import Key, key_of, shown
+from dra_kit.values.json import ObjectView
 
 _NO_SCHEDULE: Final = "yellow"
 _BAD: Final = "red"
@@ -50,10 +51,10 @@ class Pane:
     newest_last: bool = False
 
 
-def devices_pane(driver: str, slices: Iterable[Object], claims: Iterable[Object]) -> Pane:
+def devices_pane(driver: str, slices: Iterable[ObjectView], claims: Iterable[ObjectView]) -> Pane:
     """The devices of the driver, pool by pool, each with the claims that have it."""
     own = sorted((item for item in slices if item["spec"]["driver"] == driver), key=_place)
-    pools: dict[tuple[str, str], list[Object]] = {}
+    pools: dict[tuple[str, str], list[ObjectView]] = {}
     for item in own:
         pools.setdefault((item["spec"]["pool"]["name"], item["spec"].get("nodeName", "")), []).append(item)
     holders = _holders(driver, claims)
@@ -74,11 +75,11 @@ def devices_pane(driver: str, slices: Iterable[Object], claims: Iterable[Object]
     return Pane("Devices", tuple(rows) or (Row(("none",), _WAITS),), f"{number} {where}")
 
 
-def _place(item: Object) -> tuple[str, str, str]:
+def _place(item: ObjectView) -> tuple[str, str, str]:
     return item["spec"].get("nodeName", ""), item["spec"]["pool"]["name"], item["metadata"]["name"]
 
 
-def _pool(name: str, node: str, items: Sequence[Object]) -> str:
+def _pool(name: str, node: str, items: Sequence[ObjectView]) -> str:
     generation = max(item["spec"]["pool"]["generation"] for item in items)
     where = f" on {node}" if node and node != name else ""
     slices = "1 slice" if len(items) == 1 else f"{len(items)} slices"
@@ -104,7 +105,7 @@ def _value(value: Mapping[str, Any]) -> str:
     return str(content).lower() if isinstance(content, bool) else str(content)
 
 
-def _holders(driver: str, claims: Iterable[Object]) -> dict[tuple[str, str], list[str]]:
+def _holders(driver: str, claims: Iterable[ObjectView]) -> dict[tuple[str, str], list[str]]:
     """The claims that have each device, by pool and name."""
     found: dict[tuple[str, str], list[str]] = {}
     for claim in claims:
@@ -116,13 +117,13 @@ def _holders(driver: str, claims: Iterable[Object]) -> dict[tuple[str, str], lis
     return found
 
 
-def _results(claim: Object) -> Sequence[Mapping[str, Any]]:
+def _results(claim: ObjectView) -> Sequence[Mapping[str, Any]]:
     allocation = claim.get("status", {}).get("allocation") or {}
     results: Sequence[Mapping[str, Any]] = allocation.get("devices", {}).get("results", [])
     return results
 
 
-def claims_pane(claims: Iterable[Object], reasons: Mapping[Key, str], prepared: Mapping[str, Call]) -> Pane:
+def claims_pane(claims: Iterable[ObjectView], reasons: Mapping[Key, str], prepared: Mapping[str, Call]) -> Pane:
     """The claims: where they stand, and what they have, or why they have nothing.
 
     Args:
@@ -134,7 +135,7 @@ def claims_pane(claims: Iterable[Object], reasons: Mapping[Key, str], prepared: 
     return Pane("Claims", tuple(rows) or (Row(("none",), _FAINT),), _count(rows))
 
 
-def _claim(claim: Object, reasons: Mapping[Key, str], prepared: Mapping[str, Call]) -> Row:
+def _claim(claim: ObjectView, reasons: Mapping[Key, str], prepared: Mapping[str, Call]) -> Row:
     name, uid = _name(claim), claim["metadata"]["uid"]
     devices = ", ".join(dict.fromkeys(str(result["device"]) for result in _results(claim)))
     call = prepared.get(uid)
@@ -149,7 +150,9 @@ def _claim(claim: Object, reasons: Mapping[Key, str], prepared: Mapping[str, Cal
     return Row((name, "prepared" if call else "allocated", f"{devices}{user}"), _GOOD if call else "")
 
 
-def pods_pane(pods: Iterable[Object], got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]) -> Pane:
+def pods_pane(
+    pods: Iterable[ObjectView], got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]
+) -> Pane:
     """The pods: where they stand, and what they got from their claims, or what stands in their way.
 
     Args:
@@ -162,7 +165,7 @@ def pods_pane(pods: Iterable[Object], got: Mapping[str, Iterable[ContainerEdits]
     return Pane("Pods", tuple(rows) or (Row((hint,), _FAINT),), _count(rows))
 
 
-def _pod(pod: Object, got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]) -> Row:
+def _pod(pod: ObjectView, got: Mapping[str, Iterable[ContainerEdits]], reasons: Mapping[str, str]) -> Row:
     uid, phase = pod["metadata"]["uid"], str(pod.get("status", {}).get("phase", "Pending"))
     texts = [text for edits in got.get(uid, ()) for text in edits_in_brief(edits)]
     what = ", ".join(dict.fromkeys(texts))
@@ -212,7 +215,7 @@ def _count(rows: Sequence[Row]) -> str:
     return str(len(rows)) if rows else ""
 
 
-def _name(obj: Object) -> str:
+def _name(obj: ObjectView) -> str:
     return shown(obj).removeprefix("default/")
 
 

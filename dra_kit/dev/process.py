@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from dra_kit.dev.roles import TAKE_OVER, Orders, Word
 from dra_kit.errors import SandboxError
-from dra_kit.sandbox.driver.roles import STOP_SECONDS
+from dra_kit.sandbox.driver.roles.role_thread import STOP_SECONDS
 from dra_kit.values.printable import printable
 
 MODULE: Final = "dra_kit.cli.dev_driver"

@@ -23,13 +23,14 @@ from dra_kit.author.driver import Driver
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.agent import Agent
 from dra_kit.process.probes import parts_not_ready
+from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.journal import DriverLog
-from dra_kit.sandbox.driver.node_settings import node_settings
-from dra_kit.sandbox.driver.operators import Webhook, controller_role, webhook_role
-from dra_kit.sandbox.driver.roles import RoleThread
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Webhook, controller_role, webhook_role
+from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 from dra_kit.sandbox.driver.running import PUBLISH_SECONDS
+from dra_kit.sandbox.driver.settings.node_settings import node_settings
 
 TAKE_OVER: Final = "take over"
 """The process before has ended: what only one may do, such as telling Events, is this one's now."""
@@ -175,7 +176,7 @@ class Roles:
         """Why the driver cannot be used, so many seconds after its start; empty as long as it may still come up."""
         if failure := self._ended():
             return failure
-        discover = [line for line in self._log.problems if "discover failed" in line]
+        discover = self._log.problems_of(DISCOVER_FAILED)
         if discover and seconds > _FAILED_SECONDS:
             return discover[-1]
         if seconds > PUBLISH_SECONDS:
@@ -188,7 +189,7 @@ class Roles:
         for role in self._roles:
             if role.failure:
                 problems = self._log.problems
-                return problems[-1] if problems and role.failure.startswith("exit code") else role.failure
+                return problems[-1] if problems and role.exit_code is not None else role.failure
         return ""
 
     def _hanging(self) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -25,8 +25,6 @@ from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.process.logging import configure
 from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.sandbox import Sandbox
-from dra_kit.sandbox.timeline.driver_entries import consequence, shortened
-from dra_kit.sandbox.timeline.problems import PodProblems
 from dra_kit.sandbox.timeline.records import (
     DriverEnded,
     DriverLogged,
@@ -38,7 +36,13 @@ from dra_kit.sandbox.timeline.records import (
     ManifestsRefused,
     Record,
 )
-from dra_kit.scheduler.pods import Key, Object, key_of
+from dra_kit.sandbox.timeline.report.problems import PodProblems
+from dra_kit.sandbox.timeline.view.driver_entries import consequence, shortened
+from dra_kit.scheduler.pods import Key, key_of
+from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.cluster.causes import Cause
 
 _REFRESH_SECONDS: Final = 0.1
 _SHARE: Final = 10  # thousands of devices are looked at more rarely: one part in so many of the time
@@ -72,7 +76,7 @@ class Screen:
         self._focus = Focus()
         self._has_keys = False
         self._busy = ""
-        self._causes: Mapping[str, Sequence[str]] = {}
+        self._causes: Mapping[str, Sequence[Cause]] = {}
         self._sandbox: Sandbox | None = None
 
     # --- dra_kit.dev.display.Display
@@ -154,7 +158,7 @@ class Screen:
             return [log_pane(self._lines)]
         objects = sandbox.informers.objects
         claims, pods = list(objects(RESOURCE_CLAIMS).values()), list(objects(PODS).values())
-        reasons = {uid: "; ".join(lines) for uid, lines in self._causes.items() if lines}
+        reasons = {uid: "; ".join(map(str, causes)) for uid, causes in self._causes.items() if causes}
         return [
             devices_pane(self._driver, objects(RESOURCE_SLICES).values(), claims),
             claims_pane(claims, self._reasons(pods), self._calls.prepared),
@@ -163,14 +167,13 @@ class Screen:
             log_pane(self._lines),
         ]
 
-    def _reasons(self, pods: Sequence[Object]) -> Mapping[Key, str]:
+    def _reasons(self, pods: Sequence[ObjectView]) -> Mapping[Key, str]:
         """Why claims of waiting pods have nothing."""
         found: dict[Key, str] = {}  # a claim that a pod asks for is in it, also before anything is known
         for pod in pods:
             causes = self._causes.get(pod["metadata"]["uid"], ())
             for item in pod_claims(pod):
-                prefix = f"claim {item.name}: "
-                own = [text.removeprefix(prefix) for text in causes if text.startswith(prefix)]
+                own = [cause.text for cause in causes if cause.claim == item.name]
                 if item.claim:
                     found[key_of(pod)[0], item.claim] = "; ".join(own)
         return found

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from dra_kit.errors import NotFound
-from dra_kit.explain.cluster.cluster import Cluster, Document
+from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.values.json import ObjectView
 
 SubjectKind: TypeAlias = Literal["claim", "pod"]
 
@@ -44,7 +45,9 @@ def pending(cluster: Cluster, kind: SubjectKind, namespace: str | None) -> list[
     ]
 
 
-def of_manifests(given: Mapping[str, Sequence[Document]]) -> tuple[list[Subject], Mapping[str, Sequence[Document]]]:
+def of_manifests(
+    given: Mapping[str, Sequence[ObjectView]],
+) -> tuple[list[Subject], Mapping[str, Sequence[ObjectView]]]:
     """The pods of manifests; where there are none the claims, and those that the templates would give.
 
     Args:
@@ -71,7 +74,7 @@ def claim_of(cluster: Cluster, subject: Subject) -> ResourceClaim:
     return claim
 
 
-def pod_of(cluster: Cluster, subject: Subject) -> Document:
+def pod_of(cluster: Cluster, subject: Subject) -> ObjectView:
     """A pod.
 
     Raises:
@@ -93,12 +96,12 @@ def _pending_claims(cluster: Cluster) -> Iterator[tuple[str, str]]:
     return (key for key, claim in cluster.claims.items() if claim.status.allocation is None)
 
 
-def _subject(kind: SubjectKind, document: Document) -> Subject:
+def _subject(kind: SubjectKind, document: ObjectView) -> Subject:
     metadata = document["metadata"]
     return Subject(kind, metadata["namespace"], metadata["name"])
 
 
-def _claim_of(template: Document) -> Document:
+def _claim_of(template: ObjectView) -> ObjectView:
     """A claim as it would be made from a template, by the template's name."""
     return {
         "apiVersion": "resource.k8s.io/v1",

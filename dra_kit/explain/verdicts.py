@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from dra_kit.allocator import Node
-from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
-from dra_kit.allocator.requests import Choice
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.requests.requests import Choice
 from dra_kit.errors import AllocationError
 from dra_kit.explain.reasons import UNMATCHED, Reason
 from dra_kit.resource.v1 import AllocationResult, ResourceClaim
@@ -16,7 +16,7 @@ from dra_kit.resource.v1 import AllocationResult, ResourceClaim
 
 @dataclass(frozen=True, slots=True)
 class DeviceVerdict:
-    """One device for one way to satisfy a request.
+    """One device for one choice of a request.
 
     Attributes:
         device: as published.
@@ -45,8 +45,8 @@ class DeviceVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to satisfy a request: the only one, or a subrequest.
+class JudgedChoice:
+    """A choice to satisfy a request, its only one or a subrequest, with what is found of each device.
 
     Attributes:
         name: the request's name, or ``request/subrequest``.
@@ -70,10 +70,10 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request and the ways to satisfy it, best first."""
+    """A request and the choices to satisfy it, best first."""
 
     name: str
-    ways: tuple[Way, ...]
+    choices: tuple[JudgedChoice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class Miss:
 
     Attributes:
         change: ``without `memory >= 80Gi```.
-        request: name of the request, or of the way to satisfy it; empty for all of them.
+        request: name of the request, or of its choice; empty for all of them.
         devices: how many fit then, those that fit anyway included; None where the change is not about devices.
         enough: the claim, or the pod that needs it, can be placed then.
     """

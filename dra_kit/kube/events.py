@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import hashlib
 import logging
 import secrets
 import threading
@@ -23,6 +24,7 @@ log: logging.Logger = logging.getLogger(__name__)
 # limits of events.k8s.io/v1 (Kubernetes 1.37, pkg/apis/core/validation/events.go)
 _NOTE_BYTES = 1024
 _NAME_LENGTH = 128
+_OBJECT_NAME_LENGTH = 253
 _REMEMBERED = 1000
 
 
@@ -60,11 +62,21 @@ class _Event:
     reason: str
     action: str
     note: str
+    identity: str = ""
 
     @property
     def namespace(self) -> str:
         # the API server wants events of cluster-scoped objects here
         return self.regarding.namespace or "default"
+
+    def name(self, controller: str) -> str:
+        """A name for it: one that every process gives it where it has an identity."""
+        if self.identity:
+            text = f"{controller}\n{self.regarding.kind}\n{self.regarding.uid}\n{self.reason}\n{self.identity}"
+            tail = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        else:
+            tail = secrets.token_hex(8)
+        return f"{self.regarding.name[: _OBJECT_NAME_LENGTH - len(tail) - 1].rstrip('.-')}.{tail}"
 
 
 @dataclass(slots=True)
@@ -137,6 +149,8 @@ class EventRecorder:
         reason: str,
         action: str,
         note: str,
+        identity: str = "",
+        repeat: bool = True,
     ) -> None:
         """Queues an event; from any thread, without waiting and without an error.
 
@@ -146,8 +160,12 @@ class EventRecorder:
             reason: why, in CamelCase, such as ``PrepareFailed``; cut at 128 characters.
             action: what was done or tried, such as ``Prepare``; cut at 128 characters.
             note: for people; cut at 1024 bytes.
+            identity: tells it from every other event; several processes that record it write it once.
+            repeat: False: it may have been recorded before, and did not happen again.
         """
-        event = _Event(regarding, type, reason[:_NAME_LENGTH], action[:_NAME_LENGTH], _cut(note))
+        event = _Event(regarding, type, reason[:_NAME_LENGTH], action[:_NAME_LENGTH], _cut(note), identity)
+        if not repeat and (event in self._waiting or event in self._series):
+            return
         now = dt.datetime.now(dt.UTC)
         with self._lock:
             self._queue(event, _Occurrences(now, now))
@@ -253,7 +271,7 @@ class EventRecorder:
 
     async def _create(self, event: _Event, seen: _Occurrences) -> None:
         # one name for all attempts: when the answer to the first is lost, the second is a Conflict
-        seen.name = seen.name or f"{event.regarding.name}.{secrets.token_hex(8)}"
+        seen.name = seen.name or event.name(self._controller)
         body = {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,

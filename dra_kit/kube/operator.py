@@ -158,6 +158,8 @@ class OperatorThread:
             life that watched for longer than the longest of them. Empty: one life, whose error :meth:`run` raises, so
             that the process ends and its pod starts again.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
+        memo: called in the thread's loop before each life, with its registry; what handlers of that life get as
+            ``memo``, or a copy of it.
         watching: called in the thread when kopf begins to watch what it has listed, in each life and again whenever a
             watch cannot go on where the last one ended: what happens from then on is told, what happened before is not.
 
@@ -176,8 +178,10 @@ class OperatorThread:
         *,
         backoff: Sequence[float] = (1.0, 2.0, 5.0, 15.0, 60.0),
         stop_timeout: float = 10.0,
+        memo: Callable[[kopf.OperatorRegistry], object] | None = None,
         watching: Callable[[], object] = lambda: None,
     ) -> None:
+        self._memo = memo
         self._watching = watching
         self.ready: threading.Event = threading.Event()
         self.lives: int = 0
@@ -292,6 +296,7 @@ class OperatorThread:
                 settings=settings,
                 clusterwide=True,
                 standalone=True,
+                memo=self._memo(registry) if self._memo is not None else None,
                 # else kopf asks for the user's name, which a UID without an entry in /etc/passwd does not have
                 identity=cast("Any", "dra-kit"),
                 stop_flag=stop,

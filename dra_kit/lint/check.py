@@ -60,7 +60,7 @@ def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None)
     for file in files:
         order.setdefault(file.name, len(order))
         reading = read(file)
-        if reading.problem and not file.chosen and _HELM in file.text:
+        if reading.problem and not file.explicit and _HELM in file.text:
             continue  # a template of Helm's, which is no manifest yet
         manifests += map(manifest, reading.documents)
         for document in {one.number: one for one in reading.documents}.values():

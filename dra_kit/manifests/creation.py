@@ -16,7 +16,7 @@ from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.pod_defaults import default_pull_policies
 from dra_kit.resource.schema.defaults import apply_defaults
-from dra_kit.resource.validation.metadata import subdomain_problems, validate_object_meta
+from dra_kit.resource.validation.fields.metadata import subdomain_problems, validate_object_meta
 from dra_kit.resource.validation.new_objects import validate_new
 from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at

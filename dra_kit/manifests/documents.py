@@ -22,25 +22,25 @@ class SourceFile:
     Attributes:
         name: its path, as errors and findings are to name it.
         text: what is in it; a byte order mark before it is taken away, as no line or column counts it.
-        chosen: whether it was named, and not just found in a folder: what is in it must be Kubernetes objects then.
+        explicit: whether it was named, and not just found in a folder: what is in it must be Kubernetes objects then.
     """
 
     name: str
     text: str
-    chosen: bool = True
+    explicit: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", self.text.removeprefix("\ufeff"))
 
     @classmethod
-    def of(cls, content: bytes, name: str, *, chosen: bool = True) -> SourceFile:
+    def of(cls, content: bytes, name: str, *, explicit: bool = True) -> SourceFile:
         """A file of some bytes.
 
         Raises:
             ConfigurationError: they are no text in UTF-8.
         """
         try:
-            return cls(name, decoded(content), chosen)
+            return cls(name, decoded(content), explicit)
         except Unreadable as error:
             raise ConfigurationError(f"{name} cannot be read: {error.problem}") from None
 
@@ -142,7 +142,7 @@ def read(file: SourceFile, limits: Limits = MANIFESTS, *, places: bool = True) -
 def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> list[tuple[str, dict[str, Any]]]:
     """The Kubernetes objects of a file, each with the words that name its place, when nothing else may be in it.
 
-    Of a file that was not chosen, documents that are not meant as Kubernetes objects are passed over.
+    Of a file that was not named explicitly, documents that do not look like Kubernetes objects are passed over.
 
     Args:
         file: the file.
@@ -158,7 +158,7 @@ def objects(file: SourceFile, limits: Limits = MANIFESTS, *, name: str = "") -> 
         raise _unreadable(file, reading.error)
     found: list[tuple[str, dict[str, Any]]] = []
     for one in reading.documents:
-        if file.chosen or is_meant(one.source.value):
+        if file.explicit or looks_like_object(one.source.value):
             where = _where(name or file.name, one.number, one.path)
             found.append((where, _object(one.body, where)))
     return found
@@ -192,8 +192,8 @@ def values(file: SourceFile, limits: Limits = MANIFESTS) -> list[Any]:
         raise _unreadable(file, error) from None
 
 
-def is_meant(body: Any) -> bool:
-    """Whether a document that was found in a folder is meant as a Kubernetes object, be it right or wrong."""
+def looks_like_object(body: Any) -> bool:
+    """Whether a document that was found in a folder looks like a Kubernetes object, be it right or wrong."""
     if not isinstance(body, Mapping):
         return False
     # Chart.yaml and its like have an apiVersion, too

@@ -24,7 +24,7 @@ def source_file(path: Path, limits: Limits = MANIFESTS) -> SourceFile:
 
 
 def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
-    """The manifests that a path stands for; those of a folder, by their names, were not chosen one by one.
+    """The manifests that a path stands for; those of a folder, by their names, are not named explicitly.
 
     Args:
         path: of a file, or of a folder whose YAML and JSON files are taken; ``-`` is standard input.
@@ -35,7 +35,7 @@ def source_files(path: Path, *, tree: bool = False) -> Iterator[SourceFile]:
     """
     if path.is_dir():
         for file, content in read_folder(files_in(path, recursive=tree, hidden=not tree), path, MANIFESTS):
-            yield SourceFile.of(content, str(file), chosen=False)
+            yield SourceFile.of(content, str(file), explicit=False)
     elif str(path) == _DASH:
         yield SourceFile.of(read_stream(sys.stdin.buffer, "standard input", MANIFESTS), STDIN)
     else:

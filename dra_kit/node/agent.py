@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dra_kit.author.context import EffectInForce, NodeInfo
+from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
-from dra_kit.author.effects.child_process import ChildProcess
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
@@ -21,12 +21,13 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.node.children.children import Children
-from dra_kit.node.claims.events import ClaimEvents
-from dra_kit.node.claims.facts import DeviceFacts
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.author.preparation import Preparation
+from dra_kit.node.claims.holders.reallocated import Reallocated
+from dra_kit.node.claims.reports.events import ClaimEvents
+from dra_kit.node.claims.reports.facts import DeviceFacts
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import StatusWriter
 from dra_kit.node.claims.service import ClaimService
-from dra_kit.node.claims.status import StatusWriter
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
@@ -42,28 +43,34 @@ from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
-from dra_kit.node.slices.publisher import Publisher
+from dra_kit.node.slices.advertising import Advertising, advertise
+from dra_kit.node.slices.of_no_node import of_no_node
+from dra_kit.node.slices.scope import NodeScope
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
+from dra_kit.node.undertaking.mode import Undertaking
+from dra_kit.node.undertaking.remaining import Remaining
+from dra_kit.node.undertaking.service import LastCalls
 from dra_kit.node.upkeep.leftovers import Leftovers
 from dra_kit.node.upkeep.mending import Mending
 from dra_kit.node.upkeep.orphans import Orphans
 from dra_kit.node.upkeep.reapplying import Reapplying
 from dra_kit.node.upkeep.replugging import Replugging
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
+from dra_kit.plugin.service import NodeService
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.metrics import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.publisher import Publisher
+from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
-
-if TYPE_CHECKING:
-    from dra_kit.node.health.monitor import Monitor
 
 logger: logging.Logger = logging.getLogger(__name__)
 DRAIN: Final = 20.0
@@ -89,11 +96,13 @@ class Agent:
         driver: what runs.
         settings: how.
         credentials: for the API server.
+        undertaking: it is the driver's end: no devices, and nothing new is prepared.
         clock: gives seconds that only rise.
 
     Attributes:
         supervisor: runs the parts.
         orphans: looks for claims that the kubelet has forgotten.
+        nothing_left: at the driver's end, once no claim and no effect is left.
     """
 
     def __init__(
@@ -102,18 +111,21 @@ class Agent:
         settings: NodeSettings,
         credentials: Credentials,
         *,
+        undertaking: Undertaking | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._driver = driver
         self._settings = settings
+        self._undertaking = undertaking
         self._clock = clock
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
         self._metrics = Metrics()
         self._probes: Probes | None = None
-        boot_id = _boot_id(settings)
+        self.nothing_left: bool = False
+        boot_id = settings.read_boot_id()
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
         self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
@@ -130,7 +142,8 @@ class Agent:
         cdi.require_writable()
         locks = settings.state(name) / "locks"
         inventory = CurrentInventory()
-        self._discovery = discovery = Discovery(driver, node, inventory)
+        self._source = node_source(driver, node)
+        self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
             driver=name,
             node=NodeInfo(node),
@@ -151,12 +164,13 @@ class Agent:
         metadata = MetadataFiles(metadata_dir, name)
         status = StatusWriter(self._client, name, self._store)
         files = ClaimFiles(cdi, metadata)
-        configs = driver.configs.with_settings(settings.author)
         preparation = Preparation(
-            driver, configs, inventory, effects, boot_id, started, metadata, hardware, holding,
-            looks_for_nodes=settings.check_device_nodes,
+            driver, driver.configs.with_settings(settings.author), inventory, effects, boot_id, started,
+            metadata, hardware, holding, looks_for_nodes=settings.check_device_nodes,
+            of_no_node=of_no_node(driver, self._client, facts),
         )  # fmt: skip
         news = ClaimNews()
+        checkpoint = KubeletCheckpoint(settings.kubelet_dir)
         self._service = ClaimService(
             preparation,
             api=self._client,
@@ -164,6 +178,7 @@ class Agent:
             files=files,
             locks=node_locks,
             news=news,
+            reallocated=Reallocated(boot_id, checkpoint, after=settings.orphan_after, clock=self._clock),
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
@@ -177,13 +192,41 @@ class Agent:
             epochs=self._service.epochs,
             unasked=self._service.unasked,
             process_ended=self._process_ended,
+            every=settings.leftovers_interval,
         )
-        self._publisher = publisher = Publisher(driver, node, self._client, facts, processes=self._processes)
-        self._health = self._monitor(inventory, publisher)
-        inventory.listen(publisher.publish if self._health is None else self._health.inventory_changed)
+        self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
+        self._health, self._policy = Advertising()
+        if self._undertaking is None:
+            self._health, self._policy = advertise(
+                driver, settings, self._client,
+                source=self._source, inventory=inventory, publisher=publisher, changed=self._events.device_changed,
+            )  # fmt: skip
+        else:
+            inventory.listen(publisher.publish)
         inventory.listen(self._replugging.inventory_changed)
-        kubelet = self._kubelet()
+        kubelet = self._kubelet(boot_id)
         startup = Startup(driver, context, self._service.unasked, facts, started=started, hardware=hardware)
+        self._mending = Mending(
+            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims,
+            boot_id=boot_id, every=settings.mending_interval,
+        )  # fmt: skip
+        self.orphans: Orphans = Orphans(
+            name,
+            self._client,
+            self._store,
+            self._service.unasked,
+            checkpoint=checkpoint,
+            after=settings.orphan_after,
+            clock=self._clock,
+        )
+        self._add_parts(credentials, kubelet, startup, status)
+        if self._undertaking is not None:
+            inventory.replace(Inventory(pools=[]), {})
+            self.supervisor.add(Remaining(self._store, self._classes.title, self._nothing_left), after=startup)
+
+    def _add_parts(
+        self, credentials: Credentials, kubelet: KubeletConnection, startup: Startup, status: StatusWriter
+    ) -> None:
         watchdog = Watchdog()
         self._add_probes(watchdog)
         self.supervisor.add(status)  # stopped after the kubelet's last call
@@ -193,37 +236,30 @@ class Agent:
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
-        self._mending = Mending(
-            (settings.cdi_dir, metadata_dir), self._store, files, node_locks.claims, boot_id=boot_id
-        )
         self.supervisor.add(self._mending, after=startup)
-        if driver.effects:
+        if self._driver.effects:
             self.supervisor.add(self._reapplying, after=startup)
-        self.orphans: Orphans = Orphans(
-            name,
-            self._client,
-            self._store,
-            self._service.unasked,
-            kubelet_dir=settings.kubelet_dir,
-            after=settings.orphan_after,
-            clock=self._clock,
-        )
         self.supervisor.add(self.orphans, after=startup)
-        self.supervisor.add(discovery, after=startup)
-        if self._health is not None:
-            self.supervisor.add(self._health, after=startup)
-        self.supervisor.add(publisher, after=kubelet)
-        self.supervisor.add(Operator(credentials, name, node, publisher), after=publisher)
+        if self._undertaking is None:
+            self.supervisor.add(self._discovery, after=startup)
+        for part in (self._health, self._policy):
+            if part is not None:
+                self.supervisor.add(part, after=startup)
+        self.supervisor.add(self._publisher, after=kubelet)
+        if self._undertaking is None:
+            operator = Operator(credentials, self._driver.name, self._settings.node_name, self._publisher)
+            self.supervisor.add(operator, after=self._publisher)
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
         driver, settings, known = self._driver, self._settings, self._driver.effects
-        runner = None
-        if any(issubclass(effect, ChildProcess) for effect in known.values()):
+        classes = (self._undertaking.classes if self._undertaking else None) or EffectClasses(known)
+        self._classes, runner = classes, None
+        if classes.runs_programs:
             directory = settings.state(driver.name) / "children"
             runner = Children(directory, locks.children, environment=settings.child_environment)
             self.supervisor.add(runner)  # stopped when no claim needs a program any more
         keeper = ClusterObjects(self._client, driver.name, facts)
-        hardware, classes = Hardware(driver, runner, keeper), EffectClasses(known)
+        hardware = Hardware(driver, runner, keeper)
         undoing = Undoing(self._store, classes, hardware, locks.effects)
         self._engine = engine = EffectEngine(
             self._store, classes, hardware, undoing,
@@ -253,27 +289,14 @@ class Agent:
         )
         self.supervisor.add(self._probes)  # stopped last: also what stops is alive
 
-    def _monitor(self, inventory: CurrentInventory, publisher: Publisher) -> Monitor | None:
-        """Health, where the driver tells it: all that belongs to it takes memory."""
-        driver = self._driver
-        if driver.health is None:
-            return None
-        from dra_kit.node.health.monitor import monitor_of
-
-        return monitor_of(
-            driver.name,
-            driver.health,
-            state_dir=self._settings.state(driver.name),
-            current=inventory,
-            publish=publisher.publish,
-            changed=self._events.device_changed,
-        )
-
-    def _kubelet(self) -> KubeletConnection:
+    def _kubelet(self, boot_id: str) -> KubeletConnection:
         kubelet_dir, name, pod_uid = self._settings.kubelet_dir, self._driver.name, self._settings.pod_uid
         endpoint = plugin_socket(kubelet_dir, name, pod_uid)
         streams = None if self._health is None else self._health.streams
-        plugin = PluginServer(self._service, endpoint, versions=self._settings.dra_versions, health=streams)
+        service: NodeService = self._service
+        if self._undertaking is not None:
+            service = LastCalls(service, self._store, name, boot_id)
+        plugin = PluginServer(service, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
             endpoint=endpoint,
@@ -319,7 +342,8 @@ class Agent:
 
     def hanging(self, patience: float) -> list[str]:
         """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
-        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience)]
+        health = [] if self._health is None else self._health.hanging(patience)
+        return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 
     def inject_health(self, device: str, reason: str, message: str | None, *, pool: str | None = None) -> Future[None]:
         """Make something wrong with a device, for drills and tests; from any thread.
@@ -349,6 +373,11 @@ class Agent:
         """Ask the process to end."""
         self.supervisor.stop()
 
+    def _nothing_left(self) -> None:
+        self.nothing_left = True
+        if self._undertaking is not None and not self._undertaking.stays:
+            self.stop()
+
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         self._replugging.effect_replaced()
         self._events.effect_replaced(effect, claims)
@@ -369,10 +398,3 @@ class Agent:
         """Facts that an author's code tells later, from whatever thread it runs in."""
         with suppress(RuntimeError):  # the process has ended, the author's thread has not
             self._loop.call_soon_threadsafe(self._service.facts.tell, facts)
-
-
-def _boot_id(settings: NodeSettings) -> str:
-    try:
-        return settings.boot_id.read_text().strip()
-    except OSError as error:
-        raise ConfigurationError(f"boot id {settings.boot_id} cannot be read: {error}; is /proc mounted?") from error

@@ -8,7 +8,7 @@ from typing import Any
 
 from dra_kit.kube.operator import EventType, kopf, on_event, quiet_settings
 from dra_kit.kube.resources import RESOURCE_SLICES
-from dra_kit.node.slices.publisher import field_selector
+from dra_kit.node.slices.scope import field_selector
 
 
 def build(

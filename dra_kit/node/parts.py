@@ -19,10 +19,10 @@ from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.context import NodeContext
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.slices.publisher import Publisher
 from dra_kit.node.steps import Step, reached
 from dra_kit.plugin.registration import RegistrationServer
 from dra_kit.plugin.server import PluginServer
+from dra_kit.publishing.publisher import Publisher
 
 logger: logging.Logger = logging.getLogger(__name__)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dra_kit.errors import ConfigurationError
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
@@ -26,6 +28,8 @@ class NodeSettings:
         drain: seconds that calls of the kubelet may take to end when the role stops; then they are cut off, and undone.
         orphan_after: seconds that a claim must have been gone, at two looks, until it is released without the kubelet.
         effects_interval: seconds between two looks whether effects still hold.
+        leftovers_interval: seconds between two looks for other processes of the driver that have ended.
+        mending_interval: seconds between two looks for files of claims that somebody has removed or changed.
         probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
@@ -46,6 +50,8 @@ class NodeSettings:
     drain: float = 8.0
     orphan_after: float = 600.0
     effects_interval: float = 30.0
+    leftovers_interval: float = 2.0
+    mending_interval: float = 5.0
     probe_address: str = ""
     hang_timeout: float = 600.0
     child_environment: Mapping[str, str] = field(default_factory=dict)
@@ -55,6 +61,17 @@ class NodeSettings:
     def state(self, driver: str) -> Path:
         """The directory of the durable state."""
         return self.state_dir or self.kubelet_dir / "plugins" / driver
+
+    def read_boot_id(self) -> str:
+        """What tells this boot from every other.
+
+        Raises:
+            ConfigurationError: it cannot be read.
+        """
+        try:
+            return self.boot_id.read_text().strip()
+        except OSError as error:
+            raise ConfigurationError(f"boot id {self.boot_id} cannot be read: {error}; is /proc mounted?") from error
 
     def database(self, driver: str) -> Path:
         """The file of the durable state."""

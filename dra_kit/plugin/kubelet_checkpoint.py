@@ -8,10 +8,13 @@ hold back what it would do otherwise, and nothing more.
 from __future__ import annotations
 
 import json
+import logging
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict
+
+logger: logging.Logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "dra_manager_state"
 
@@ -65,11 +68,14 @@ def decode(content: bytes) -> list[ClaimEntry]:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def claims_of_kubelet(kubelet_dir: Path) -> frozenset[str]:
+def pods_of_kubelet(kubelet_dir: Path) -> dict[str, frozenset[str]]:
     """UIDs of the claims that the kubelet knows of, and will release when their containers have ended.
 
     Args:
         kubelet_dir: the kubelet's root directory.
+
+    Returns:
+        By claim, the UIDs of its pods whose containers have not all ended.
 
     Raises:
         OSError: the file is not there, or cannot be read from here.
@@ -77,6 +83,28 @@ def claims_of_kubelet(kubelet_dir: Path) -> frozenset[str]:
     """
     entries = decode((kubelet_dir / FILE_NAME).read_bytes())
     try:
-        return frozenset(entry["ClaimUID"] for entry in entries)
-    except (KeyError, TypeError) as error:
+        return {entry["ClaimUID"]: frozenset(entry.get("PodUIDs") or ()) for entry in entries}
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+class KubeletCheckpoint:
+    """What can be read of it now; reading blocks for the moment of one small file.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+    """
+
+    def __init__(self, kubelet_dir: Path) -> None:
+        self._kubelet_dir = kubelet_dir
+        self._logged = ""
+
+    def pods(self) -> Mapping[str, frozenset[str]]:
+        """As :func:`pods_of_kubelet`; nothing where it cannot be read, which is logged."""
+        try:
+            return pods_of_kubelet(self._kubelet_dir)
+        except (OSError, ValueError) as error:
+            if str(error) != self._logged:
+                self._logged = str(error)
+                logger.info("checkpoint of the kubelet not read, time alone decides", extra={"error": str(error)})
+            return {}

@@ -16,7 +16,7 @@ _POOL_LIMIT: Final = 100
 
 
 def fill_in_defaults(obj: Object, kind: str, api_version: str, now: str) -> None:
-    """Fills in the defaults of an object, in place.
+    """Fill in the defaults of an object, in place.
 
     Args:
         obj: JSON of the version that was sent; ``null`` counts as absent.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
-Object: TypeAlias = Mapping[str, Any]
+from dra_kit.values.json import ObjectView
 
 DEFAULT_GRACE_SECONDS = 30
 
@@ -24,28 +23,28 @@ class PodReference:
         return f"{self.namespace}/{self.name}"
 
 
-def reference(pod: Object) -> PodReference:
+def reference(pod: ObjectView) -> PodReference:
     """The pod by name and identity."""
     metadata = pod["metadata"]
     return PodReference(metadata.get("namespace", ""), metadata["name"], metadata["uid"])
 
 
-def init_containers(pod: Object) -> list[Object]:
+def init_containers(pod: ObjectView) -> list[ObjectView]:
     """The init containers, sidecars among them, in the order of the spec."""
     return list(pod["spec"].get("initContainers") or ())
 
 
-def containers(pod: Object) -> list[Object]:
+def containers(pod: ObjectView) -> list[ObjectView]:
     """The regular containers, in the order of the spec."""
     return list(pod["spec"].get("containers") or ())
 
 
-def is_sidecar(init_container: Object) -> bool:
+def is_sidecar(init_container: ObjectView) -> bool:
     """Whether an init container runs beside the regular ones (KEP-753)."""
     return init_container.get("restartPolicy") == "Always"
 
 
-def restarts(pod: Object, container: Object, exit_code: int) -> bool:
+def restarts(pod: ObjectView, container: ObjectView, exit_code: int) -> bool:
     """Whether an ended container is started again, by its own policy (KEP-5307) or the pod's.
 
     An init container that is no sidecar treats ``Always`` as ``OnFailure``: it is done once it has succeeded.
@@ -63,7 +62,7 @@ def restarts(pod: Object, container: Object, exit_code: int) -> bool:
     return bool(policy == "OnFailure") and exit_code != 0
 
 
-def grace_seconds(pod: Object) -> float:
+def grace_seconds(pod: ObjectView) -> float:
     """Seconds that the pod's containers have to end: those of its deletion, or of its spec."""
     given = pod["metadata"].get("deletionGracePeriodSeconds")
     if given is None:
@@ -71,7 +70,7 @@ def grace_seconds(pod: Object) -> float:
     return float(DEFAULT_GRACE_SECONDS if given is None else given)
 
 
-def remaining_seconds(pod: Object, now: dt.datetime) -> float | None:
+def remaining_seconds(pod: ObjectView, now: dt.datetime) -> float | None:
     """Seconds until the pod's ``activeDeadlineSeconds`` are over; None without them, or before it has started."""
     deadline, start = pod["spec"].get("activeDeadlineSeconds"), (pod.get("status") or {}).get("startTime")
     if deadline is None or not start:
@@ -79,12 +78,12 @@ def remaining_seconds(pod: Object, now: dt.datetime) -> float | None:
     return float(deadline) - (now - dt.datetime.fromisoformat(start)).total_seconds()
 
 
-def is_deleted(pod: Object) -> bool:
+def is_deleted(pod: ObjectView) -> bool:
     """Whether somebody asked for its deletion."""
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
-def phase(pod: Object) -> str:
+def phase(pod: ObjectView) -> str:
     """Its phase as the API server knows it."""
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
@@ -104,7 +103,7 @@ class PodClaim:
     generated: bool
 
 
-def pod_claims(pod: Object) -> Iterator[PodClaim]:
+def pod_claims(pod: ObjectView) -> Iterator[PodClaim]:
     """The claims that the pod needs, in the order of its spec; last the one of its extended resources (KEP-5004)."""
     status = pod.get("status") or {}
     made = {item["name"]: item.get("resourceClaimName") for item in status.get("resourceClaimStatuses") or ()}
@@ -136,7 +135,7 @@ class ClaimUse:
     request: str
 
 
-def claim_uses(pod: Object, container: Object) -> Iterator[ClaimUse]:
+def claim_uses(pod: ObjectView, container: ObjectView) -> Iterator[ClaimUse]:
     """What the container uses, in the order of its spec."""
     names = {entry.name: entry.claim for entry in pod_claims(pod)}
     for used in (container.get("resources") or {}).get("claims") or ():

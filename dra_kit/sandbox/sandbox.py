@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from dra_kit.apiserver.pod_log import LogOptions, NoLog
 from dra_kit.errors import InternalError
@@ -28,12 +28,15 @@ from dra_kit.sandbox.cluster.workload.report import ContainerReport
 from dra_kit.sandbox.driver.accounts import Kubeconfigs, RoleAccounts, install
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.journal import DriverLog
 from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.operators import Operators
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Operators
 from dra_kit.sandbox.driver.running import RunningDrivers
-from dra_kit.scheduler.decision import Decision
-from dra_kit.scheduler.pods import Object
+from dra_kit.scheduler.cycle.decision import Decision
+from dra_kit.values.json import ObjectView
+
+if TYPE_CHECKING:
+    from dra_kit.sandbox.cluster.causes import Cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +104,7 @@ class Sandbox:
     Args:
         drivers: to run; one, or several.
         settings: of the cluster.
-        observers: told what happens.
+        observers: notified of what happens.
 
     Raises:
         ConfigurationError: two drivers have one name.
@@ -257,8 +260,8 @@ class Sandbox:
             raise InternalError("the sandbox has not been started; enter it first")
         return self._client
 
-    async def causes(self, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
-        """What stands in the way of pods without a node, a sentence each, by UID."""
+    async def causes(self, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[Cause]]:
+        """What stands in the way of pods without a node, by UID."""
         from dra_kit.sandbox.cluster.causes import pod_causes
 
         return await pod_causes(self.informers, self.client, pods, self._settings.gates) if pods else {}

@@ -64,12 +64,14 @@ def read_answers(folder: Path) -> tuple[Answers, str]:
     path = folder / FILE
     if not path.is_file():
         raise ConfigurationError(f"{path} does not exist: {folder} was not made by `dra-kit new`; name its folder")
-    found = yaml.safe_load(read_file(path, MANIFESTS))
+    content = read_file(path, MANIFESTS)
     try:
+        found = yaml.safe_load(content)
         given = {key: value for key, value in found.items() if not key.startswith("_")}
         return Answers(**given), str(found.get(_VERSION, ""))
-    except (AttributeError, TypeError) as error:
-        raise ConfigurationError(f"{path} has no answers of `dra-kit new`: {error}; restore it") from None
+    except (AttributeError, TypeError, yaml.YAMLError) as error:
+        problem = " ".join(str(error).split())
+        raise ConfigurationError(f"{path} has no answers of `dra-kit new`: {problem}; restore it") from None
 
 
 def answers_file(answers: Answers, version: str) -> dict[str, Any]:

@@ -8,15 +8,31 @@ import sys
 from typing import Final
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.formats import driver_name
+from dra_kit.resource.validation.fields.formats import driver_name
 
 _PROJECT: Final = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?").fullmatch
 """As a helm release and a name of Python's package index: short enough for what is added to it."""
 
 _PACKAGE: Final = re.compile(r"[a-z][a-z0-9_]*").fullmatch
 _TAKEN: Final = frozenset(
-    {"dra_kit", "tests", "kopf", "grpc", "pydantic", "jinja2", "kubernetes", "kubernetes_asyncio"}
+    """
+    aiohappyeyeballs aiohttp aiosignal annotated_types ast_serialize attr attrs certifi cffi click cryptography dateutil
+    dra_kit editables frozenlist google grpc hatchling idna iniconfig iso8601 jinja2 jsonpatch jsonpatch_cli jsonpointer
+    kopf kubernetes kubernetes_asyncio librt markdown_it markupsafe mdurl multidict mypy mypy_extensions mypyc packaging
+    pathspec pip pkg_resources pluggy prometheus_client propcache py pycparser pydantic pydantic_core pygments pytest
+    pythonjsonlogger re2 rich ruff setuptools six tests tomlkit trove_classifiers trustme typing_extensions
+    typing_inspection tzdata urllib3 uvloop yaml yarl
+    """.split()  # noqa: SIM905 - a list would be a word on each line
 )
+"""Modules that a project has beside its own: the driver would hide them, or they would hide the driver."""
+
+TAKEN_PROJECTS: Final = frozenset(
+    {
+        *(name.replace("_", "-") for name in _TAKEN),
+        *("google-re2", "grpcio", "markdown-it-py", "protobuf", "python-dateutil", "python-json-logger", "pyyaml"),
+    }
+)
+"""Packages of Python's index that a project needs: pip would take the project for one of them."""
 
 
 def check_project(name: str) -> str:
@@ -25,15 +41,18 @@ def check_project(name: str) -> str:
     Raises:
         ConfigurationError: with a name that would do.
     """
-    if _PROJECT(name):
+    if _PROJECT(name) and name not in TAKEN_PROJECTS:
         return name
     near = re.sub(r"-+", "-", re.sub(r"[^a-z0-9-]", "-", name.lower())).strip("-0123456789")[:40].strip("-")
+    near = f"{near}-driver" if near in TAKEN_PROJECTS else near
     remedy = f"how about {near!r}?" if near and _PROJECT(near) else "write for instance led-driver"
-    raise ConfigurationError(
-        f"project name {name!r}: it must be lower-case letters, digits and '-', begin with a letter, end with a letter "
-        f"or digit, and have at most 40 of them; {remedy}",
-        code="invalid-name",
-    )
+    problem = "it is the name of a package that the project needs"
+    if name not in TAKEN_PROJECTS:
+        problem = (
+            "it must be lower-case letters, digits and '-', begin with a letter, end with a letter or digit, and have "
+            "at most 40 of them"
+        )
+    raise ConfigurationError(f"project name {name!r}: {problem}; {remedy}", code="invalid-name")
 
 
 def check_driver(name: str) -> str:

@@ -39,39 +39,55 @@ def update(folder: Path, files: Mapping[PurePosixPath, str], *, project: str) ->
         project: its version of dra-kit, for the marks of conflicts.
 
     Raises:
-        ConfigurationError: what the template made the last time is unknown, or git is missing.
+        ConfigurationError: what the template made the last time is unknown, git is missing, or a file cannot be merged;
+            nothing has been written then. Or one cannot be written.
     """
     base = read_base(folder)
-    changes = []
+    planned = []
     for path in sorted({*base, *files}):
-        outcome = _update(folder, path, base.get(path), files.get(path), project)
+        outcome, text = _plan(folder / path, base.get(path), files.get(path), project)
         if outcome is not None:
-            changes.append(Change(path, outcome))
+            planned.append((Change(path, outcome), text))
+    for change, text in planned:
+        _carry_out(folder, change, text)
     write_base(folder, files)
-    return changes
+    return [change for change, _ in planned]
 
 
-def _update(folder: Path, path: PurePosixPath, base: str | None, new: str | None, project: str) -> Outcome | None:
-    place = folder / path
-    mine = place.read_text(encoding="utf-8") if place.is_file() else None
-    if new in {base, mine}:
-        return None
+def _plan(place: Path, base: str | None, new: str | None, project: str) -> tuple[Outcome | None, str]:
+    """What is to become of a file, and its text where it is written."""
+    if new == base or (mine := _read(place)) == new:
+        return None, ""
     if mine is None:
-        if base is not None:
-            return "kept"  # the author has removed it
-        write(folder, path, new or "")
-        return "added"
+        return ("kept", "") if base is not None else ("added", new or "")  # the author has removed it
     if new is None:
-        if mine != base:
-            return "kept"
-        place.unlink()
-        return "removed"
+        return ("kept" if mine != base else "removed"), ""
     if mine == base:
-        write(folder, path, new)
-        return "changed"
+        return "changed", new
     merged, conflicts = _merge(mine, base or "", new, project)
-    write(folder, path, merged)
-    return "conflict" if conflicts else "merged"
+    return ("conflict" if conflicts else "merged"), merged
+
+
+def _read(place: Path) -> str | None:
+    try:
+        return place.read_text(encoding="utf-8") if place.is_file() else None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"{place} is no text in UTF-8 (byte {error.start}), and cannot be merged with what the template has there "
+            "now: save it as such"
+        ) from None
+
+
+def _carry_out(folder: Path, change: Change, text: str) -> None:
+    try:
+        if change.outcome == "removed":
+            (folder / change.path).unlink()
+        elif change.outcome != "kept":
+            write(folder, change.path, text)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{folder / change.path} cannot be written: {error.strerror}; mend that and update again"
+        ) from None
 
 
 def _merge(mine: str, base: str, new: str, project: str) -> tuple[str, bool]:

@@ -57,7 +57,11 @@ def refuse_taken(folder: Path) -> None:
 
 
 def write(folder: Path, path: PurePosixPath, text: str) -> None:
-    """Write one file of a project."""
+    """Write one file of a project.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     place = folder / path
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text, encoding="utf-8")
@@ -81,8 +85,8 @@ def read_base(folder: Path) -> dict[PurePosixPath, str]:
         return {PurePosixPath(name): str(text) for name, text in found.items()}
     except (ConfigurationError, ValueError, AttributeError) as error:
         raise ConfigurationError(
-            f"{path} cannot be read, so that nobody knows what is yours: {error}; restore it, or, where copier made "
-            "the project, run `copier update`"
+            f"without {path} nobody knows what is yours: {error}; restore it, or, where copier made the project, run "
+            "`copier update`"
         ) from None
 
 

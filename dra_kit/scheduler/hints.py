@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from dra_kit.resource.pods import pod_claims
-from dra_kit.scheduler.extended import extended_resources
-from dra_kit.scheduler.nodes import (
+from dra_kit.scheduler.claims.extended import extended_resources
+from dra_kit.scheduler.nodes.filters import (
     DYNAMIC_RESOURCES,
     NODE_AFFINITY,
     NODE_RESOURCES_FIT,
@@ -22,13 +22,17 @@ from dra_kit.scheduler.nodes import (
     is_cordoned,
     is_tainted,
 )
-from dra_kit.scheduler.pods import Object
-from dra_kit.scheduler.resources import allocatable, pod_requests, shortages
-from dra_kit.scheduler.taints import published_devices, selects
+from dra_kit.scheduler.nodes.resources import allocatable, pod_requests, shortages
+from dra_kit.scheduler.nodes.taints import published_devices, selects
+from dra_kit.values.json import ObjectView
 
 
 def node_helps(
-    pod: Object, plugins: Collection[str], before: Object | None, after: Object | None, classes: Iterable[Object]
+    pod: ObjectView,
+    plugins: Collection[str],
+    before: ObjectView | None,
+    after: ObjectView | None,
+    classes: Iterable[ObjectView],
 ) -> bool:
     """Whether another Node, or another state of one, may help.
 
@@ -46,7 +50,7 @@ def node_helps(
     return any(plugin in _NODE_HINTS and _NODE_HINTS[plugin](pod, before, after) for plugin in plugins)
 
 
-def claim_helps(pod: Object, plugins: Iterable[str], before: Object | None, after: Object | None) -> bool:
+def claim_helps(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
     """Whether a change of a ResourceClaim may help: it gave devices back, or is one of the pod's."""
     if DYNAMIC_RESOURCES not in plugins:
         return False
@@ -70,7 +74,7 @@ def failed_binding_helps(plugins: Collection[str]) -> bool:
     return NODE_RESOURCES_FIT in plugins or DYNAMIC_RESOURCES in plugins
 
 
-def class_helps(pod: Object, plugins: Iterable[str], before: Object | None, after: Object | None) -> bool:
+def class_helps(pod: ObjectView, plugins: Iterable[str], before: ObjectView | None, after: ObjectView | None) -> bool:
     """Whether a change of a DeviceClass may help."""
     if after is None:
         return False
@@ -79,12 +83,17 @@ def class_helps(pod: Object, plugins: Iterable[str], before: Object | None, afte
     return DYNAMIC_RESOURCES in plugins or (NODE_RESOURCES_FIT in plugins and provides)
 
 
-def slice_helps(plugins: Iterable[str], after: Object | None) -> bool:
+def slice_helps(plugins: Iterable[str], after: ObjectView | None) -> bool:
     """Whether a change of a ResourceSlice may help."""
     return after is not None and DYNAMIC_RESOURCES in plugins
 
 
-def rule_helps(plugins: Iterable[str], before: Object | None, after: Object | None, slices: Iterable[Object]) -> bool:
+def rule_helps(
+    plugins: Iterable[str],
+    before: ObjectView | None,
+    after: ObjectView | None,
+    slices: Iterable[ObjectView],
+) -> bool:
     """Whether a change of a DeviceTaintRule may help: it is about a published device.
 
     Args:
@@ -99,7 +108,7 @@ def rule_helps(plugins: Iterable[str], before: Object | None, after: Object | No
     )
 
 
-def uses(pod: Object, claim: Object) -> bool:
+def uses(pod: ObjectView, claim: ObjectView) -> bool:
     """Whether a claim is one of the pod's."""
     namespace, name = claim["metadata"].get("namespace"), claim["metadata"].get("name")
     return (
@@ -117,19 +126,19 @@ def _allocated(claim: Mapping[str, object] | None) -> bool:
 # --- nodes
 
 
-def _uncordoned(pod: Object, before: Object | None, after: Object) -> bool:
+def _uncordoned(pod: ObjectView, before: ObjectView | None, after: ObjectView) -> bool:
     return (before is None or is_cordoned(pod, before)) and not is_cordoned(pod, after)
 
 
-def _untainted(pod: Object, before: Object | None, after: Object) -> bool:
+def _untainted(pod: ObjectView, before: ObjectView | None, after: ObjectView) -> bool:
     return (before is None or is_tainted(pod, before)) and not is_tainted(pod, after)
 
 
-def _labelled(pod: Object, before: Object | None, after: Object) -> bool:
+def _labelled(pod: ObjectView, before: ObjectView | None, after: ObjectView) -> bool:
     return (before is None or not is_affine(pod, before)) and is_affine(pod, after)
 
 
-def _grown(pod: Object, before: Object | None, after: Object, classes: Iterable[Object]) -> bool:
+def _grown(pod: ObjectView, before: ObjectView | None, after: ObjectView, classes: Iterable[ObjectView]) -> bool:
     requests, size = pod_requests(pod), allocatable(after)
     former = allocatable(before) if before else {}
     grown = before is None or any(size.get(name, 0) > former.get(name, 0) for name in (*requests, "pods"))
@@ -139,11 +148,11 @@ def _grown(pod: Object, before: Object | None, after: Object, classes: Iterable[
     return not shortages(requests, size, {}, pods=0, provided=extended.provided_on(size) if extended else ())
 
 
-def _other_devices(_: Object, before: Object | None, after: Object) -> bool:
+def _other_devices(_: ObjectView, before: ObjectView | None, after: ObjectView) -> bool:
     return before is None or before["metadata"].get("labels") != after["metadata"].get("labels")
 
 
-_NODE_HINTS: Final[Mapping[str, Callable[[Object, Object | None, Object], bool]]] = {
+_NODE_HINTS: Final[Mapping[str, Callable[[ObjectView, ObjectView | None, ObjectView], bool]]] = {
     NODE_UNSCHEDULABLE: _uncordoned,
     TAINT_TOLERATION: _untainted,
     NODE_AFFINITY: _labelled,

@@ -31,7 +31,7 @@ _UNREAD: Final = frozenset({"creationTimestamp", "deletionTimestamp", "managedFi
 
 
 def refuse_invalid(kind: KnownKind, obj: Object, gates: FeatureGates, api_version: str, where: str) -> None:
-    """Raises what an API server answers to a new object that breaks its rules.
+    """Raise what an API server answers to a new object that breaks its rules.
 
     Args:
         kind: of the object.

@@ -41,7 +41,7 @@ class SnapshotIndex(BaseModel):
 
 
 def save(objects: Objects, path: Path) -> int:
-    """Writes a snapshot.
+    """Write a snapshot.
 
     Args:
         objects: what to save.
@@ -69,7 +69,7 @@ def save(objects: Objects, path: Path) -> int:
 
 
 def check_destination(path: Path) -> None:
-    """Checks that a snapshot can be written under a name, before anything is read for it.
+    """Check that a snapshot can be written under a name, before anything is read for it.
 
     Args:
         path: as for :func:`save`.
@@ -120,7 +120,7 @@ def _archive(files: Mapping[str, str]) -> bytes:
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Puts a file into its place at once; a link that is there is replaced, not followed."""
+    """Put a file into its place at once; a link that is there is replaced, not followed."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:

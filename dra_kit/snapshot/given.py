@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.explain.cluster.cluster import Document
 from dra_kit.explain.cluster.objects import KINDS, Objects
 from dra_kit.manifests.archive import ARCHIVES, members
 from dra_kit.manifests.creation import NO_TIME, with_defaults
@@ -20,6 +19,7 @@ from dra_kit.manifests.kinds import KINDS as KNOWN_KINDS
 from dra_kit.manifests.kinds import KnownKind
 from dra_kit.manifests.limits import SNAPSHOTS
 from dra_kit.manifests.sources import source_files
+from dra_kit.resource import v1
 from dra_kit.resource.conversion import V1, to_v1
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.gates import FeatureGates
@@ -27,9 +27,10 @@ from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType
 from dra_kit.snapshot.acceptance import as_stored, refuse_invalid
 from dra_kit.snapshot.files import INDEX_FILE, SnapshotIndex
+from dra_kit.values.json import ObjectView
 
 
-def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[Document]]:
+def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dict[str, list[ObjectView]]:
     """Manifests of any of the kinds that explanations look at, as an API server would store them.
 
     Args:
@@ -41,7 +42,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
         ConfigurationError: naming the file, the document and what is wrong with it.
         Invalid: an API server would refuse an object; with the fields.
     """
-    found: dict[str, list[Document]] = {}
+    found: dict[str, list[ObjectView]] = {}
     for path in paths:
         for file in source_files(path):
             for where, document in objects(file):
@@ -53,7 +54,7 @@ def read_manifests(paths: Iterable[Path], namespace: str, *, alpha: bool) -> dic
 
 
 def load(path: Path) -> Objects:
-    """Reads a snapshot, or a file or directory with objects that somebody saved with kubectl.
+    """Read a snapshot, or a file or directory with objects that somebody saved with kubectl.
 
     Args:
         path: directory, archive, or a single file.
@@ -61,7 +62,7 @@ def load(path: Path) -> Objects:
     Raises:
         ConfigurationError: it is none, or holds no ResourceSlices or other objects.
     """
-    documents: dict[str, list[Document]] = {}
+    documents: dict[str, list[ObjectView]] = {}
     index = SnapshotIndex()
     for name, content in _contents(path):
         if Path(name).name == INDEX_FILE:
@@ -77,6 +78,26 @@ def load(path: Path) -> Objects:
     if not documents:
         raise ConfigurationError(f"{path} holds no objects that a claim could be explained with: {', '.join(KINDS)}")
     return Objects(documents, index.version, index.alpha, index.gaps)
+
+
+def load_devices(path: Path) -> tuple[list[v1.ResourceSlice], dict[str, v1.DeviceClass]]:
+    """The slices and classes of a snapshot or of saved objects, as models; the classes by name.
+
+    Args:
+        path: as for :func:`load`.
+
+    Raises:
+        ConfigurationError: as for :func:`load`, or an object does not have the shape of the API.
+    """
+    documents = load(path).documents
+    try:
+        slices = [v1.ResourceSlice.model_validate(one) for one in documents.get("ResourceSlice", ())]
+        classes = [v1.DeviceClass.model_validate(one) for one in documents.get("DeviceClass", ())]
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        where = ".".join(map(str, problem["loc"]))
+        raise ConfigurationError(f"{path} is none that an API server gave: {where}: {problem['msg']}") from None
+    return slices, {one.metadata.name: one for one in classes}
 
 
 def _index(name: str, content: bytes) -> SnapshotIndex:
@@ -100,7 +121,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
         yield path.name, read_file(path, SNAPSHOTS)
 
 
-def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> Document:
+def _stored(document: dict[str, Any], where: str, namespace: str, *, alpha: bool) -> ObjectView:
     """A manifest as the API server would store it: known fields only, with defaults, in v1."""
     kind = _kind(document, where)
     api_version = str(document["apiVersion"])

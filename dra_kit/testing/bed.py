@@ -19,7 +19,7 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings, require_distinct, successors
-from dra_kit.sandbox.driver.named_settings import by_driver
+from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
 from dra_kit.sandbox.stories.facts import Cluster
 from dra_kit.sandbox.stories.objects import apply

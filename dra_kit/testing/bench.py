@@ -28,7 +28,7 @@ from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError, NotYet
 from dra_kit.node.calls.deadlines import trying_for
 from dra_kit.node.children.children import Children
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.reader import allocated
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
@@ -38,11 +38,11 @@ from dra_kit.node.effects.undoing import Undoing
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
-from dra_kit.node.slices.identity import identity
-from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.process.metrics import Metrics
+from dra_kit.publishing.identity import identity
+from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.testing.allocation import allocated_claim, counter_sets
 from dra_kit.testing.background import Background

@@ -339,7 +339,7 @@ class Harness:
         pod = await self.cluster.client.get(PODS, name, self.namespace)
         if pod["spec"].get("nodeName") or not isinstance(self.cluster, Sandbox):
             return ()
-        return (await self.cluster.causes([pod])).get(pod["metadata"]["uid"], ())
+        return list(map(str, (await self.cluster.causes([pod])).get(pod["metadata"]["uid"], ())))
 
 
 def _as_wished(pod: PodFacts, phase: Phase | None, message: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
 JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | float | bool | None"
@@ -12,6 +12,9 @@ JSONValue: TypeAlias = "dict[str, JSONValue] | list[JSONValue] | str | int | flo
 
 Object: TypeAlias = dict[str, Any]
 """An object of JSON whose fields are known to be of the types that the API gives them."""
+
+ObjectView: TypeAlias = Mapping[str, Any]
+"""Likewise, and whoever has it does not change it."""
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE: Final = re.compile(

@@ -82,7 +82,7 @@ class Version:
         return (mine > theirs) - (mine < theirs)
 
     def _precedence(self) -> tuple[int, int, int, bool, list[tuple[bool, int, str]]]:
-        """Sorts as semver.org says: a release after its prereleases, numbers before words."""
+        """Sort as semver.org says: a release after its prereleases, numbers before words."""
         identifiers = [(False, int(i), "") if i.isdigit() else (True, 0, i) for i in self._prerelease]
         return self._major, self._minor, self._patch, not identifiers, identifiers
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,39 @@ PACKAGES: Final = ("nvidia-ml-py",)
 DRIVER: Final = "gpu.nvidia.com"
 MPS_ROOT: Final = Path("/run/gpu.nvidia.com")
 _PLUGIN_DIR: Final = KUBELET_DIR / "plugins" / DRIVER
+_COMMAND: Final = re.compile(r"^\$ dra-kit sandbox \. --story stories/(\S+) --fake-gpus (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Pretended:
+    """What the driver is told.
+
+    Attributes:
+        profile: the GPUs that it pretends to have.
+        settings: others of its own.
+    """
+
+    profile: str
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """For a folder."""
+        return "-".join([self.profile, *self.settings])
+
+
+def pretended(story: str) -> Pretended:
+    """What the command in a story's README tells it."""
+    readme = (PROJECT / "stories" / story / "README.md").read_text(encoding="utf-8")
+    [(_, told)] = _COMMAND.findall(readme)
+    profile, *words = shlex.split(told)
+    settings: dict[str, object] = {}
+    for word in words:
+        if word.startswith("--"):
+            settings[word.removeprefix("--").replace("-", "_")] = True
+        else:
+            settings[list(settings)[-1]] = word
+    return Pretended(profile, settings)
 
 
 @dataclass
@@ -31,12 +66,12 @@ class GpuNode:
     Attributes:
         release: of the chart, with the values that the project brings along.
         image: of the driver.
-        profile: the GPUs that it pretends to have.
+        told: what it pretends to have.
     """
 
     release: Release
     image: str
-    profile: str = ""
+    told: Pretended = Pretended("")
 
     @property
     def plane(self) -> Plane:
@@ -45,29 +80,37 @@ class GpuNode:
 
     @property
     def state_dir(self) -> Path:
-        """One for each profile: GPUs that were there before would be missed."""
-        return _PLUGIN_DIR / self.profile
+        """One for each: GPUs that were there before would be missed."""
+        return _PLUGIN_DIR / self.told.label
 
-    def values(self, profile: str) -> Mapping[str, Any]:
+    @property
+    def files(self) -> Mapping[str, Path]:
+        """Where stories look: what is done to the GPUs, and the logs of MPS."""
+        return {
+            "fake_folder": self.state_dir / "author" / "fake-gpus",
+            "fake_folder/mps": MPS_ROOT / "mps",
+        }
+
+    def values(self) -> Mapping[str, Any]:
         """What differs from the project's own values."""
         node = {
-            "stateDir": str(_PLUGIN_DIR / profile),
-            "settings": {"fake_gpus": profile, "dynamic_mig": False},
+            "stateDir": str(self.state_dir),
+            "settings": {"fake_gpus": self.told.profile, "dynamic_mig": False, **self.told.settings},
             "minReadySeconds": 0,
         }
         repository, _, tag = self.image.rpartition(":")
         image = {"repository": repository, "tag": tag}
         return {"image": image, "logging": {"format": "text"}, "node": node, "webhook": {"enabled": False}}
 
-    def pretend(self, profile: str) -> None:
+    def pretend(self, told: Pretended) -> None:
         """Have the GPUs of a profile, if it has not yet."""
-        if profile != self.profile:
-            self.profile = profile
+        if told != self.told:
+            self.told = told
             self.apply()
 
     def apply(self, **node: object) -> None:
         """Install or upgrade it, and wait until the new pod serves alone and has published its devices."""
-        values = self.values(self.profile)
+        values = self.values()
         self.release.apply({**values, "node": {**values["node"], **node}})
         self.release.rolled_out("daemonset", "node")
         wait_until("one pod of the driver", lambda: len(self.release.pods("node")) == 1)
@@ -92,7 +135,8 @@ class GpuNode:
         kubectl = [self.plane.binaries / "kubectl", "--kubeconfig", self.plane.kubeconfig]
         access = Access(self.plane, self.release.name, self.release.namespace)
         with running([*kubectl, "logs", "--follow", pod["metadata"]["name"], *place], log=log) as process:
-            async with NodeDriver(self.plane, access, DRIVER, process, self.state_dir).cluster() as cluster:
+            driver = NodeDriver(self.plane, access, DRIVER, process, self.state_dir, files=self.files)
+            async with driver.cluster() as cluster:
                 yield cluster
 
 

@@ -35,7 +35,7 @@ class NodeDriver:
         process: its node role.
         state_dir: its durable state.
         hardware_dir: the directory that stands for its hardware, if it has one.
-        files: the files that its settings name.
+        files: the files and folders that its settings name; ``<setting>/<folder>`` for one that is elsewhere.
         command: what starts the node role.
     """
 
@@ -78,6 +78,11 @@ class RealCluster:
         self._driver = driver
 
     @property
+    def node_driver(self) -> NodeDriver:
+        """What serves the kubelet."""
+        return self._driver
+
+    @property
     def driver(self) -> str:
         return self._driver.name
 
@@ -104,9 +109,17 @@ class RealCluster:
         return printed.mounts(await self.output(namespace, pod, container))
 
     async def files(self, place: str) -> Sequence[str] | None:
-        """The file of a setting; None where the test does not know it."""
-        path = self._driver.files.get(place)
-        return None if path is None else [await asyncio.to_thread(path.read_text, encoding="utf-8")]
+        """The files at a place, ``<setting>`` or ``<setting>/<glob>``; None for a setting that is not known here."""
+        return await asyncio.to_thread(self._files, place)
+
+    def _files(self, place: str) -> list[str] | None:
+        known = [name for name in self._driver.files if place == name or place.startswith(f"{name}/")]
+        if not known:
+            return None
+        name = max(known, key=len)
+        path, pattern = self._driver.files[name], place.removeprefix(name).removeprefix("/")
+        found = sorted(path.glob(pattern)) if pattern else [path]
+        return [file.read_text(encoding="utf-8", errors="replace") for file in found if file.is_file()]
 
     async def node_state(self) -> Iterable[str]:
         """CDI files, records, effects and hardware files of the driver."""
@@ -141,7 +154,7 @@ class RealCluster:
         """The lines of the node role."""
         return await asyncio.to_thread(self._driver.process.lines)
 
-    def control(self, driver: str = "") -> Control:
+    def control(self, driver: str = "") -> DriverElsewhere:
         return Control(driver or self.driver, self)
 
     def refusal(self, namespace: str, claim: str) -> str:
@@ -167,6 +180,7 @@ def node_driver(
     files: Mapping[str, Path] | None = None,
     hardware: bool = False,
     directory: Path | None = None,
+    values: Sequence[str] = (),
 ) -> Iterator[NodeDriver]:
     """Run a driver's node role, and its DeviceClasses with it, until its slices are published.
 
@@ -178,6 +192,7 @@ def node_driver(
         files: files that its settings name; each gets a copy, so that stories may change it.
         hardware: it has a setting ``hardware_dir``.
         directory: where the command is run from.
+        values: of the chart, as helm's ``--set`` takes them.
     """
     assert plane.node is not None
     release = name.replace(".", "-")
@@ -189,7 +204,7 @@ def node_driver(
     if hardware_dir is not None:
         hardware_dir.mkdir()
         flags += ["--hardware-dir", hardware_dir]
-    with granted(plane, release=release, driver=name) as access, _applied(plane, classes):
+    with granted(plane, release=release, driver=name, values=values) as access, _applied(plane, classes):
         command = [
             DRA_KIT, "node", target, "--node-name", plane.node, "--kubeconfig", access.kubeconfig("node"),
             "--cdi-dir", CDI_DIR, "--state-dir", own / "state", *flags,

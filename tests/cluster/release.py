@@ -72,11 +72,10 @@ class Release:
         items: list[Any] = self.plane.get("pods", "--namespace", self.namespace, "--selector", selector)["items"]
         return items
 
-    def uninstall(self) -> None:
-        """Remove it, and wait until its pods are gone."""
-        self.helm(
-            "uninstall", self.name, "--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s"
-        )
+    def uninstall(self, *, hooks: bool = True) -> None:
+        """Remove it, and wait until its pods are gone; without hooks nobody is asked whether it is in use."""
+        flags = ["--ignore-not-found", "--cascade", "foreground", "--wait", "--timeout", "120s"]
+        self.helm("uninstall", self.name, *flags, *([] if hooks else ["--no-hooks"]))
 
 
 @contextmanager
@@ -89,5 +88,5 @@ def release(plane: Plane, name: str, values: Mapping[str, Any], flags: Sequence[
     try:
         yield made
     finally:
-        made.uninstall()
+        made.uninstall(hooks=False)
         plane.kubectl("delete", "namespace", namespace)

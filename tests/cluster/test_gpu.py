@@ -14,24 +14,32 @@ from dra_kit.sandbox.stories.story import load_story
 from dra_kit.sandbox.stories.story_run import run_story
 from tests.cluster.deployed import wait_until
 from tests.cluster.find import find
-from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, gpu_node
+from tests.cluster.gpu import DRIVER, PACKAGES, PROJECT, GpuNode, Pretended, gpu_node, pretended
+from tests.cluster.gpu_and_nic import NetworkCards, WithCards, network_cards
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.mps_clients import MpsClients, mps_clients
 from tests.cluster.node_driver import RealCluster
 from tests.cluster.plane import Plane
 
-WHOLE = "a100-40gb"
-STORIES = {
-    "01-controlled-sharing": WHOLE,
-    "04-time-slicing": WHOLE,
-    "05-mps": WHOLE,
-    "02-complex-constraints": WHOLE,
-    "07-management-pods": WHOLE,
-    "13-extended-resource": WHOLE,
-    "03-several-types": "a100-t4",
-    "09-mig-on-one-gpu": "a100-mig",
-}
-"""Those that take no alpha gate, and the GPUs that each is about; in an order in which these change least."""
+WHOLE = Pretended("a100-40gb")
+ALONE = (
+    "01-controlled-sharing",
+    "04-time-slicing",
+    "05-mps",
+    "02-complex-constraints",
+    "07-management-pods",
+    "13-extended-resource",
+    "14-shares",
+    "03-several-types",
+    "09-mig-on-one-gpu",
+    "06-vfio-swap",
+    "10-dynamic-mig",
+    "12-per-container-policy",
+    "11-mig-shared-memory",
+    "15-sixteen-gpus",
+)
+"""Stories of this driver alone, in an order in which its GPUs and settings change least; none takes an alpha gate."""
+WITH_NETWORK = "08-gpu-and-nic"
 ALWAYS = {"01-controlled-sharing", "04-time-slicing", "05-mps"}
 
 
@@ -59,10 +67,17 @@ def clients(node: GpuNode) -> Iterator[MpsClients]:
 
 @pytest.fixture
 async def cluster(node: GpuNode, story: str, tmp_path: Path) -> AsyncIterator[RealCluster]:
-    """The cluster with the GPUs that the story is about."""
-    node.pretend(STORIES[story])
+    """The cluster with the GPUs and settings that the story is about."""
+    node.pretend(pretended(story))
     async with node.cluster(tmp_path / "node.log") as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cards(node_plane: Plane) -> Iterator[NetworkCards]:
+    """The second driver of the story."""
+    with network_cards(node_plane, PROJECT / "stories" / WITH_NETWORK / "nic.py") as cards:
+        yield cards
 
 
 def test_a_client_of_mps_finds_its_daemon_which_has_its_limits_and_goes_with_it(clients: MpsClients) -> None:
@@ -145,11 +160,27 @@ def test_the_nodes_account_writes_no_pods_but_daemons_of_its_own_node(node: GpuN
 
 
 @pytest.mark.parametrize(
-    "story", [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.long) for name in STORIES]
+    "story", [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.long) for name in ALONE]
 )
 async def test_story(story: str, cluster: RealCluster) -> None:
+    await passes(story, cluster)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("story", [WITH_NETWORK])
+async def test_a_claim_gets_devices_of_two_drivers(story: str, cluster: RealCluster, cards: NetworkCards) -> None:
+    await passes(story, WithCards(cluster, cards))
+
+
+def test_every_story_is_tried_on_a_node() -> None:
+    assert sorted([*ALONE, WITH_NETWORK]) == sorted(path.parent.name for path in PROJECT.glob("stories/*/expect.yaml"))
+
+
+async def passes(story: str, cluster: RealCluster) -> None:
+    """Run the story; also what it says of the GPUs is looked at."""
     result = await run_story(load_story(PROJECT / "stories" / story), cluster)
 
     if not result.passed:
         log = "\n".join((await cluster.driver_log())[-30:])
         pytest.fail(f"{result.report()}\nnode role:\n{log}", pytrace=False)
+    assert result.unseen == ()

@@ -149,13 +149,18 @@ class Chaos:
             await self._world.prepare(*claims)
 
     async def _allocated_anew(self) -> None:
-        """Other devices, or another config; the kubelet was told to release it before, or was not."""
+        """Other devices, or another config, after the kubelet has released it; or its containers may still run."""
         for claim in self._claims():
-            if self._random.random() < 0.5:
+            devices, config = self._devices() or list(claim.devices), self._config()
+            if self._random.random() < 0.5 or (tuple(devices), config) == (claim.devices, claim.config):
                 await self._world.unprepare(claim)
-            devices = self._devices() or list(claim.devices)
-            self._world.allocate(devices, claim, **self._config())
-            claim.answer = None
+                self._world.allocate(devices, claim, **config)
+            else:
+                with self._world.remembered(claim):
+                    self._world.allocate(devices, claim, **config)
+                    claim.answer = None
+                    await self._world.running()
+                    assert not await self._world.prepare_once(claim), f"the containers of {claim} may run"
             await self._world.prepare(claim)
 
     async def _deleted_first(self) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dra_kit.sandbox.driver.killable import FILE_CHANGE, Crash, KillableProcess
+from dra_kit.sandbox.driver.roles.killable import FILE_CHANGE, Crash, KillableProcess
 
 __all__ = ["FILE_CHANGE", "Crash", "NodeProcess"]
 

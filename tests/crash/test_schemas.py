@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import tarfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from dra_kit.node.state.checksums import checksum
-from dra_kit.node.state.schema import MAJOR, MINOR
+from dra_kit.node.state.sqlite.schema import MAJOR, MINOR
 from tests.crash.invariants import check, check_stopped
 from tests.crash.world import World, world
 from tests.support.api import eventually
@@ -257,5 +258,41 @@ async def test_claims_of_0_1_keep_their_files_and_effects_and_are_found_again_af
             assert files_of_claims(made) == given, "nobody was prepared again"
             assert column(made, "SELECT outcome FROM effects ORDER BY number") == hardware
         await made.running()
+        await _end(made)
+        assert told(made) == ""
+
+
+FORM_1_1_RECORDED = Path(__file__).parents[1] / "data" / "states" / "form-1.1.tar.gz"
+"""What commit 4fdfde5 left on a node: its ``dra-kit node tests/crash/bakery.py`` in the style ``effects`` had prepared
+two claims and was stopped. Paths of the node's directory read ``@NODE@``."""
+
+
+def left_by_form_1_1(world: World) -> None:
+    """The node is as that release left it."""
+    node = world.state.parent
+    with tarfile.open(FORM_1_1_RECORDED) as files:
+        files.extractall(node, filter="data")
+    for path in [*world.cdi.iterdir(), *world.state.rglob("*.json")]:
+        path.write_text(path.read_text().replace("@NODE@", str(node)))
+    with database(world) as state:
+        state.execute("UPDATE claims SET record = replace(record, '@NODE@', ?)", (str(node),))
+
+
+async def test_what_a_release_of_form_1_1_left_on_a_node_is_served_as_it_is_and_released() -> None:
+    async with world("effects") as made:
+        first = made.allocate(["pan-0"], coating="teflon")
+        second = made.allocate(["pan-1", "pan-2"], oven="right")
+        left_by_form_1_1(made)
+        given = files_of_claims(made)
+        hardware = {path: path.read_bytes() for path in (made.bakery / "hardware").iterdir()}
+        assert (len(given), len(hardware)) == (4, 5)
+        await made.prepare(first, second)
+        await check(made)
+        assert files_of_claims(made) == given, "nobody was prepared again"
+        assert {path: path.read_bytes() for path in hardware} == hardware
+        third = made.allocate(["pan-3"], coating="enamel")
+        await made.prepare(third)
+        await made.unprepare(first)
+        await check(made)
         await _end(made)
         assert told(made) == ""

@@ -38,6 +38,19 @@ class Orders:
             [item for name in names for item in manifests.order(self.namespace, name, DRIVER, config, stubborn)]
         )
 
+    def create_pods(self, names: Sequence[str]) -> None:
+        """Pods for claims that are there."""
+        self._cluster.create([manifests.order(self.namespace, name, DRIVER, {})[1] for name in names])
+
+    def delete_pods(self, names: Sequence[str], *, force: bool = False) -> None:
+        """Ask for pods to be deleted whose claims stay, and do not wait."""
+        self._cluster.delete("pod", names, self.namespace, force=force)
+
+    def devices(self, name: str) -> tuple[str, ...]:
+        """What a claim is allocated now."""
+        allocation = self.claims()[name].get("status", {}).get("allocation") or {"devices": {"results": []}}
+        return tuple(result["device"] for result in allocation["devices"]["results"])
+
     def delete(self, names: Sequence[str], *, force: bool = False) -> None:
         """Ask for pods and claims to be deleted, and do not wait."""
         for kind in KINDS:

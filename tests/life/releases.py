@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from dra_kit.plugin.kubelet_checkpoint import claims_of_kubelet
+from dra_kit.plugin.kubelet_checkpoint import pods_of_kubelet
 from tests.life import manifests
 from tests.life.node import Node
 from tests.life.scenarios import plays
@@ -45,7 +45,7 @@ def force_deleted_while_running(node: Node) -> None:
 
     until("the device to be refused", is_refused, node.driver.tail)
     assert manifests.runs(first), "its container runs"
-    assert claim.uid in claims_of_kubelet(node.root), "which the kubelet has not released"
+    assert claim.uid in pods_of_kubelet(node.root), "which the kubelet has not released"
     assert [item["uid"] for item in node.dump()["claims"]] == [claim.uid]
     node.gone(first)
     node.served(second)
@@ -76,6 +76,36 @@ def force_deleted_while_driver_down(node: Node) -> None:
     node.holds()
     node.cluster.writes.forget()  # an Event for each refusal, if the kubelet has asked before it released the first
     node.release(second)
+    node.check()
+
+
+@plays("reallocated-while-kubelet-down")
+def reallocated_while_kubelet_down(node: Node) -> None:
+    first, second = node.orders.new_names(2)
+    node.orders.create([first], {}, stubborn=node.cluster.pace.stubborn)
+    node.served(first)
+    node.check(status_written=1)
+    before = node.claim(first)
+    node.stop_kubelet(signal.SIGKILL)
+    node.orders.delete_pods([first], force=True)
+    until("the claim to be given up", lambda: not node.orders.devices(first))
+    node.order(second)
+    until("its device to go to another claim", lambda: node.orders.devices(second) == before.devices)
+    node.orders.create_pods([first])
+    until("it to get another device", lambda: node.orders.devices(first))
+    assert node.orders.devices(first) != before.devices
+
+    def is_refused() -> bool:
+        return any("was allocated anew since it was prepared" in note for note in node.orders.driver_events(first))
+
+    node.start_kubelet()
+    until("the claim to be refused", is_refused, node.driver.tail)
+    [record] = node.dump()["claims"]
+    assert tuple(item["device"] for item in record["devices"]) == before.devices
+    node.served(first, second)
+    node.holds()
+    node.cluster.writes.forget()  # an Event for each refusal, however often the kubelet has asked
+    node.release(first, second)
     node.check()
 
 

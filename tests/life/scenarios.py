@@ -94,6 +94,12 @@ SCENARIOS = (
         long=True,
     ),
     Scenario(
+        "reallocated-while-kubelet-down",
+        "a pod is deleted by force while the kubelet is down, and its claim allocated anew for another pod",
+        "the claim keeps its former device until the first pod's container has ended, then both are served",
+        long=True,
+    ),
+    Scenario(
         "forgotten-by-kubelet",
         "pod and claim are deleted by force while kubelet and driver are down, and the kubelet loses its own state",
         "the driver releases the claim by itself",

@@ -26,6 +26,11 @@
 {{- end -}}
 {{- end }}
 
+{{- /* Where the node keeps its durable state. */ -}}
+{{- define "dra-driver.stateDir" -}}
+{{- .Values.node.stateDir | default (printf "%s/plugins/%s" .Values.node.kubeletDir (include "dra-driver.driverName" .)) -}}
+{{- end }}
+
 {{- /* Where every role of a driver that is a file of globs finds it; empty for other drivers. */ -}}
 {{- define "dra-driver.globsMount" -}}
 {{- if .Values.globs -}}
@@ -145,8 +150,15 @@ name: {{ .role }}
 image: {{ include "dra-driver.image" .root }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 args:
+  {{- if and (eq .role "node") .root.Values.node.undertake }}
+  - undertake
+  - {{ include "dra-driver.stateDir" .root | quote }}
+  - {{ include "dra-driver.target" .root | quote }}
+  - --stay
+  {{- else }}
   - {{ .role }}
   - {{ include "dra-driver.target" .root | quote }}
+  {{- end }}
   {{- with $values.extraArgs }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dra_kit.apiserver.admission.policies.plugin import Policies
 from dra_kit.apiserver.admission.webhooks import Webhooks
 from dra_kit.apiserver.api import Attributes
-from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.values.json import Object
 
 
 class Chain:

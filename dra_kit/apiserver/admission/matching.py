@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dra_kit.apiserver.api import Attributes
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.resource import labels
+from dra_kit.values.json import Object
 
 
 def matching_version(rules: Sequence[Object], policy: str | None, write: Attributes) -> str | None:

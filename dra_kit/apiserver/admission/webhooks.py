@@ -20,10 +20,10 @@ import aiohttp
 from dra_kit.apiserver.admission.matching import matching_version, selected
 from dra_kit.apiserver.answers import Refusal, internal
 from dra_kit.apiserver.api import Attributes
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.resource.schema.defaults import apply_defaults
 from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.values.json import Object
 
 _DEFAULT_SECONDS: Final = 10
 
@@ -107,7 +107,7 @@ class Webhooks:
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -142,7 +142,7 @@ class Webhooks:
     async def _ask(
         self, webhook: Object, write: Attributes, api_version: str, warnings: list[str], *, mutating: bool = False
     ) -> list[Any]:
-        """Asks one webhook; the operations of its JSON patch."""
+        """Ask one webhook; the operations of its JSON patch."""
         name = webhook["name"]
         try:
             response = await self._send(webhook, _review(write, api_version))
@@ -159,7 +159,7 @@ class Webhooks:
         return patch
 
     async def _send(self, webhook: Object, review: Object) -> Mapping[str, Any]:
-        """Posts a review; its response.
+        """Post a review; its response.
 
         Raises:
             _CallFailed: the webhook cannot be reached in time, or does not answer the question.

@@ -8,13 +8,14 @@ from typing import Final
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.claim_authorization import status_rights
-from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy
+from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
 from dra_kit.apiserver.kinds.versioned import ResourceStrategy
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, forbidden
-from dra_kit.resource.validation.claim_status import validate_claim_status
-from dra_kit.resource.validation.claims import validate_claim_spec_update
-from dra_kit.resource.validation.templates import validate_template_update
+from dra_kit.resource.validation.claims.claim_status import validate_claim_status
+from dra_kit.resource.validation.claims.claims import validate_claim_spec_update
+from dra_kit.resource.validation.claims.templates import validate_template_update
+from dra_kit.values.json import Object
 
 _GRANULAR: Final = "DRAResourceClaimGranularStatusAuthorization"
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
@@ -42,7 +43,7 @@ class ClaimStrategy(ResourceStrategy, StatusStrategy):
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
-        """Removes the status of devices that are no longer allocated."""
+        """Remove the status of devices that are no longer allocated."""
         super().prepare_for_status(obj, old, context)
         status, before = obj.get("status") or {}, old.get("status") or {}
         gone = _allocated(before) - _allocated(status)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from dra_kit.apiserver.kinds.kind import Column
-from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
 
 NONE: Final = "<none>"

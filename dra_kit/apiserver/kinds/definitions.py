@@ -9,10 +9,11 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import at, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
 from dra_kit.apiserver.selectors.fields import reader
 from dra_kit.resource.fielderror import FieldError, invalid, required
 from dra_kit.resource.schema.table import CUSTOM
+from dra_kit.values.json import Object
 
 PLURAL: Final = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -84,12 +85,12 @@ class CustomStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Drops the status, when it has a subresource."""
+        """Drop the status, when it has a subresource."""
         self._status.prepare_for_create(obj, context)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the status, when it has a subresource."""
+        """Keep the status, when it has a subresource."""
         self._status.prepare_for_update(obj, old, context)
 
 

@@ -7,10 +7,11 @@ from typing import Any, Final
 from typing_extensions import override
 
 from dra_kit.apiserver.kinds.kind import Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.apiserver.selectors.fields import reader
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError, invalid, required
+from dra_kit.values.json import Object
 
 _NEW: Final = "events.k8s.io/v1"
 _RENAMED: Final = {
@@ -31,7 +32,7 @@ _LENGTH_MAX: Final = {"reportingInstance": 128, "action": 128, "reason": 128, "m
 _OPTIONAL: Final = {"message"}
 
 
-def _said(obj: Object, context: Context) -> list[FieldError]:
+def _problems(obj: Object, context: Context) -> list[FieldError]:
     """The rules of both groups: where it is, or for events of the new form (with an ``eventTime``) who says what."""
     if not obj.get("eventTime"):
         namespace, about = obj["metadata"].get("namespace"), (obj.get("involvedObject") or {}).get("namespace", "")
@@ -67,7 +68,7 @@ class EventStrategy(Strategy):
     @override
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
         """Where it is and who says what; of what comes through events.k8s.io also the form."""
-        errors = _said(obj, context)
+        errors = _problems(obj, context)
         if context.api_version != _NEW:
             return errors
         errors += _series(obj)
@@ -81,7 +82,7 @@ class EventStrategy(Strategy):
     @override
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
         """As for a new one; through events.k8s.io nothing may change but the series."""
-        errors = _said(obj, context)
+        errors = _problems(obj, context)
         if context.api_version != _NEW:
             return errors
         errors += _series(obj)
@@ -96,12 +97,12 @@ class EventStrategy(Strategy):
 
     @override
     def to_storage(self, obj: Object, api_version: str) -> Object:
-        """Renames the fields of events.k8s.io."""
+        """Rename the fields of events.k8s.io."""
         return {_RENAMED.get(name, name): value for name, value in obj.items()} if api_version == _NEW else obj
 
     @override
     def from_storage(self, obj: Object, api_version: str) -> Object:
-        """Renames the fields for events.k8s.io."""
+        """Rename the fields for events.k8s.io."""
         return {_OLD_NAMES.get(name, name): value for name, value in obj.items()} if api_version == _NEW else obj
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dra_kit.apiserver.kinds.strategy import Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Strategy
 from dra_kit.apiserver.selectors.fields import FieldReader, reader
+from dra_kit.values.json import Object
 
 
 @dataclass(frozen=True, slots=True)

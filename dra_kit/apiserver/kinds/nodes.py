@@ -9,11 +9,12 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.pods import LOST_NODE
-from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.apiserver.selectors.fields import flag
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.fielderror import FieldError, duplicate, invalid
 from dra_kit.resource.validation.new_objects import validate_new
+from dra_kit.values.json import Object
 
 
 class NodeStrategy(Strategy):
@@ -36,7 +37,7 @@ class NodeStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the status."""
+        """Keep the status."""
         obj["status"] = old.get("status") or {}
 
     @override

@@ -10,14 +10,9 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import count, labels, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
-from dra_kit.apiserver.kinds.strategy import (
-    Context,
-    LabelNamed,
-    Object,
-    StatusStrategy,
-    Strategy,
-)
+from dra_kit.apiserver.kinds.strategy import Context, LabelNamed, StatusStrategy, Strategy
 from dra_kit.resource.fielderror import FieldError, forbidden, invalid, too_long
+from dra_kit.values.json import Object
 
 _IMMORTAL: Final = {"default", "kube-public", "kube-system"}
 
@@ -41,7 +36,7 @@ class NamespaceStrategy(LabelNamed):
         _label_with_name(obj)
 
     @override
-    def kept(self, name: str) -> str:
+    def undeletable(self, name: str) -> str:
         """The first namespaces of a cluster, but that of the Leases of nodes."""
         return "this namespace may not be deleted" if name in _IMMORTAL else ""
 
@@ -138,12 +133,12 @@ class SecretStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Merges ``stringData``."""
+        """Merge ``stringData``."""
         _merge_string_data(obj)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Merges ``stringData``."""
+        """Merge ``stringData``."""
         _merge_string_data(obj)
 
 
@@ -166,7 +161,7 @@ class ServiceStrategy(StatusStrategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Gives it an address."""
+        """Give it an address."""
         super().prepare_for_create(obj, context)
         spec = obj.setdefault("spec", {})
         if spec.get("type") != "ExternalName":
@@ -177,7 +172,7 @@ class ServiceStrategy(StatusStrategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the address."""
+        """Keep the address."""
         super().prepare_for_update(obj, old, context)
         for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
             if name in old.get("spec", {}) and not obj["spec"].get(name):

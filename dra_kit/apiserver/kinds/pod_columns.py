@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dra_kit.apiserver.kinds.ages import age
-from dra_kit.apiserver.kinds.strategy import Object
+from dra_kit.values.json import Object
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What is told of a pod.
+class _Summary:
+    """What is notified of a pod.
 
     Attributes:
         state: the word.
@@ -28,7 +28,7 @@ class _Told:
     counted: tuple[Object, ...]
 
 
-def _told(pod: Object) -> _Told:
+def _summary(pod: Object) -> _Summary:
     status = pod.get("status") or {}
     state = status.get("reason") or status.get("phase") or ""
     if any(item.get("reason") == "SchedulingGated" for item in _conditions(pod, "PodScheduled")):
@@ -60,7 +60,7 @@ def _told(pod: Object) -> _Told:
             state = "Unknown"
         elif status.get("phase") not in {"Succeeded", "Failed"}:
             state = "Terminating"
-    return _Told(state, ready, counted)
+    return _Summary(state, ready, counted)
 
 
 def _sidecars(pod: Object) -> set[str]:
@@ -101,17 +101,17 @@ def _ended(ended: Object) -> str:
 
 def ready(pod: Object) -> str:
     """How many of the containers that stay are ready, such as ``1/2``."""
-    return f"{_told(pod).ready}/{len(pod['spec'].get('containers') or ()) + len(_sidecars(pod))}"
+    return f"{_summary(pod).ready}/{len(pod['spec'].get('containers') or ()) + len(_sidecars(pod))}"
 
 
 def state(pod: Object) -> str:
     """The word, such as ``Running``, ``Init:0/1`` or ``CrashLoopBackOff``."""
-    return _told(pod).state
+    return _summary(pod).state
 
 
 def restarts(pod: Object) -> str:
     """How often containers were restarted, and when the last was, such as ``2 (19s ago)``."""
-    counted = _told(pod).counted
+    counted = _summary(pod).counted
     count = sum(item.get("restartCount", 0) for item in counted)
     ends = [((item.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for item in counted]
     last = max(filter(None, ends), default="")

@@ -10,12 +10,13 @@ from typing_extensions import override
 from dra_kit.apiserver.answers import forbidden as not_permitted
 from dra_kit.apiserver.kinds import pod_columns
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
-from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.apiserver.selectors.fields import flag
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.pod_defaults import fill_in_pod_defaults
 from dra_kit.resource.validation.new_objects import validate_new
-from dra_kit.resource.validation.pods import validate_pod_status
+from dra_kit.resource.validation.pods.pods import validate_pod_status
+from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
 from dra_kit.values.quantity import Quantity
 
@@ -71,12 +72,12 @@ class PodStrategy(Strategy):
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the status."""
+        """Keep the status."""
         obj["status"] = old.get("status") or {}
 
     @override
     def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the quality of service."""
+        """Keep the quality of service."""
         status = obj.get("status") or {}
         if quality := (old.get("status") or {}).get("qosClass"):
             obj["status"] = {**status, "qosClass": status.get("qosClass") or quality}
@@ -133,7 +134,7 @@ def _tolerate_lost_nodes(spec: Object) -> None:
 
 
 def _take_service_account(pod: Object, context: Context) -> None:
-    """Refuses accounts that are not there, and takes the account's image pull secrets where the pod has none."""
+    """Refuse accounts that are not there, and take the account's image pull secrets where the pod has none."""
     namespace, name = pod["metadata"].get("namespace", ""), pod["spec"]["serviceAccountName"]
     account = context.lookup("serviceaccounts", f"{namespace}/{name}")
     if account is None:
@@ -192,12 +193,12 @@ def _new_gates(new: Object, old: Object) -> list[FieldError]:
 
 
 def _fixed(spec: Object) -> Object:
-    kept = {name: value for name, value in spec.items() if name not in _MUTABLE}
+    immutable = {name: value for name, value in spec.items() if name not in _MUTABLE}
     for field in ("containers", "initContainers"):
-        kept[field] = [
-            {name: value for name, value in item.items() if name != "image"} for item in kept.get(field) or ()
+        immutable[field] = [
+            {name: value for name, value in item.items() if name != "image"} for item in immutable.get(field) or ()
         ]
-    fixed: Object = _without_empty(kept)
+    fixed: Object = _without_empty(immutable)
     return fixed
 
 

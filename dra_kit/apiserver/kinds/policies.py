@@ -14,11 +14,12 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.columns import selector, text
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.match_resources import match_resources, path_segment, selector_problems
-from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
 from dra_kit.cel.admission.policy import Problem, compile_policy
 from dra_kit.cel.lexer import RESERVED
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError, duplicate, forbidden, invalid, required, too_many, unsupported
+from dra_kit.values.json import Object
 
 _FAILURE_POLICIES: Final = ("Fail", "Ignore")
 _REASONS: Final = ("Forbidden", "Invalid", "RequestEntityTooLarge")

@@ -41,15 +41,15 @@ class Registry:
         return any(kind.group == group and version in kind.types for kind in self)
 
     def add(self, kind: Kind) -> None:
-        """Serves a custom kind, in place of an earlier one of its name."""
+        """Serve a custom kind, in place of an earlier one of its name."""
         self._custom[kind.full_name] = kind
 
     def remove(self, full_name: str) -> None:
-        """Serves a custom kind no longer."""
+        """Serve a custom kind no longer."""
         self._custom.pop(full_name, None)
 
     def clear(self) -> None:
-        """Serves no custom kind any more."""
+        """Serve no custom kind any more."""
         self._custom.clear()
 
     def is_custom(self, kind: Kind) -> bool:

@@ -13,7 +13,7 @@ from dra_kit.apiserver.kinds.claims import ClaimStrategy, TemplateStrategy
 from dra_kit.apiserver.kinds.columns import NONE, number
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind, readers
 from dra_kit.apiserver.kinds.slices import SliceStrategy
-from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy, Strategy
 from dra_kit.apiserver.kinds.versioned import GROUP, ResourceStrategy
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.fielderror import FieldError
@@ -23,6 +23,7 @@ from dra_kit.resource.validation.pool_status import (
     validate_pool_status_request_update,
 )
 from dra_kit.resource.validation.taint_rules import validate_taint_rule, validate_taint_rule_status
+from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
 
 

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from dra_kit.apiserver.answers import forbidden
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.kinds.versioned import GROUP, ResourceStrategy
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote
 from dra_kit.resource.validation import validate_slice
+from dra_kit.values.json import Object
 
 if TYPE_CHECKING:
-    from dra_kit.allocator.nodes import Node
+    from dra_kit.allocator.cluster.nodes import Node
 
 _ALLOCATABLE: Final = "DRANodeAllocatableResources"
 _FRACTIONAL: Final = "DRAFractionalCapacityRange"
@@ -31,7 +32,7 @@ class SliceStrategy(ResourceStrategy):
         """Devices that count against resources of nodes need nodes that know of it (KEP-5517)."""
         if _ALLOCATABLE not in context.gates:
             return
-        from dra_kit.allocator.nodes import Node  # the allocator is much code for a gate that is seldom on
+        from dra_kit.allocator.cluster.nodes import Node  # the allocator is much code for a gate that is seldom on
 
         spec = _slice(obj).spec
         nodes = [Node.of(node) for node in context.listed("nodes")]
@@ -67,16 +68,16 @@ def _slice(obj: Object) -> v1.ResourceSlice:
 
 def _without_support(device: str, scope: v1.Device | v1.ResourceSliceSpec, nodes: Iterable[Node]) -> str | None:
     """Why a device may not be published for the nodes of a scope; a scope that means no node is fine unless named."""
-    from dra_kit.allocator.nodes import node_matches
+    from dra_kit.allocator.cluster.nodes import node_matches
 
     selector = scope.node_selector
     try:
-        meant = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]
+        concerned = [node for node in nodes if node_matches(node, scope.node_name, scope.all_nodes, selector)]
     except ValueError:
         return None  # validation says what is wrong with the selector
-    if scope.node_name and not meant:
+    if scope.node_name and not concerned:
         return f"node {quote(scope.node_name)} not found for device {quote(device)}"
-    for node in meant:
+    for node in concerned:
         if _ALLOCATABLE not in node.declared_features:
             return f"node {quote(node.name)} does not support {_ALLOCATABLE} feature"
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -14,9 +14,8 @@ from dra_kit.apiserver.authorization.users import ADMIN, User
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.metadata import subdomain_problems
-
-Object: TypeAlias = dict[str, Any]
+from dra_kit.resource.validation.fields.metadata import subdomain_problems
+from dra_kit.values.json import Object
 
 
 @dataclass(slots=True)
@@ -65,14 +64,14 @@ class Strategy:
     graceful: ClassVar[bool] = False
 
     def default(self, obj: Object, context: Context) -> None:
-        """Fills in defaults of the request's version, beyond those of the schema."""
+        """Fill in defaults of the request's version, beyond those of the schema."""
 
     def to_storage(self, obj: Object, api_version: str) -> Object:
-        """Converts a served version to the one that is stored."""
+        """Convert a served version to the one that is stored."""
         return obj
 
     def from_storage(self, obj: Object, api_version: str) -> Object:
-        """Converts the stored version to a served one; it must not change ``obj``."""
+        """Convert the stored version to a served one; it must not change ``obj``."""
         return obj
 
     def admit(self, obj: Object, old: Object | None, context: Context, subresource: str) -> None:
@@ -87,33 +86,33 @@ class Strategy:
     def admit_valid(self, obj: Object, context: Context) -> None:
         """Admission plugins that look at what is valid and may raise a refusal."""
 
-    def kept(self, name: str) -> str:
+    def undeletable(self, name: str) -> str:
         """Why admission refuses to delete an object of this name, whether there is one or not; empty if it does not."""
         return ""
 
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Removes what clients may not set, such as status, and what is gated off."""
+        """Remove what clients may not set, such as status, and what is gated off."""
 
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Takes from the old object what this request may not change."""
+        """Take from the old object what this request may not change."""
 
     def prepare_for_status(self, obj: Object, old: Object, context: Context) -> None:
         """As :meth:`prepare_for_update` for a write of the status; everything else is taken from ``old`` already."""
 
     def validate(self, obj: Object, context: Context) -> list[FieldError]:
-        """What is wrong with a new object, apart from its metadata."""
+        """What is wrong with a new object, except its metadata."""
         return []
 
     def validate_update(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
-        """What is wrong with a changed object, apart from its metadata."""
+        """What is wrong with a changed object, except its metadata."""
         return []
 
     def validate_status(self, obj: Object, old: Object, context: Context) -> list[FieldError]:
         """What is wrong with a changed status."""
         return []
 
-    def said(self, errors: list[FieldError], context: Context) -> list[FieldError]:
-        """Errors in the order, and with the paths, in which they are told to whoever made the request."""
+    def reported(self, errors: list[FieldError], context: Context) -> list[FieldError]:
+        """Errors in the order, and with the paths, in which they are reported to whoever made the request."""
         return errors
 
     def warnings(self, obj: Object, old: Object | None, context: Context) -> list[str]:
@@ -133,7 +132,7 @@ class Strategy:
         return _spec(obj) == _spec(old)
 
     def removable(self, obj: Object) -> bool:
-        """Whether an object may go, apart from finalizers and grace."""
+        """Whether an object may go, except finalizers and grace."""
         return True
 
     def name_problems(self, name: str) -> list[str]:
@@ -146,12 +145,12 @@ class StatusStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Drops the status."""
+        """Drop the status."""
         obj.pop("status", None)
 
     @override
     def prepare_for_update(self, obj: Object, old: Object, context: Context) -> None:
-        """Keeps the old status."""
+        """Keep the old status."""
         if "status" in old:
             obj["status"] = old["status"]
         else:

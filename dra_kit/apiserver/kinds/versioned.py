@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.resource.conversion import errors_in, from_v1, to_v1
 from dra_kit.resource.defaults import fill_in_defaults
 from dra_kit.resource.dropping import drop_disabled_fields
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.validation.new_objects import validate_new
+from dra_kit.values.json import Object
 
 GROUP = "resource.k8s.io"
 
@@ -42,7 +43,7 @@ class ResourceStrategy(Strategy):
 
     @override
     def prepare_for_create(self, obj: Object, context: Context) -> None:
-        """Drops the fields of features that are off."""
+        """Drop the fields of features that are off."""
         super().prepare_for_create(obj, context)
         obj.update(drop_disabled_fields(obj, None, context.gates))
 
@@ -64,6 +65,6 @@ class ResourceStrategy(Strategy):
         return validate_new(obj, self.kind, context.gates)
 
     @override
-    def said(self, errors: list[FieldError], context: Context) -> list[FieldError]:
+    def reported(self, errors: list[FieldError], context: Context) -> list[FieldError]:
         """Hand-written rules come first; the declarative ones say the paths of the request's version."""
         return errors_in(errors, context.api_version)

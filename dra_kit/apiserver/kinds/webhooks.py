@@ -15,9 +15,10 @@ from typing_extensions import override
 from dra_kit.apiserver.kinds.columns import count
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.match_resources import rule_problems
-from dra_kit.apiserver.kinds.strategy import Context, Object, Strategy
+from dra_kit.apiserver.kinds.strategy import Context, Strategy
 from dra_kit.resource import names
 from dra_kit.resource.fielderror import FieldError, duplicate, invalid, required, unsupported
+from dra_kit.values.json import Object
 
 _REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")

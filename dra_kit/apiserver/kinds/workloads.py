@@ -8,9 +8,10 @@ from typing_extensions import override
 
 from dra_kit.apiserver.kinds.columns import NONE, SELECTOR, TEMPLATE, labels, number
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object, StatusStrategy
+from dra_kit.apiserver.kinds.strategy import Context, StatusStrategy
 from dra_kit.resource.fielderror import NOT_NEGATIVE, FieldError, invalid
 from dra_kit.resource.pod_defaults import default_pull_policies
+from dra_kit.values.json import Object
 
 SCALABLE: Final = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
 """Those with the subresource ``scale``."""

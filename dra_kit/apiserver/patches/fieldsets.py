@@ -262,11 +262,11 @@ def without(value: Any, node: Node, gone: Callable[[Path], bool], path: Path = (
     """A value without the fields and items whose paths are gone."""
     if node.whole(value) or value is None:
         return value
-    kept = [
+    remaining = [
         (element, without(item, part, gone, (*path, element)))
         for element, item, part in node.parts(value)
         if not gone((*path, element))
     ]
     if node.shape_for(value) in {"struct", "map"}:
-        return {element.removeprefix("f:"): item for element, item in kept}
-    return [item for _, item in kept]
+        return {element.removeprefix("f:"): item for element, item in remaining}
+    return [item for _, item in remaining]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
+
+from dra_kit.resource.schema.scalars import WrongType
 
 
 def go_text(value: Any) -> str:
@@ -17,19 +18,15 @@ def go_text(value: Any) -> str:
     return "<nil>" if value is None else str(value)
 
 
-_MISMATCH: Final = re.compile(r"json: cannot unmarshal (\w+) into a field of type (\S+)(?: \(.*\))?")
 _KINDS: Final = {"object": "map", "array": "slice", "number": "int64"}
 
 
-def restore_text(text: str) -> str:
-    """What a strategic merge patch is told about a value of the wrong type, which other requests are told as JSON.
+def restore_text(error: WrongType) -> str:
+    """The answer to a strategic merge patch with a value of the wrong type; others get the error's own text.
 
     Source: k8s.io/apimachinery 0.37 ``pkg/runtime/converter.go``.
     """
-    match = _MISMATCH.fullmatch(text)
-    if match is None:
-        return text
-    kind, type_name = _KINDS.get(match[1], match[1]), match[2]
+    kind, type_name = _KINDS.get(error.given, error.given), error.wanted
     if type_name.startswith("[]"):
         return f"cannot restore slice from {kind}"
     if type_name.startswith("map["):
@@ -38,4 +35,4 @@ def restore_text(text: str) -> str:
         return "unrecognized type: bool"
     if type_name == "string":
         return f"cannot convert {kind} to string" if kind in {"int64", "bool"} else "unrecognized type: string"
-    return f"cannot restore struct from: {kind}" if "." in type_name else text
+    return f"cannot restore struct from: {kind}" if "." in type_name else str(error)

@@ -64,8 +64,8 @@ def _merge_object(original: dict[str, Any], patch: dict[str, Any], type_name: st
     merged = dict(original)
     patch = dict(patch)
     if _RETAIN_KEYS in patch:
-        kept = _retained(patch.pop(_RETAIN_KEYS), patch)
-        merged = {key: value for key, value in merged.items() if key in kept}
+        retained = _retained(patch.pop(_RETAIN_KEYS), patch)
+        merged = {key: value for key, value in merged.items() if key in retained}
     for key in [key for key in patch if key.startswith(_ORDER)]:
         _merge_ordered(merged, patch, key, type_name)
     for key, value in patch.items():
@@ -108,13 +108,13 @@ def _go_type(value: Any) -> str:
 def _retained(keys: Any, patch: dict[str, Any]) -> set[str]:
     if not isinstance(keys, list):
         raise PatchInvalid("invalid patch format of retainKeys")
-    kept = {key for key in keys if isinstance(key, str)}
+    retained = {key for key in keys if isinstance(key, str)}
     mentioned = {
         key for key, value in patch.items() if value is not None and not key.startswith((_DELETE_PRIMITIVES, _ORDER))
     }
-    if mentioned - kept:
+    if mentioned - retained:
         raise PatchInvalid("invalid patch format of retainKeys")
-    return kept
+    return retained
 
 
 def _key(key: str, prefix: str) -> str:
@@ -133,7 +133,7 @@ def _merge_map(original: dict[str, Any], value: dict[str, Any], field: Field) ->
 
 
 def _merge_ordered(merged: dict[str, Any], patch: dict[str, Any], directive: str, type_name: str) -> None:
-    """Brings a list, patched where there is a patch for it, into the order that a directive asks for."""
+    """Bring a list, patched where there is a patch for it, into the order that a directive asks for."""
     name, order = _key(directive, _ORDER), patch.pop(directive)
     if not isinstance(order, list):
         received = "%!s(<nil>)" if order is None else _go_type(order)
@@ -155,7 +155,7 @@ def _merge_ordered(merged: dict[str, Any], patch: dict[str, Any], directive: str
 
 
 def _check_order(value: list[Any], order: list[Any], key: str) -> None:
-    """Refuses a list whose items come in another order than the directive beside it says."""
+    """Refuse a list whose items come in another order than the directive beside it says."""
     if not value or not order:
         return
     given = [item for item in value if not (key and isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]

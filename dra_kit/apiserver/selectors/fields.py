@@ -45,7 +45,7 @@ class FieldSelector:
 
 
 def parse(text: str, readers: Mapping[str, FieldReader], unknown: Callable[[str], str]) -> FieldSelector:
-    r"""Reads ``a.b=c,d!=e``; a backslash escapes ``\``, ``,`` and ``=`` in values.
+    r"""Read ``a.b=c,d!=e``; a backslash escapes ``\``, ``,`` and ``=`` in values.
 
     Args:
         text: as in the query.
@@ -73,13 +73,13 @@ def parse(text: str, readers: Mapping[str, FieldReader], unknown: Callable[[str]
 
 
 def flag(path: str) -> FieldReader:
-    """Reads a dotted path to a boolean; absent is ``false``."""
+    """Read a dotted path to a boolean; absent is ``false``."""
     read = reader(path)
     return lambda obj: read(obj) or "false"
 
 
 def reader(path: str) -> FieldReader:
-    """Reads a dotted path as a string; booleans as ``true`` and ``false``."""
+    """Read a dotted path as a string; booleans as ``true`` and ``false``."""
     names = path.split(".")
 
     def read(obj: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ _TOKEN = re.compile(r"\s*(?:(!=|==|=|!|,|\(|\)|>|<)|([^\s!=,()<>]+))")
 
 
 def parse(text: str) -> LabelSelector:
-    """Reads ``a=b,c in (d,e),!f`` and the like.
+    """Read ``a=b,c in (d,e),!f`` and the like.
 
     Raises:
         Refusal: 400, it does not read so.

@@ -6,7 +6,6 @@ from typing import Any
 
 from dra_kit.apiserver.answers import Refusal, bad_request, conflict, not_found
 from dra_kit.apiserver.api import Answer
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.managed import ApplyConflict, after_apply, entries, managers_of
 from dra_kit.apiserver.patches.fieldsets import repetitions, shown
 from dra_kit.apiserver.verbs.bodies import parse_yaml, typed
@@ -15,6 +14,7 @@ from dra_kit.manifests.unreadable import Unreadable
 from dra_kit.resource.fielderror import quote
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType, json_type
+from dra_kit.values.json import Object
 
 
 async def apply(write: Write) -> Answer:
@@ -140,10 +140,8 @@ def _check_fields(value: Object, write: Write) -> None:
         decode(value, write.type_name, strictness)
     except WrongType as error:
         raise _no_typed_patch(value, write, str(error)) from None
-    for problem in strictness.problems:
-        if problem.startswith("unknown field"):
-            field = problem.partition('"')[2].rstrip('"')
-            raise _no_typed_patch(value, write, f".{field}: field not declared in schema")
+    if strictness.unknown:
+        raise _no_typed_patch(value, write, f".{strictness.unknown[0]}: field not declared in schema")
     if (repeated := next(repetitions(value, write.type_name), None)) is not None:
         *path, item = repeated
         raise _no_typed_patch(value, write, f"{shown(tuple(path))}: duplicate entries for key {shown((item,))}")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from json import JSONDecodeError
 from typing import Any, Final
 
-from dra_kit.apiserver.answers import Object, Refusal, bad_request, unsupported_media_type
+from dra_kit.apiserver.answers import Refusal, bad_request, unsupported_media_type
 from dra_kit.apiserver.api import Request
 from dra_kit.apiserver.kinds.kind import Kind
 from dra_kit.apiserver.kinds.strategy import Context
@@ -19,7 +19,7 @@ from dra_kit.resource.schema import protobuf
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.raw import reaches_raw, texts
 from dra_kit.resource.schema.scalars import WrongType
-from dra_kit.values.json import loads
+from dra_kit.values.json import Object, loads
 
 BODY_MAX: Final = REQUESTS.file_bytes
 PROTOBUF: Final = "application/vnd.kubernetes.protobuf"
@@ -155,6 +155,23 @@ def _check_type(value: Object, request: Request, kind: Kind) -> None:
     raise bad_request(f"the object provided is unrecognized (must be of type {kind.kind}): it is a {kind_name}")
 
 
+class NotOfKind(Refusal):
+    """400: a JSON object that cannot be handled as one of its kind.
+
+    Args:
+        kind: the kind.
+        version: of its group.
+        detail: why.
+        mistyped: the value that does not fit the type of its field, if that is why.
+    """
+
+    def __init__(self, kind: str, version: str, detail: str, *, mistyped: WrongType | None = None) -> None:
+        message = f"{kind} in version {_quoted(version)} cannot be handled as a {kind}: {detail}"
+        super().__init__(400, "BadRequest", message)
+        self.detail = detail
+        self.mistyped = mistyped
+
+
 def typed(
     value: Object,
     request: Request,
@@ -177,23 +194,18 @@ def typed(
         problems: what strict decoding has found fault with already.
 
     Raises:
-        Refusal: 400, it does not fit, or strict decoding finds fault with it.
+        NotOfKind: it does not fit, or strict decoding finds fault with it.
     """
-    strictness = Strictness(list(problems), sent or {})
+    strictness = Strictness(list(problems), texts=sent or {})
     api_version = request.target.api_version
     version = request.target.version
     try:
         obj: Object = decode(value, kind.type_of(api_version), strictness)
     except WrongType as error:
-        message = f"{kind.kind} in version {_quoted(version)} cannot be handled as a {kind.kind}: {error}"
-        raise bad_request(message) from None
+        raise NotOfKind(kind.kind, version, str(error), mistyped=error) from None
     found_fault = list(dict.fromkeys(strictness.problems))
     if found_fault and validation == "Strict":
-        found = ", ".join(found_fault)
-        raise bad_request(
-            f"{kind.kind} in version {_quoted(version)} cannot be handled as a {kind.kind}: "
-            f"strict decoding error: {found}"
-        )
+        raise NotOfKind(kind.kind, version, f"strict decoding error: {', '.join(found_fault)}")
     if validation == "Warn":
         context.warnings += found_fault
     obj.setdefault("metadata", {})

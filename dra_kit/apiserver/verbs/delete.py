@@ -9,13 +9,14 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import bad_request, conflict, forbidden, invalid, not_found, success
 from dra_kit.apiserver.api import Answer, Api, Attributes, Request
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.bodies import NoJson, parse
 from dra_kit.apiserver.verbs.read import Selection
 from dra_kit.resource.fielderror import ErrorKind, FieldError
 from dra_kit.resource.schema.decode import decode
 from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.values.json import Object
 
 _ORPHAN: Final = "orphan"
 _FOREGROUND: Final = "foregroundDeletion"
@@ -34,7 +35,7 @@ class DeleteOptions:
 
     @classmethod
     def parse(cls, request: Request) -> DeleteOptions:
-        """Reads them from the body, or from the query when there is no body.
+        """Read them from the body, or from the query when there is no body.
 
         Raises:
             Refusal: 400 or 422.
@@ -94,7 +95,7 @@ async def delete(api: Api, kind: Kind, request: Request) -> Answer:
     """
     options = DeleteOptions.parse(request)
     target = request.target
-    if reason := kind.strategy.kept(target.name):
+    if reason := kind.strategy.undeletable(target.name):
         raise forbidden(kind.group, kind.plural, target.name, reason)
     stored = api.storage.get(kind.resource, kind.key(target.namespace, target.name))
     if stored is None:
@@ -110,7 +111,7 @@ def _deletion(api: Api, kind: Kind, request: Request, options: DeleteOptions, st
 
 
 def check_preconditions(options: DeleteOptions, stored: Stored, kind: Kind) -> None:
-    """Refuses to delete another object, or another version of it, than the client means.
+    """Refuse to delete another object, or another version of it, than the client means.
 
     Raises:
         Refusal: 409.
@@ -131,7 +132,7 @@ def check_preconditions(options: DeleteOptions, stored: Stored, kind: Kind) -> N
 
 
 def remove(api: Api, kind: Kind, stored: Stored, options: DeleteOptions, context: Context) -> tuple[Object, bool]:
-    """Marks or removes an object; the object afterwards and whether it is gone."""
+    """Mark or remove an object; the object afterwards and whether it is gone."""
     obj = stored.object
     metadata = dict(obj["metadata"])
     key = kind.key(metadata.get("namespace", ""), metadata["name"])
@@ -172,8 +173,8 @@ def _with_policy(finalizers: list[str], policy: str) -> list[str]:
     wanted = {"Orphan": _ORPHAN, "Foreground": _FOREGROUND}.get(policy)
     if not policy:
         return finalizers
-    kept = [item for item in finalizers if item not in {_ORPHAN, _FOREGROUND}]
-    return [*kept, wanted] if wanted else kept
+    retained = [item for item in finalizers if item not in {_ORPHAN, _FOREGROUND}]
+    return [*retained, wanted] if wanted else retained
 
 
 def _later(now: str, seconds: int) -> str:

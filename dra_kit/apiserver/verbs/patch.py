@@ -7,14 +7,14 @@ from typing import Any, Final, Protocol
 from dra_kit.apiserver.answers import Refusal, bad_request, invalid, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.patches import json as json_patch
 from dra_kit.apiserver.patches import merge, strategic
 from dra_kit.apiserver.patches.gotext import go_text, restore_text
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
 from dra_kit.apiserver.verbs.apply import apply
-from dra_kit.apiserver.verbs.bodies import typed
+from dra_kit.apiserver.verbs.bodies import NotOfKind, typed
 from dra_kit.apiserver.verbs.patch_bodies import (
     APPLY,
     JSON_PATCH,
@@ -26,6 +26,7 @@ from dra_kit.apiserver.verbs.patch_bodies import (
 )
 from dra_kit.apiserver.verbs.write import Write, change
 from dra_kit.resource.fielderror import invalid as invalid_field
+from dra_kit.values.json import Object
 
 _ATTEMPTS: Final = 5
 
@@ -152,12 +153,12 @@ def _patched(write: Write, current: Object, body: Any, context: Context) -> Obje
     value = _sorted(value)
     try:
         return typed(value, request, kind, write.options.field_validation, context, problems=problems_of(body))
-    except Refusal as refusal:
+    except NotOfKind as refusal:
         # the API server shows a strategic patch as Go prints it, and what the others made of the object
-        shown = go_text(body) if request.content_type == STRATEGIC_PATCH else encode(value).decode()
-        detail = refusal.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
-        detail = restore_text(detail) if request.content_type == STRATEGIC_PATCH else detail
-        raise invalid("", "", "", [invalid_field("patch", shown, detail)]) from None
+        if request.content_type == STRATEGIC_PATCH:
+            detail = refusal.detail if refusal.mistyped is None else restore_text(refusal.mistyped)
+            raise invalid("", "", "", [invalid_field("patch", go_text(body), detail)]) from None
+        raise invalid("", "", "", [invalid_field("patch", encode(value).decode(), refusal.detail)]) from None
 
 
 def _sorted(value: Any) -> Any:

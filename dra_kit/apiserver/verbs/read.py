@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from dra_kit.apiserver.answers import bad_request, expired, invalid, not_found
 from dra_kit.apiserver.api import Answer, Api, Request, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.requests import Query
 from dra_kit.apiserver.resource_versions import CONTINUE_EXPIRED, EXPIRED, parse_version, too_large
 from dra_kit.apiserver.selectors import fields, labels
@@ -19,6 +18,7 @@ from dra_kit.apiserver.selectors.fields import FieldSelector, reader
 from dra_kit.apiserver.storage import Compacted, Stored
 from dra_kit.resource.fielderror import ErrorKind, FieldError, forbidden
 from dra_kit.resource.labels import LabelSelector
+from dra_kit.values.json import Object
 
 _META_FIELDS = {"metadata.name": reader("metadata.name"), "metadata.namespace": reader("metadata.namespace")}
 
@@ -39,7 +39,7 @@ class Selection:
 
     @classmethod
     def of(cls, kind: Kind, request: Request) -> Selection:
-        """Reads it from a request.
+        """Read it from a request.
 
         Raises:
             Refusal: 400, a selector does not read.

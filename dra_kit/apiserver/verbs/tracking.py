@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.managed import Manager, after_update, entries, managers_of
 from dra_kit.resource.schema.decode import prune, zero_written
+from dra_kit.values.json import Object
 
 
 def tracked(old: Object | None, new: Object, type_name: str, writer: Manager) -> list[Object] | None:

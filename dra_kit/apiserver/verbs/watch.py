@@ -11,11 +11,11 @@ from typing import Any, Final
 from dra_kit.apiserver.answers import Refusal, expired, invalid
 from dra_kit.apiserver.api import Api, Request, encode
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.resource_versions import parse_version, too_large
 from dra_kit.apiserver.storage import Change, Compacted, Stored
 from dra_kit.apiserver.verbs.read import Selection
 from dra_kit.resource.fielderror import FieldError, forbidden, unsupported
+from dra_kit.values.json import Object
 
 BOOKMARK_SECONDS: Final = 60
 DEFAULT_TIMEOUT_SECONDS: Final = 1800
@@ -115,7 +115,7 @@ class Watch:
         self._wake.set()
 
     def close(self) -> None:
-        """Sees no more changes."""
+        """See no more changes."""
         if self._stop is not None:
             self._stop()
             self._stop = None

@@ -18,7 +18,7 @@ from dra_kit.apiserver.api import Answer, Api, Attributes, Request
 from dra_kit.apiserver.authorization.attributes import Attributes as Authorized
 from dra_kit.apiserver.authorization.attributes import require
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Context, Object
+from dra_kit.apiserver.kinds.strategy import Context
 from dra_kit.apiserver.managed import Manager, Operation
 from dra_kit.apiserver.requests import WriteOptions
 from dra_kit.apiserver.storage import Stored
@@ -27,6 +27,7 @@ from dra_kit.apiserver.verbs.tracking import tracked
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.fielderror import invalid as invalid_field
 from dra_kit.resource.schema.defaults import apply_defaults
+from dra_kit.values.json import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Write:
         return Manager(self.options.field_manager, operation, version, self.subresource, frozenset(), time)
 
     def invalid(self, name: str, errors: list[FieldError]) -> None:
-        """Raises when there are errors."""
+        """Raise when there are errors."""
         if errors:
             raise invalid(self.kind.storage_api_version.rpartition("/")[0], self.kind.kind, name, errors)
 
@@ -95,7 +96,7 @@ async def create(api: Api, kind: Kind, request: Request) -> Answer:
 async def create_object(
     write: Write, obj: Object, context: Context, managed_fields: list[Object] | None = None
 ) -> Answer:
-    """Creates a decoded object of the request's version.
+    """Create a decoded object of the request's version.
 
     Args:
         write: the write.
@@ -127,7 +128,7 @@ async def create_object(
     kind.strategy.prepare_for_create(obj, context)
     errors = metadata.validate(obj, kind)
     errors += kind.strategy.validate(obj, context)
-    write.invalid(meta.get("name") or "", kind.strategy.said(errors, context))
+    write.invalid(meta.get("name") or "", kind.strategy.reported(errors, context))
     context.warnings += kind.strategy.warnings(obj, None, context)
     _set_managed_fields(obj, managed_fields)
     obj = api.pruned(kind, obj)
@@ -205,7 +206,7 @@ def precondition_failed(kind: Kind, key: str, what: str, given: str, real: str) 
 async def change(
     write: Write, stored: Stored, wire: Object, context: Context, managed_fields: list[Object] | None = None
 ) -> Answer:
-    """Replaces a stored object by a decoded one of the request's version.
+    """Replace a stored object by a decoded one of the request's version.
 
     Args:
         write: the write.
@@ -242,7 +243,7 @@ async def change(
         errors += kind.strategy.validate_status(obj, old, context)
     else:
         errors += kind.strategy.validate_update(obj, old, context)
-    write.invalid(name, kind.strategy.said(errors, context))
+    write.invalid(name, kind.strategy.reported(errors, context))
     context.warnings += kind.strategy.warnings(obj, old, context)
     obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
     _set_managed_fields(obj, managed_fields)

@@ -26,7 +26,7 @@ from dra_kit.author.devices.vocabulary import (
 from dra_kit.author.model import AuthorModel, shown
 from dra_kit.author.rules import invalid
 from dra_kit.resource import v1
-from dra_kit.resource.validation.devices import validate_device
+from dra_kit.resource.validation.slices.devices import validate_device
 from dra_kit.values.quantity import Quantity
 from dra_kit.values.semver import Version
 
@@ -51,14 +51,14 @@ class Device(AuthorModel):
             the same attributes on all devices of a type: selectors fail on devices that lack one.
         capacity: amounts; a plain quantity, or a DeviceCapacity with a request policy.
         consumes_counters: what this device takes from the pool's counter sets.
-        node_name: the node that has the device; only in a Pool with ``per_device_node_selection``, which no role
-            publishes yet.
+        node_name: the node that has the device; only in a Pool with ``per_device_node_selection``.
         node_selector: like ``node_name``, for several nodes.
         all_nodes: like ``node_name``, for all nodes.
         taints: keep claims away that do not tolerate them.
         binds_to_node: the allocation is bound to the node that the pod was scheduled to.
-        binding_conditions: conditions that must be true before the pod is bound (KEP-5007); no role sets them yet.
-        binding_failure_conditions: conditions that end the attempt when true; likewise.
+        binding_conditions: conditions that must be true before the pod is bound (KEP-5007); they become so by what
+            ``Driver(binder=…)`` does.
+        binding_failure_conditions: conditions that end the attempt when true; both lists or none.
         allow_multiple_allocations: several claims may share the device (KEP-5075); a capacity without request policy
             is a :class:`WholeCapacityWarning` then.
         node_allocatable_resources: how the device counts against cpu, memory and hugepages (KEP-5517).
@@ -121,7 +121,7 @@ class Device(AuthorModel):
             key prepares nothing again.
         """
         cls = type(self)
-        own = {name: getattr(self, name) for name in _own_fields(cls)}
+        own = {name: getattr(self, name) for name in own_fields(cls)}
         left_out = self.__dict__.get(_OBSERVED, frozenset()) | observed_fields(cls)
         found = identity_of(self.to_v1().to_json(), own)
         return {key: value for key, value in found.items() if key not in left_out}
@@ -215,13 +215,13 @@ def same(device: Device, other: Device) -> bool:
         type(device) is type(other)
         and _publishes(device, others[_VALID])
         and mine.get(_OBSERVED) == others.get(_OBSERVED)
-        and all(mine[name] == others[name] for name in _own_fields(type(device)))
+        and all(mine[name] == others[name] for name in own_fields(type(device)))
     )
 
 
 @cache
-def _own_fields(cls: type[Device]) -> tuple[str, ...]:
-    """The fields of an author's subclass."""
+def own_fields(cls: type[Device]) -> tuple[str, ...]:
+    """The fields of an author's subclass, which are never published."""
     return tuple(name for name in cls.model_fields if name not in Device.model_fields)
 
 

@@ -12,11 +12,12 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device
 from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.node_bound import AuthorSettingsT, HardwareT, NodeBound
+from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.rules import invalid
+from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.resource import v1
-from dra_kit.resource.validation.devices import validate_device
+from dra_kit.resource.validation.slices.devices import validate_device
 
 DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)
 

@@ -19,9 +19,9 @@ from dra_kit.author.rules import invalid
 from dra_kit.errors import InvalidDevice
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote
-from dra_kit.resource.validation.formats import driver_name
-from dra_kit.resource.validation.pools import validate_pool
-from dra_kit.resource.validation.slices import ADVANCED_DEVICES_MAX, validate_slice
+from dra_kit.resource.validation.fields.formats import driver_name
+from dra_kit.resource.validation.slices.pools import validate_pool
+from dra_kit.resource.validation.slices.slices import ADVANCED_DEVICES_MAX, validate_slice
 
 DeviceT_co = TypeVar("DeviceT_co", bound=Device, default=Device, covariant=True)
 
@@ -38,11 +38,10 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
         name: the pool's name; None means the node's name, which keeps the pools of different nodes apart.
         devices: in the order in which the scheduler prefers them.
         counter_sets: amounts that devices of this pool share.
-        node_selector: which nodes may use the pool; without one, and without ``all_nodes``, it is this node's. The
-            node role refuses an inventory with such a pool: it publishes the pools of its own node only.
-        all_nodes: every node may use the pool; refused by the node role like ``node_selector``.
-        per_device_node_selection: each device says for itself which nodes may use it; refused by the node role like
-            ``node_selector``.
+        node_selector: which nodes may use the pool; without one, and without ``all_nodes``, it is this node's. Only
+            from a provider with ``scope="cluster"``: the node role publishes the pools of its own node only.
+        all_nodes: every node may use the pool; like ``node_selector``.
+        per_device_node_selection: each device says for itself which nodes may use it; like ``node_selector``.
         partition_type_attribute: the attribute that tells a partition's type (KEP-5677, alpha in 1.37).
         skip_node_operations: node calls that these devices do not need (KEP-5945, alpha in 1.37).
         may_be_empty: the pool may lose all its devices at once. Without it a pool that held devices and is found empty

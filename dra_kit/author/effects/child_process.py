@@ -11,7 +11,7 @@ from pydantic import PrivateAttr
 
 from dra_kit.author.calling import call
 from dra_kit.author.effects.effect import Effect
-from dra_kit.author.node_bound import HardwareT
+from dra_kit.author.type_parameters import HardwareT
 from dra_kit.errors import ConfigurationError, NotYet
 
 

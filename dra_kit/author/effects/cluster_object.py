@@ -12,7 +12,7 @@ from pydantic import Field, JsonValue, PrivateAttr
 
 from dra_kit.author.calling import call
 from dra_kit.author.effects.effect import Effect
-from dra_kit.author.node_bound import HardwareT
+from dra_kit.author.type_parameters import HardwareT
 from dra_kit.errors import ConfigurationError, NotYet
 
 _VERBS: Final = ("get", "create", "patch", "delete")
@@ -237,7 +237,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     async def apply(self, previous: AppliedObject | None) -> AppliedObject:
         """Apply the object and wait until it is ready."""
         del previous  # its name is always the same
-        address, keeper = self.address(), self._kept_by()
+        address, keeper = self.address(), self._needed_keeper()
         found = await keeper.get(address)
         if found is not None and (found["metadata"].get("deletionTimestamp") or await call(self.ended, found)):
             await keeper.delete(address)  # waits: what is on its way out may still say that it is ready
@@ -252,7 +252,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     @final
     async def holds(self, outcome: AppliedObject) -> bool:
         """Whether the object is there, has not ended, and nobody deletes it."""
-        found = await self._kept_by().get(self.address())
+        found = await self._needed_keeper().get(self.address())
         if found is None or found["metadata"].get("deletionTimestamp") or found["metadata"]["uid"] != outcome.uid:
             return False
         return not await call(self.ended, found)
@@ -261,7 +261,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     async def revert(self, outcome: AppliedObject | None) -> None:
         """Delete the object and wait until it is gone."""
         del outcome
-        await self._kept_by().delete(self.address())
+        await self._needed_keeper().delete(self.address())
 
     def _why_not(self, applied: Mapping[str, Any]) -> str:
         conditions: Sequence[Mapping[str, Any]] = (applied.get("status") or {}).get("conditions") or ()
@@ -270,7 +270,7 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
                 return f": {item['message']}"
         return f": it has no condition {self.object_condition} yet" if self.object_condition else ""
 
-    def _kept_by(self) -> ObjectKeeper:
+    def _needed_keeper(self) -> ObjectKeeper:
         if self._keeper is None:
             raise ConfigurationError(
                 f"effect {type(self).__name__}: nothing applies its object; ensure it in prepare, in a test with "

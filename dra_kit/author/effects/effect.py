@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self
 from pydantic import BaseModel, ConfigDict, PrivateAttr, PydanticUserError, TypeAdapter
 from typing_extensions import TypeVar
 
-from dra_kit.author.node_bound import HardwareT
+from dra_kit.author.type_parameters import HardwareT
 from dra_kit.errors import ConfigurationError
 
 OutcomeT = TypeVar("OutcomeT", default=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dra_kit.controller.claims.lifecycle import Change, Transition
@@ -21,12 +21,14 @@ class Announcement:
         reason: CamelCase, for machines.
         action: what was done, CamelCase.
         note: the text for users.
+        identity: what it tells of, equal for every replica that sees it, whatever that one missed in between.
     """
 
     regarding: ObjectReference
     reason: str
     action: str
     note: str
+    identity: str = field(default="", compare=False)
 
 
 _REASONS: Final = {
@@ -39,14 +41,36 @@ _REASONS: Final = {
 
 
 def announcements(transition: Transition) -> tuple[Announcement, ...]:
-    """The Events of a transition: one on the claim, one on each pod concerned."""
+    """The Events of a transition: one on the claim, one on each pod concerned.
+
+    Consumers that came or went are told one by one: another replica may have seen them come at different times.
+    """
+    if transition.change in {Change.RESERVED, Change.UNRESERVED} and len(transition.consumers) > 1:
+        single = (replace(transition, consumers=(consumer,)) for consumer in transition.consumers)
+        return tuple(each for step in single for each in announcements(step))
     reason, action = _REASONS[transition.change]
-    note = _note(transition)
+    note, identity = _note(transition), _identity(transition)
     metadata = transition.claim.metadata
     claim = ObjectReference(
         RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, metadata.name, metadata.uid, metadata.namespace
     )
-    return tuple(Announcement(regarding, reason, action, note) for regarding in (claim, *_pods(transition)))
+    return tuple(Announcement(regarding, reason, action, note, identity) for regarding in (claim, *_pods(transition)))
+
+
+def _identity(transition: Transition) -> str:
+    """Of the claim, this allocation of it, what happened, and to whom."""
+    allocation = transition.claim.status.allocation
+    change = Change.DEALLOCATED if transition.change is Change.DELETED else transition.change
+    users = transition.consumers if change in {Change.RESERVED, Change.UNRESERVED} else ()
+    return "\n".join(
+        (
+            transition.claim.metadata.uid,
+            change,
+            (allocation.allocation_timestamp if allocation else None) or "",
+            *sorted(f"{each.request}/{each.pool}/{each.device}/{each.share_id or ''}" for each in transition.devices),
+            *(each.uid for each in users),
+        )
+    )
 
 
 def node_of(claim: ResourceClaim) -> str | None:
@@ -54,9 +78,9 @@ def node_of(claim: ResourceClaim) -> str | None:
     selector = claim.status.allocation.node_selector if claim.status.allocation else None
     if selector is None or len(selector.node_selector_terms) != 1:
         return None
-    for field in selector.node_selector_terms[0].match_fields:
-        if (field.key, field.operator) == ("metadata.name", "In") and len(field.values) == 1:
-            return field.values[0]
+    for each in selector.node_selector_terms[0].match_fields:
+        if (each.key, each.operator) == ("metadata.name", "In") and len(each.values) == 1:
+            return each.values[0]
     return None
 
 

@@ -8,9 +8,10 @@ promises that versions of one resource compare as integers (KEP-5504; so they ar
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -21,7 +22,14 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "ownerReferences")
-_RESULT: Final = ("request", "driver", "pool", "device", "shareID")
+_RESULT: Final = (
+    "request", "driver", "pool", "device", "shareID", "adminAccess", "consumedCapacity", "bindingConditions",
+    "bindingFailureConditions",
+)  # fmt: skip
+
+
+_ENDED_MAX: Final = 10_000
+"""Claims without devices that are remembered; a watch does not lag behind a list by that many."""
 
 
 class ClaimCache:
@@ -35,9 +43,11 @@ class ClaimCache:
 
     def __init__(self, driver: str) -> None:
         self._driver = driver
-        self._claims: dict[str, ResourceClaim] = {}
-        # while a list is under way: the versions in which claims were last seen without devices of ours, or gone
-        self._without: dict[str, int] | None = None
+        self._claims: dict[str, _Held] = {}
+        # the versions in which claims gave their devices back or were gone: what a watch that lags behind says of them
+        # later is old; what it says of claims that nobody has seen is news, however old it is
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._listing = False
         self._listed = -1  # resource version of the last list
 
     def __len__(self) -> int:
@@ -48,6 +58,10 @@ class ClaimCache:
         """Whether there was a list."""
         return self._listed >= 0
 
+    def claims(self) -> HeldClaims:
+        """Those that hold devices of ours now."""
+        return HeldClaims(tuple(self._claims.values()))
+
     def observe(self, claim: Mapping[str, Any], *, deleted: bool = False) -> tuple[Transition, ...]:
         """Takes the state of one claim from a watch.
 
@@ -56,18 +70,20 @@ class ClaimCache:
             deleted: it is the last state of a deleted one.
         """
         uid, version = _identity(claim)
-        if version <= max(self._listed, self._version(uid)):
+        if version <= self._version(uid):
             return ()
-        return self._take(uid, version, None if deleted else self._read(uid, claim))
+        steps = self._take(uid, version, self._read(uid, claim))
+        # its last state may be news: kopf keeps the last one only of events that follow each other at once
+        return (*steps, *self._take(uid, version, None)) if deleted else steps
 
     @contextmanager
     def listing(self) -> Iterator[None]:
         """Around the request for a list and :meth:`replace`: the watch may be ahead of the list meanwhile."""
-        self._without = {}
+        self._listing = True
         try:
             yield
         finally:
-            self._without = None
+            self._listing = False
 
     def replace(self, claims: Iterable[Mapping[str, Any]], resource_version: str) -> tuple[Transition, ...]:
         """Takes a complete list: marks what it holds and sweeps what it does not.
@@ -91,21 +107,23 @@ class ClaimCache:
         return () if silent else tuple(steps)
 
     def _take(self, uid: str, version: int, claim: ResourceClaim | None) -> tuple[Transition, ...]:
-        previous = self._claims.get(uid)
-        steps = transitions(previous, claim, self._driver)
+        held = self._claims.get(uid)
+        steps = transitions(held.read() if held is not None else None, claim, self._driver)
         if claim is not None and our_devices(claim, self._driver):
-            self._claims[uid] = claim
+            self._claims[uid] = _Held(version, claim.model_dump_json(by_alias=True, exclude_defaults=True))
             return steps
-        self._claims.pop(uid, None)
-        if self._without is not None:
-            self._without[uid] = version
+        if self._claims.pop(uid, None) is not None or self._listing:
+            self._ended[uid] = version
+            self._ended.move_to_end(uid)
+            while len(self._ended) > _ENDED_MAX and not self._listing:
+                self._ended.popitem(last=False)
         return steps
 
     def _version(self, uid: str) -> int:
         known = self._claims.get(uid)
         if known is not None:
-            return _number(known.metadata.resource_version)
-        return (self._without or {}).get(uid, -1)
+            return known.version
+        return self._ended.get(uid, -1)
 
     def _read(self, uid: str, claim: Mapping[str, Any]) -> ResourceClaim | None:
         """The claim as a model, when it holds or held devices of ours: most claims of a cluster are other drivers'."""
@@ -117,11 +135,35 @@ class ClaimCache:
             return ResourceClaim.model_validate(kept(claim))
         except ValidationError as error:
             logger.error("claim cannot be read", extra={"claim_uid": uid, "error": str(error)})
-            return self._claims.get(uid)
+            held = self._claims.get(uid)
+            return held.read() if held is not None else None
+
+
+class _Held(NamedTuple):
+    """A claim at rest: as text it takes a tenth of the memory of the model."""
+
+    version: int
+    text: str
+
+    def read(self) -> ResourceClaim:
+        return ResourceClaim.model_validate_json(self.text)
+
+
+class HeldClaims:
+    """Claims as they were at one moment; read one by one, since thousands of models take much memory."""
+
+    def __init__(self, held: tuple[_Held, ...]) -> None:
+        self._held = held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[ResourceClaim]:
+        return (each.read() for each in self._held)
 
 
 def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """What Events tell of a claim; with its configs, which may have 640 KiB, few claims would take all memory."""
+    """What is told of a claim; with its configs, which may have 640 KiB, few claims would take all memory."""
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     allocation = status.get("allocation")
     if allocation is not None:
@@ -129,6 +171,7 @@ def kept(claim: Mapping[str, Any]) -> dict[str, Any]:
         allocation = {
             "devices": {"results": [_only(result, _RESULT) for result in results]},
             "nodeSelector": allocation.get("nodeSelector"),
+            "allocationTimestamp": allocation.get("allocationTimestamp"),
         }
     return {
         "metadata": _only(metadata, _METADATA),

@@ -1,47 +1,77 @@
-"""Follows the claims of the cluster and tells users, in Events, what becomes of those that hold our devices."""
+"""Follows the claims of the cluster, in every replica, and tells what becomes of those that hold our devices.
+
+It writes nothing. What tells users, observers or others subscribes while its replica is the active one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dra_kit.controller.claims.announcements import announcements
-from dra_kit.controller.claims.cache import ClaimCache, kept
+from dra_kit.controller.claims.backlog import Backlog
+from dra_kit.controller.claims.cache import ClaimCache, HeldClaims, kept
 from dra_kit.controller.claims.lifecycle import Transition
 from dra_kit.errors import Unavailable
 from dra_kit.kube.client import Client
-from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What one listener is told.
+
+    Attributes:
+        claims: those that hold devices of ours at its beginning.
+        recent: what happened before it and was perhaps not told: ``claims`` are in the state after it.
+        steps: what happens from its beginning on, in order.
+    """
+
+    claims: HeldClaims
+    recent: tuple[Transition, ...]
+    steps: asyncio.Queue[Transition] = field(default_factory=asyncio.Queue)
+
+
 class ClaimFollower:
     """A part of the controller: the periodic list, and the service behind the watch's handler.
 
-    The watch brings changes at once; the list brings what the watch lost, deletions above all. Nothing is written but
-    Events.
+    The watch brings changes at once; the list brings what the watch lost, deletions above all.
 
     Args:
         client: to list with.
         driver: name of the driver whose devices count.
-        recorder: takes the Events.
         resync_seconds: between two lists, give or take a tenth.
+        backlog: keeps what the active replica may not have told; None where there is only one.
     """
 
     name = "claims"
 
-    def __init__(self, client: Client, driver: str, recorder: EventRecorder, *, resync_seconds: float) -> None:
+    def __init__(self, client: Client, driver: str, *, resync_seconds: float, backlog: Backlog | None = None) -> None:
         self._client = client
-        self._recorder = recorder
         self._resync_seconds = resync_seconds
+        self._backlog = backlog
         self._cache = ClaimCache(driver)
+        self._look_again = asyncio.Event()
+        self._subscriptions: list[Subscription] = []
+
+    @contextmanager
+    def subscribed(self) -> Iterator[Subscription]:
+        """Gives the claims as they are, and every step from then on; in the follower's loop."""
+        recent = self._backlog.steps() if self._backlog is not None else ()
+        subscription = Subscription(self._cache.claims(), recent)
+        self._subscriptions.append(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.remove(subscription)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Lists again and again.
@@ -55,23 +85,34 @@ class ClaimFollower:
         while True:
             # in step, all controllers of a cluster would list at once
             pause = self._resync_seconds * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
+            self._look_again.clear()
             try:
                 await self.resync()
                 ready.set()
             except Unavailable as error:
                 logger.warning("claims cannot be listed now", extra={"error": str(error)})
                 pause = min(pause, _RETRY_SECONDS)
-            await asyncio.sleep(pause)
+                await asyncio.sleep(pause)
+                continue
+            try:
+                async with asyncio.timeout(pause):
+                    await self._look_again.wait()
+            except TimeoutError:
+                pass
+
+    def look_again(self) -> None:
+        """The watch has begun anew: what was deleted in the gap before it is told by a list only."""
+        self._look_again.set()
 
     async def resync(self) -> None:
-        """Brings the cache to what the API server says; what had been missed is announced, except the first time.
+        """Brings the cache to what the API server says; what had been missed is told, except the first time.
 
         Raises:
             KubeError: the list failed.
         """
         with self._cache.listing():
             found = await self._client.list(RESOURCE_CLAIMS, keep=kept)
-            self._announce(self._cache.replace(found.items, found.resource_version))
+            self._tell(self._cache.replace(found.items, found.resource_version))
         logger.debug("claims listed", extra={"claims": len(found.items), "ours": len(self._cache)})
 
     async def on_claim(self, event_type: str | None, claim: Mapping[str, Any]) -> None:
@@ -81,15 +122,11 @@ class ClaimFollower:
             event_type: ADDED, MODIFIED or DELETED; None for an object of the watch's initial list.
             claim: the object, in its last state where it was deleted.
         """
-        self._announce(self._cache.observe(claim, deleted=event_type == "DELETED"))
+        self._tell(self._cache.observe(claim, deleted=event_type == "DELETED"))
 
-    def _announce(self, steps: Iterable[Transition]) -> None:
+    def _tell(self, steps: Iterable[Transition]) -> None:
         for step in steps:
-            metadata = step.claim.metadata
-            with log_context(claim=f"{metadata.namespace}/{metadata.name}", claim_uid=metadata.uid):
-                logger.info(
-                    "claim changed",
-                    extra={"change": step.change.value, "devices": [device.device for device in step.devices]},
-                )
-            for each in announcements(step):
-                self._recorder.record(each.regarding, "Normal", reason=each.reason, action=each.action, note=each.note)
+            if self._backlog is not None:
+                self._backlog.add(step)
+            for subscription in self._subscriptions:
+                subscription.steps.put_nowait(step)

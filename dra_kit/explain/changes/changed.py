@@ -17,7 +17,7 @@ from dra_kit.resource.v1 import (
     ResourceClaim,
 )
 
-_Body: TypeAlias = ExactDeviceRequest | DeviceSubRequest
+_Choice: TypeAlias = ExactDeviceRequest | DeviceSubRequest
 
 
 def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstraint]) -> ResourceClaim:
@@ -25,30 +25,32 @@ def with_constraints(claim: ResourceClaim, constraints: Sequence[DeviceConstrain
     return _with_devices(claim, {"constraints": tuple(constraints)})
 
 
-def with_count(claim: ResourceClaim, way: str, count: int) -> ResourceClaim:
-    """The claim with another count of a request, or of a way to satisfy it.
+def with_count(claim: ResourceClaim, choice: str, count: int) -> ResourceClaim:
+    """The claim with another count of a request, or of its choice.
 
     Args:
         claim: the claim.
-        way: name of the request, or ``request/subrequest``.
+        choice: name of the request, or ``request/subrequest``.
         count: of devices.
     """
-    return _with_body(claim, way, lambda body: body.model_copy(update={"count": count}))
+    return _with_choice(claim, choice, lambda asked: asked.model_copy(update={"count": count}))
 
 
-def tolerating(claim: ResourceClaim, way: str, key: str) -> ResourceClaim:
+def tolerating(claim: ResourceClaim, choice: str, key: str) -> ResourceClaim:
     """The claim with a toleration of all taints of a key."""
     toleration = DeviceToleration(key=key, operator="Exists")
-    return _with_body(claim, way, lambda body: body.model_copy(update={"tolerations": (*body.tolerations, toleration)}))
+    return _with_choice(
+        claim, choice, lambda asked: asked.model_copy(update={"tolerations": (*asked.tolerations, toleration)})
+    )
 
 
-def without_condition(claim: ResourceClaim, way: str, condition: str) -> ResourceClaim | None:
+def without_condition(claim: ResourceClaim, choice: str, condition: str) -> ResourceClaim | None:
     """The claim without one condition of its own selectors; None where it cannot be taken out of the text."""
-    body = next((body for name, body in _bodies(claim) if name == way), None)
-    selectors = _without(body.selectors, condition) if body is not None else None
+    asked = next((asked for name, asked in _choices(claim) if name == choice), None)
+    selectors = _without(asked.selectors, condition) if asked is not None else None
     if selectors is None:
         return None
-    return _with_body(claim, way, lambda body: body.model_copy(update={"selectors": selectors}))
+    return _with_choice(claim, choice, lambda asked: asked.model_copy(update={"selectors": selectors}))
 
 
 def class_without_condition(device_class: DeviceClass, condition: str) -> DeviceClass | None:
@@ -74,23 +76,23 @@ def _without(selectors: Sequence[DeviceSelector], condition: str) -> tuple[Devic
     return tuple(changed) if found else None
 
 
-def _bodies(claim: ResourceClaim) -> list[tuple[str, _Body]]:
-    found: list[tuple[str, _Body]] = []
+def _choices(claim: ResourceClaim) -> list[tuple[str, _Choice]]:
+    found: list[tuple[str, _Choice]] = []
     for request in claim.spec.devices.requests:
         if request.exactly is not None:
             found.append((request.name, request.exactly))
-        found += [(f"{request.name}/{body.name}", body) for body in request.first_available]
+        found += [(f"{request.name}/{asked.name}", asked) for asked in request.first_available]
     return found
 
 
-def _with_body(claim: ResourceClaim, way: str, change: Callable[[_Body], _Body]) -> ResourceClaim:
+def _with_choice(claim: ResourceClaim, choice: str, change: Callable[[_Choice], _Choice]) -> ResourceClaim:
     requests = []
     for request in claim.spec.devices.requests:
-        if request.exactly is not None and request.name == way:
+        if request.exactly is not None and request.name == choice:
             requests.append(request.model_copy(update={"exactly": change(request.exactly)}))
             continue
         subrequests = tuple(
-            change(body) if f"{request.name}/{body.name}" == way else body for body in request.first_available
+            change(asked) if f"{request.name}/{asked.name}" == choice else asked for asked in request.first_available
         )
         requests.append(request.model_copy(update={"first_available": subrequests}))
     return _with_devices(claim, {"requests": tuple(requests)})

@@ -18,7 +18,7 @@ from dra_kit.explain.changes.changed import (
 from dra_kit.explain.changes.trials import Trials
 from dra_kit.explain.devices.conditions import compared
 from dra_kit.explain.reasons import RELEASED, Check, Reason
-from dra_kit.explain.verdicts import Miss, Request, Way
+from dra_kit.explain.verdicts import JudgedChoice, Miss, Request
 from dra_kit.resource.v1 import DeviceClass, ResourceClaim
 
 _SHOWN: Final = 3
@@ -82,9 +82,9 @@ def nearest_misses(claim: ResourceClaim, requests: Sequence[Request], trials: Tr
 
 def _candidates(claim: ResourceClaim, requests: Sequence[Request], trials: Trials) -> Iterator[_Candidate]:
     for request in requests:
-        for way in request.ways:
-            yield from _of_devices(claim, way, trials)
-            yield from _of_count(claim, way, trials)
+        for judged in request.choices:
+            yield from _of_devices(claim, judged, trials)
+            yield from _of_count(claim, judged, trials)
     constraints = claim.spec.devices.constraints
     nodes = trials.promising(requests)
     for constraint in constraints:
@@ -96,13 +96,13 @@ def _candidates(claim: ResourceClaim, requests: Sequence[Request], trials: Trial
             yield _Candidate(miss, _LESS, False, lambda: True)
 
 
-def _of_count(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Candidate]:
+def _of_count(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> Iterator[_Candidate]:
     """Fewer devices, as many as there can be."""
-    if way.choice is None or way.choice.all_devices or way.choice.count < 2:
+    if judged.choice is None or judged.choice.all_devices or judged.choice.count < 2:
         return
-    possible = _most(way, _Changed(claim), way.fitting, trials)
+    possible = _most(judged, _Changed(claim), judged.fitting, trials)
     if possible:
-        yield _Candidate(Miss(f"with count: {possible}", way.name, None, enough=True), _LESS, False, lambda: True)
+        yield _Candidate(Miss(f"with count: {possible}", judged.name, None, enough=True), _LESS, False, lambda: True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,55 +118,55 @@ class _Changed:
         return trials.fits(self.claim, nodes, released=self.released, device_class=self.device_class)
 
 
-def _most(way: Way, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> int:
+def _most(judged: JudgedChoice, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> int:
     """How many devices can be had, fewer than are asked for.
 
     Args:
-        way: whose count is lowered.
+        judged: whose count is lowered.
         changed: the claim, with whatever else is changed.
         numbers: how many devices fit then, by node.
         trials: asks the allocator.
     """
-    assert way.choice is not None  # noqa: S101 - the caller looked
+    assert judged.choice is not None  # noqa: S101 - the caller looked
     nodes = [node for node, _ in Counter(numbers).most_common()]
-    possible, refused = 0, min(way.choice.count, max(numbers.values(), default=0) + 1)
+    possible, refused = 0, min(judged.choice.count, max(numbers.values(), default=0) + 1)
     while refused - possible > 1:
         middle = (possible + refused) // 2
-        if replace(changed, claim=with_count(changed.claim, way.name, middle)).fits(nodes, trials):
+        if replace(changed, claim=with_count(changed.claim, judged.name, middle)).fits(nodes, trials):
             possible = middle
         else:
             refused = middle
     return possible
 
 
-def _of_devices(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Candidate]:
+def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> Iterator[_Candidate]:
     """What devices have against them that have nothing else against them, or only one other thing."""
-    if way.choice is None or way.choice.all_devices:
+    if judged.choice is None or judged.choice.all_devices:
         return
     gained: Counter[frozenset[str]] = Counter()
     reasons: dict[frozenset[str], list[Reason]] = {}
     by_node: defaultdict[frozenset[str], Counter[str]] = defaultdict(Counter)
-    for verdict in way.devices:
+    for verdict in judged.devices:
         changes = {reason.remedy: reason for reason in verdict.reasons}
         if 1 <= len(changes) <= 2 and all(map(_can_change, verdict.reasons)):
             remedies = frozenset(changes)
             gained[remedies] += 1
             reasons.setdefault(remedies, list(changes.values()))
             by_node[remedies].update(trials.allowed(verdict.nodes))
-    short = way.choice.count > max((way.fitting[node] for node in trials.allowed(way.fitting)), default=0)
+    short = judged.choice.count > max((judged.fitting[node] for node in trials.allowed(judged.fitting)), default=0)
     for remedies in gained:
         # with both changes, the devices fit that lack only one of them, too
         helped = [each for each in gained if each <= remedies]
-        numbers = Counter(way.fitting)
+        numbers = Counter(judged.fitting)
         for each in helped:
             numbers.update(by_node[each])
-        nodes = [node for node, number in numbers.most_common() if number >= way.choice.count]
+        nodes = [node for node, number in numbers.most_common() if number >= judged.choice.count]
         nodes = list(trials.allowed(nodes))
         changes_ = sorted(reasons[remedies], key=_rank)
         change = " and ".join(reason.remedy for reason in changes_)
-        miss = Miss(change, way.name, len(way.fits) + sum(gained[each] for each in helped), enough=bool(nodes))
+        miss = Miss(change, judged.name, len(judged.fits) + sum(gained[each] for each in helped), enough=bool(nodes))
         rank = _rank(changes_[-1]) + (_TWO if len(changes_) > 1 else 0)
-        changed = _after(claim, way, changes_)
+        changed = _after(claim, judged, changes_)
         if changed is None:
             yield _Candidate(miss, rank, short, lambda: True)
             continue
@@ -175,14 +175,16 @@ def _of_devices(claim: ResourceClaim, way: Way, trials: Trials) -> Iterator[_Can
             rank,
             short,
             partial(changed.fits, nodes, trials),
-            partial(_fewer, way, miss, changed, numbers, trials),
+            partial(_fewer, judged, miss, changed, numbers, trials),
         )
 
 
-def _fewer(way: Way, miss: Miss, changed: _Changed, numbers: Mapping[str, int], trials: Trials) -> Miss | None:
+def _fewer(
+    judged: JudgedChoice, miss: Miss, changed: _Changed, numbers: Mapping[str, int], trials: Trials
+) -> Miss | None:
     """What a miss comes to with a lower count; None where that does not help, either."""
-    possible = _most(way, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
-    return Miss(f"{miss.change} and with count: {possible}", way.name, None, enough=True) if possible else None
+    possible = _most(judged, changed, {name: numbers[name] for name in trials.allowed(numbers)}, trials)
+    return Miss(f"{miss.change} and with count: {possible}", judged.name, None, enough=True) if possible else None
 
 
 def _can_change(reason: Reason) -> bool:
@@ -199,26 +201,26 @@ def _rank(reason: Reason) -> int:
     return _CLASS if reason.check is Check.CLASS else _REQUEST
 
 
-def _after(claim: ResourceClaim, way: Way, reasons: Sequence[Reason]) -> _Changed | None:
+def _after(claim: ResourceClaim, judged: JudgedChoice, reasons: Sequence[Reason]) -> _Changed | None:
     """The claim after what reasons suggest; None where that cannot be tried."""
-    assert way.choice is not None  # noqa: S101 - the caller looked
+    assert judged.choice is not None  # noqa: S101 - the caller looked
     changed = _Changed(claim)
     for reason in reasons:
         if reason.remedy == RELEASED:
             changed = replace(changed, released=True)
         elif reason.check is Check.CLASS:
-            before = changed.device_class or way.choice.device_class
+            before = changed.device_class or judged.choice.device_class
             device_class = class_without_condition(before, reason.details["condition"])
             if device_class is None:
                 return None
             changed = replace(changed, device_class=device_class)
         elif reason.check is Check.SELECTOR:
-            relaxed = without_condition(changed.claim, way.name, reason.details["condition"])
+            relaxed = without_condition(changed.claim, judged.name, reason.details["condition"])
             if relaxed is None:
                 return None
             changed = replace(changed, claim=relaxed)
         elif reason.check is Check.TAINT:
-            changed = replace(changed, claim=tolerating(changed.claim, way.name, reason.details["key"]))
+            changed = replace(changed, claim=tolerating(changed.claim, judged.name, reason.details["key"]))
         else:
             return None
     return changed

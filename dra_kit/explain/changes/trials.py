@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from dra_kit.allocator import Allocator
-from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget
 from dra_kit.explain.cluster.cluster import Cluster
@@ -55,9 +55,9 @@ class Trials:
         counts: Counter[str] = Counter()
         served: Counter[str] = Counter()
         for request in requests:
-            for way in request.ways:
-                counts.update(way.fitting)
-            served.update({name for way in request.ways for name in way.fitting})
+            for judged in request.choices:
+                counts.update(judged.fitting)
+            served.update({name for judged in request.choices for name in judged.fitting})
         names = sorted(counts, key=lambda name: (-served[name], -counts[name]))
         return [*self.allowed(names)][:_NODES]
 

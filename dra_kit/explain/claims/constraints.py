@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from dra_kit.allocator.attributes import Scalar, elements, published
-from dra_kit.allocator.devices import DeviceID
+from dra_kit.allocator.cluster.attributes import Scalar, elements, published
+from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.explain.changes.changed import with_constraints
 from dra_kit.explain.changes.trials import Trials
 from dra_kit.explain.claims.disjoint import disjoint_requests
 from dra_kit.explain.text.summary import counted
-from dra_kit.explain.verdicts import DeviceVerdict, Request, Way
+from dra_kit.explain.verdicts import DeviceVerdict, JudgedChoice, Request
 from dra_kit.resource.v1 import DeviceConstraint, ResourceClaim
 
 _VALUES: Final = 5
@@ -66,8 +66,8 @@ def _there_is(constraint: DeviceConstraint, requests: Sequence[Request], nodes: 
     """What the devices on some nodes have that fit one of the requests which a constraint is about, each once."""
     fits: dict[DeviceID, DeviceVerdict] = {}
     for request in requests:
-        for way in _covered(constraint, request):
-            fits.update({fit.id: fit for fit in way.fits if not set(nodes).isdisjoint(fit.nodes)})
+        for judged in _covered(constraint, request):
+            fits.update({fit.id: fit for fit in judged.fits if not set(nodes).isdisjoint(fit.nodes)})
     return f"; on {nodes[0]} those that fit have {_counted(fits.values(), _attribute(constraint))}" if fits else ""
 
 
@@ -79,28 +79,30 @@ def _nothing_in_common(constraint: DeviceConstraint, requests: Sequence[Request]
     possible: list[set[Scalar]] = []
     parts: list[str] = []
     for request in requests:
-        ways = _covered(constraint, request)
-        if not ways or len(ways) < len(request.ways):
+        choices = _covered(constraint, request)
+        if not choices or len(choices) < len(request.choices):
             continue
-        if any(way.choice is None or name in way.choice.derived for way in ways):
+        if any(judged.choice is None or name in judged.choice.derived for judged in choices):
             return ""
-        possible.append({value for way in ways for value in _frequent(way, name)})
-        parts.append(f"those that fit {request.name} have {_counted([fit for way in ways for fit in way.fits], name)}")
+        possible.append({value for judged in choices for value in _frequent(judged, name)})
+        parts.append(
+            f"those that fit {request.name} have {_counted([fit for judged in choices for fit in judged.fits], name)}"
+        )
     return "" if not possible or set.intersection(*possible) else ", ".join(parts)
 
 
-def _frequent(way: Way, name: str) -> Iterator[Scalar]:
+def _frequent(judged: JudgedChoice, name: str) -> Iterator[Scalar]:
     """The values that as many devices have as are wanted of them."""
-    assert way.choice is not None  # noqa: S101 - the caller looked
-    needed = 1 if way.choice.all_devices else way.choice.count
-    found = Counter(value for fit in way.fits for value in _values(fit, name))
+    assert judged.choice is not None  # noqa: S101 - the caller looked
+    needed = 1 if judged.choice.all_devices else judged.choice.count
+    found = Counter(value for fit in judged.fits for value in _values(fit, name))
     return (value for value, number in found.items() if number >= needed)
 
 
-def _covered(constraint: DeviceConstraint, request: Request) -> list[Way]:
+def _covered(constraint: DeviceConstraint, request: Request) -> list[JudgedChoice]:
     """The ways to satisfy a request that a constraint is about."""
     named = constraint.requests
-    return [way for way in request.ways if not named or not {request.name, way.name}.isdisjoint(named)]
+    return [judged for judged in request.choices if not named or not {request.name, judged.name}.isdisjoint(named)]
 
 
 def _attribute(constraint: DeviceConstraint) -> str:

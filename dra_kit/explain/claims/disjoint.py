@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from dra_kit.explain.verdicts import Request, Way
+from dra_kit.explain.verdicts import JudgedChoice, Request
 
 _NAMES: Final = 3
 
@@ -16,7 +16,7 @@ def disjoint_requests(requests: Sequence[Request]) -> str:
     Args:
         requests: of one claim.
     """
-    return disjoint({request.name: set().union(*map(_nodes, request.ways)) for request in requests})
+    return disjoint({request.name: set().union(*map(_nodes, request.choices)) for request in requests})
 
 
 def disjoint(places: Mapping[str, Collection[str]]) -> str:
@@ -31,14 +31,14 @@ def disjoint(places: Mapping[str, Collection[str]]) -> str:
     return ", ".join([parts[0].replace(" only", " fits only", 1), *parts[1:]])
 
 
-def _nodes(way: Way) -> set[str]:
-    """The nodes that have enough devices for one way to satisfy a request, whatever else is asked for."""
-    if way.choice is None:
+def _nodes(judged: JudgedChoice) -> set[str]:
+    """The nodes that have enough devices for one choice of a request, whatever else is asked for."""
+    if judged.choice is None:
         return set()
-    if not way.choice.all_devices:
-        return {node for node, number in way.fitting.items() if number >= way.choice.count}
-    spoilt = {node for verdict in way.devices if verdict.reasons and verdict.matches for node in verdict.nodes}
-    return way.fitting.keys() - spoilt
+    if not judged.choice.all_devices:
+        return {node for node, number in judged.fitting.items() if number >= judged.choice.count}
+    spoilt = {node for verdict in judged.devices if verdict.reasons and verdict.matches for node in verdict.nodes}
+    return judged.fitting.keys() - spoilt
 
 
 def named(nodes: Collection[str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from dra_kit.explain.cluster.cluster import Gap
 from dra_kit.explain.reasons import Reason
 from dra_kit.explain.text.summary import summarize
-from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, NodeOutcome, Way
+from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, JudgedChoice, NodeOutcome
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.v1 import AllocationResult
 
@@ -29,7 +29,8 @@ def claim_document(explanation: ClaimExplanation) -> dict[str, Any]:
         "remedies": list(explanation.remedies),
         "notLookedAt": list(explanation.not_looked_at),
         "requests": [
-            {"name": request.name, "ways": [_way(way) for way in request.ways]} for request in explanation.requests
+            {"name": request.name, "ways": [_choice(judged) for judged in request.choices]}
+            for request in explanation.requests
         ],
         "nodes": [_node(outcome) for outcome in explanation.nodes],
         **({"allocation": _allocation(allocation)} if allocation is not None else {}),
@@ -41,16 +42,16 @@ def gap_documents(gaps: Iterable[Gap]) -> list[dict[str, str]]:
     return [{"kind": gap.kind, "text": gap.text, "consequence": gap.consequence} for gap in gaps]
 
 
-def _way(way: Way) -> dict[str, Any]:
-    if way.choice is None:
-        return {"name": way.name, "error": str(way.error)}
+def _choice(judged: JudgedChoice) -> dict[str, Any]:
+    if judged.choice is None:
+        return {"name": judged.name, "error": str(judged.error)}
     return {
-        "name": way.name,
-        "deviceClass": way.choice.device_class.metadata.name,
-        "count": None if way.choice.all_devices else way.choice.count,
-        "summary": summarize(way.devices),
-        "fitting": dict(way.fitting),
-        "devices": [_device(verdict) for verdict in way.devices],
+        "name": judged.name,
+        "deviceClass": judged.choice.device_class.metadata.name,
+        "count": None if judged.choice.all_devices else judged.choice.count,
+        "summary": summarize(judged.devices),
+        "fitting": dict(judged.fitting),
+        "devices": [_device(verdict) for verdict in judged.devices],
     }
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Final
 
 from dra_kit.allocator import Allocator, Attempt, Node
-from dra_kit.allocator.expressions import CelEvaluator
-from dra_kit.allocator.requests import choices_of
+from dra_kit.allocator.requests.requests import choices_of
+from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from dra_kit.explain.budget import Budget, WorkSpent
 from dra_kit.explain.changes.nearest import nearest_misses
@@ -21,7 +21,7 @@ from dra_kit.explain.devices.conditions import compared, conditions
 from dra_kit.explain.devices.judge import judge
 from dra_kit.explain.devices.selectors import wrong_selectors
 from dra_kit.explain.text.summary import groups_of
-from dra_kit.explain.verdicts import ClaimExplanation, Miss, NodeOutcome, Outcome, Request, Way
+from dra_kit.explain.verdicts import ClaimExplanation, JudgedChoice, Miss, NodeOutcome, Outcome, Request
 from dra_kit.resource.v1 import DeviceSubRequest, ExactDeviceRequest, ResourceClaim
 
 _CLASSES: Final = 5
@@ -154,7 +154,7 @@ class Explainer:
 
     def _requests(self, claim: ResourceClaim) -> Iterator[Request]:
         for request in claim.spec.devices.requests:
-            ways = []
+            choices = []
             for position, choice in enumerate(
                 choices_of(claim, request, self.cluster.snapshot.classes, self.cluster.gates)
             ):
@@ -162,14 +162,14 @@ class Explainer:
                     name = request.name
                     if request.first_available:
                         name = f"{name}/{request.first_available[position].name}"
-                    ways.append(Way(name, None, choice))
+                    choices.append(JudgedChoice(name, None, choice))
                 else:
-                    ways.append(judge(self.cluster, choice, self._evaluator))
-            yield Request(request.name, tuple(ways))
+                    choices.append(judge(self.cluster, choice, self._evaluator))
+            yield Request(request.name, tuple(choices))
 
     def _errors(self, requests: Sequence[Request], nodes: Sequence[NodeOutcome]) -> Iterator[str]:
         """What ends the attempt, each kind once, with advice."""
-        errors = [way.error for request in requests for way in request.ways if way.error is not None]
+        errors = [judged.error for request in requests for judged in request.choices if judged.error is not None]
         errors += [outcome.error for outcome in nodes if outcome.error is not None]
         seen = set()
         for error in errors:
@@ -221,48 +221,50 @@ def _on(attempt: Attempt, node: Node) -> NodeOutcome:
 def _shortages(requests: Sequence[Request]) -> Iterator[str]:
     """Requests for which no node has enough devices, however the others are satisfied."""
     for request in requests:
-        if any(_suffices(way) for way in request.ways):
+        if any(_suffices(judged) for judged in request.choices):
             continue
-        for way in request.ways:
-            if way.choice is not None:
-                yield _shortage(way)
+        for judged in request.choices:
+            if judged.choice is not None:
+                yield _shortage(judged)
 
 
-def _suffices(way: Way) -> bool:
-    if way.choice is None:
+def _suffices(judged: JudgedChoice) -> bool:
+    if judged.choice is None:
         return False
-    if way.choice.all_devices:
-        return not _all_shortage(way)
-    return way.choice.count <= max(way.fitting.values(), default=0)
+    if judged.choice.all_devices:
+        return not _all_shortage(judged)
+    return judged.choice.count <= max(judged.fitting.values(), default=0)
 
 
-def _shortage(way: Way) -> str:
-    choice = way.choice
+def _shortage(judged: JudgedChoice) -> str:
+    choice = judged.choice
     assert choice is not None  # noqa: S101 - the caller looks
-    if not way.devices:
-        return f"request {way.name}: no driver has published any device; is one installed, and does it run?"
+    if not judged.devices:
+        return f"request {judged.name}: no driver has published any device; is one installed, and does it run?"
     if choice.all_devices:
-        return _all_shortage(way)
-    best = max(way.fitting.values(), default=0)
+        return _all_shortage(judged)
+    best = max(judged.fitting.values(), default=0)
     if not best:
-        matching = [verdict for verdict in way.devices if verdict.matches]
+        matching = [verdict for verdict in judged.devices if verdict.matches]
         if not matching:
-            return f"request {way.name}: no device matches{_silent_drivers(way)}"
+            return f"request {judged.name}: no device matches{_silent_drivers(judged)}"
         match = "1 device matches, and is not" if len(matching) == 1 else f"{len(matching)} devices match, and none is"
-        return f"request {way.name}: {match} to be had: {', '.join(groups_of(matching))}"
-    node = next(name for name, count in way.fitting.items() if count == best)
+        return f"request {judged.name}: {match} to be had: {', '.join(groups_of(matching))}"
+    node = next(name for name, count in judged.fitting.items() if count == best)
     return (
-        f"request {way.name}: asks for {choice.count} devices that one node can reach, and no node has more than "
+        f"request {judged.name}: asks for {choice.count} devices that one node can reach, and no node has more than "
         f"{best} that fit (node {node})"
     )
 
 
-def _silent_drivers(way: Way) -> str:
+def _silent_drivers(judged: JudgedChoice) -> str:
     """The drivers whose devices are asked for, and that have published none."""
-    assert way.choice is not None  # noqa: S101 - the caller looked
-    heard = {verdict.id.driver for verdict in way.devices}
+    assert judged.choice is not None  # noqa: S101 - the caller looked
+    heard = {verdict.id.driver for verdict in judged.devices}
     found = [
-        compared(part) for text in (*way.choice.class_selectors, *way.choice.selectors) for part in conditions(text)
+        compared(part)
+        for text in (*judged.choice.class_selectors, *judged.choice.selectors)
+        for part in conditions(text)
     ]
     wanted = [
         each.constant.strip("\"'")
@@ -275,11 +277,11 @@ def _silent_drivers(way: Way) -> str:
     return f": driver {' and '.join(silent)} has published nothing; is it installed, and does it run?"
 
 
-def _all_shortage(way: Way) -> str:
+def _all_shortage(judged: JudgedChoice) -> str:
     """Why mode All cannot be satisfied anywhere; empty where the devices alone do not tell."""
-    selected = [verdict for verdict in way.devices if verdict.matches]
+    selected = [verdict for verdict in judged.devices if verdict.matches]
     if not selected:
-        return f"request {way.name}: asks for all matching devices of a node, and none matches"
+        return f"request {judged.name}: asks for all matching devices of a node, and none matches"
     by_node: dict[str, list[str]] = {}
     for verdict in selected:
         for node in verdict.nodes:
@@ -290,6 +292,6 @@ def _all_shortage(way: Way) -> str:
         return ""
     node, blocked = min(by_node.items(), key=lambda item: len(item[1]))
     return (
-        f"request {way.name}: asks for all matching devices of a node, and on every node some cannot be had; "
+        f"request {judged.name}: asks for all matching devices of a node, and on every node some cannot be had; "
         f"on {node}: {', '.join(blocked[:3])}{', …' if len(blocked) > 3 else ''}"
     )

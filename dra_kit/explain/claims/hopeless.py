@@ -7,7 +7,7 @@ from typing import Final
 
 from dra_kit.allocator import Node
 from dra_kit.explain.reasons import Check, Reason
-from dra_kit.explain.verdicts import Request, Way
+from dra_kit.explain.verdicts import JudgedChoice, Request
 from dra_kit.resource.v1 import ResourceClaim
 
 _ERRORS: Final = frozenset({Check.ERROR, Check.POOL})
@@ -23,14 +23,16 @@ def hopeless_nodes(claim: ResourceClaim, requests: Sequence[Request], nodes: Seq
         requests: of the claim.
         nodes: all nodes.
     """
-    ways = [way for request in requests for way in request.ways]
-    if any(way.choice is None or way.choice.all_devices for way in ways):
+    choices = [judged for request in requests for judged in request.choices]
+    if any(judged.choice is None or judged.choice.all_devices for judged in choices):
         return frozenset()
-    if claim.spec.devices.constraints and any(way.choice is not None and way.choice.derived for way in ways):
+    if claim.spec.devices.constraints and any(
+        judged.choice is not None and judged.choice.derived for judged in choices
+    ):
         return frozenset()  # a constraint on a derived attribute may fail before a request is found to be hopeless
     hopeful = {nodes[0].name} if nodes else set()
-    hopeful |= {name for way in ways for name in _with_errors(way)}
-    sufficient = [set().union(*map(_sufficient, request.ways)) for request in requests]
+    hopeful |= {name for judged in choices for name in _with_errors(judged)}
+    sufficient = [set().union(*map(_sufficient, request.choices)) for request in requests]
     if sufficient:
         hopeful |= set.intersection(*sufficient)
     else:
@@ -38,18 +40,18 @@ def hopeless_nodes(claim: ResourceClaim, requests: Sequence[Request], nodes: Seq
     return frozenset(node.name for node in nodes if node.name not in hopeful)
 
 
-def _sufficient(way: Way) -> set[str]:
-    """The nodes with enough devices for a way, as far as each device itself goes."""
-    assert way.choice is not None  # noqa: S101 - the caller looked
+def _sufficient(judged: JudgedChoice) -> set[str]:
+    """The nodes with enough devices for a choice, as far as each device itself goes."""
+    assert judged.choice is not None  # noqa: S101 - the caller looked
     # one that can be shared may be taken more than once
-    needed = 1 if any(verdict.device.shareable for verdict in way.fits) else way.choice.count
-    return {name for name, number in way.fitting.items() if number >= needed}
+    needed = 1 if any(verdict.device.shareable for verdict in judged.fits) else judged.choice.count
+    return {name for name, number in judged.fitting.items() if number >= needed}
 
 
-def _with_errors(way: Way) -> Iterable[str]:
+def _with_errors(judged: JudgedChoice) -> Iterable[str]:
     """The nodes with a device that something is wrong with."""
     known: dict[int, bool] = {}  # like devices share their reasons
-    for verdict in way.devices:
+    for verdict in judged.devices:
         wrong = known.get(id(verdict.reasons))
         if wrong is None:
             wrong = known[id(verdict.reasons)] = _is_error(verdict.reasons)

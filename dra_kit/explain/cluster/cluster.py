@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from dra_kit.allocator import Gates, Node, Snapshot
-from dra_kit.allocator.devices import DeviceID
+from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.mistakes.advertised import Advertised
 from dra_kit.resource.v1 import (
@@ -21,9 +21,7 @@ from dra_kit.resource.v1 import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
-
-Document: TypeAlias = Mapping[str, Any]
-"""An object of the API as JSON."""
+from dra_kit.values.json import ObjectView
 
 _Model = TypeVar("_Model", bound=APIModel)
 
@@ -109,7 +107,7 @@ class Cluster:
 
     def __init__(
         self,
-        documents: Mapping[str, Sequence[Document]],
+        documents: Mapping[str, Sequence[ObjectView]],
         *,
         gates: Gates,
         version: str = "",
@@ -135,11 +133,11 @@ class Cluster:
             claims=self.claims.values(),
         )
 
-    def documents(self, kind: str) -> Sequence[Document]:
+    def documents(self, kind: str) -> Sequence[ObjectView]:
         """All objects of a kind, as JSON."""
         return self._documents.get(kind, ())
 
-    def find(self, kind: str, namespace: str, name: str) -> Document | None:
+    def find(self, kind: str, namespace: str, name: str) -> ObjectView | None:
         """One object, as JSON; None if there is none."""
         for document in self.documents(kind):
             metadata = document["metadata"]
@@ -212,7 +210,7 @@ class Cluster:
         return sorted(name for name in names if name)
 
 
-def model_of_claim(document: Document) -> ResourceClaim:
+def model_of_claim(document: ObjectView) -> ResourceClaim:
     """A ResourceClaim as a model.
 
     Raises:
@@ -221,11 +219,11 @@ def model_of_claim(document: Document) -> ResourceClaim:
     return _model(ResourceClaim, document)
 
 
-def _models(model: type[_Model], documents: Mapping[str, Sequence[Document]]) -> Iterator[_Model]:
+def _models(model: type[_Model], documents: Mapping[str, Sequence[ObjectView]]) -> Iterator[_Model]:
     return (_model(model, document) for document in documents.get(model.__name__, ()))
 
 
-def _model(model: type[_Model], document: Document) -> _Model:
+def _model(model: type[_Model], document: ObjectView) -> _Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:

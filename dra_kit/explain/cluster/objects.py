@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from dra_kit.allocator import Gates
 from dra_kit.errors import ConfigurationError
-from dra_kit.explain.cluster.cluster import Cluster, Document, Gap
+from dra_kit.explain.cluster.cluster import Cluster, Gap
+from dra_kit.values.json import ObjectView
 
 KINDS: Final = (
     "ResourceSlice",
@@ -59,7 +60,7 @@ class Objects:
         gaps: what could not be read.
     """
 
-    documents: Mapping[str, Sequence[Document]]
+    documents: Mapping[str, Sequence[ObjectView]]
     version: str
     alpha: bool = False
     gaps: tuple[Gap, ...] = field(default=())
@@ -77,7 +78,7 @@ class Objects:
             raise ConfigurationError(f"Kubernetes {self.version}: {error}") from None
         return Cluster(self.documents, gates=gates, version=self.version, gaps=self.gaps)
 
-    def with_(self, documents: Mapping[str, Sequence[Document]]) -> Objects:
+    def with_(self, documents: Mapping[str, Sequence[ObjectView]]) -> Objects:
         """These objects and others, which replace those of the same name.
 
         Args:
@@ -90,7 +91,7 @@ class Objects:
         return Objects(merged, self.version, self.alpha, self.gaps)
 
 
-def reduced(kind: str, document: Document) -> dict[str, Any]:
+def reduced(kind: str, document: ObjectView) -> dict[str, Any]:
     """What is saved of an object: of pods neither commands nor environments, of nodes no addresses.
 
     Opaque configuration of claims and classes is saved: what devices would get is part of an explanation.
@@ -169,6 +170,6 @@ def _only(document: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: document[name] for name in names if name in document}
 
 
-def _key(document: Document) -> tuple[str, str]:
+def _key(document: ObjectView) -> tuple[str, str]:
     metadata = document.get("metadata") or {}
     return metadata.get("namespace", ""), metadata.get("name", "")

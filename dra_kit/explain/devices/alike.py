@@ -1,4 +1,4 @@
-"""Devices that are alike for one way to satisfy a request: what is said of one of them holds for all."""
+"""Devices that are alike for one choice of a request: what is said of one of them holds for all."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Final, TypeAlias
 
 from dra_kit import cel
 from dra_kit.allocator import Gates
-from dra_kit.allocator.devices import AdvertisedDevice
-from dra_kit.allocator.likeness import likeness_of
-from dra_kit.allocator.requests import Choice
-from dra_kit.allocator.usage import Usage
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.usage import Usage
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.allocator.selectors.likeness import likeness_of
 from dra_kit.cel.reads import Read
 from dra_kit.errors import CelCompileError
-from dra_kit.resource.plain_attributes import has_plain_attributes
 
 Class: TypeAlias = tuple[Hashable, ...]
 """A class of like devices."""
@@ -50,7 +49,7 @@ class Alikeness:
             return _ALONE
         if device.spec.skip_node_operations or device.spec.per_device_node_selection:
             return _ALONE
-        if self._usage.consumed(device.id) or not has_plain_attributes(published):
+        if self._usage.consumed(device.id) or not device.has_plain_attributes:
             return _ALONE
         seen = likeness_of(device, self._reads, sees_sharing=self._gates.variant.knows_sharing)
         if seen is None:

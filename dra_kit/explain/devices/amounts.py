@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
-from dra_kit.allocator.capacity import consumption
-from dra_kit.allocator.counters import CounterLedger
-from dra_kit.allocator.devices import AdvertisedDevice
-from dra_kit.allocator.pools import NodePool
-from dra_kit.allocator.requests import Choice
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.pools import NodePool
+from dra_kit.allocator.requests.capacity import consumption
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.allocator.search.counters import CounterLedger
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.reasons import RELEASED, Check, Reason
 from dra_kit.resource.v1 import CapacityRequestPolicy, DeviceCapacity

@@ -104,10 +104,9 @@ def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
     if of_class:
         text = f"the class wants `{short}`"
     if conjunct.result is None:
-        missing = conjunct.error.removeprefix("no such key: ")
-        known = missing != conjunct.error
-        text = f"has no {missing}" if known else f"`{short}` fails: {conjunct.error}"
-        brief = f"without {missing}" if known else f"error in `{short}`"
+        missing = conjunct.missing_key
+        text = f"has no {missing}" if missing else f"`{short}` fails: {conjunct.error}"
+        brief = f"without {missing}" if missing else f"error in `{short}`"
     elif comparison is not None and comparison.path in (values := dict(conjunct.values)):
         found, wanted = values[comparison.path], f"{_OPPOSITE[comparison.sign]} {comparison.constant}"
         text = f"{comparison.name} is {found}, {_wish(comparison, of_class=of_class)}"

@@ -1,4 +1,4 @@
-"""Judges the devices of a cluster for one way to satisfy a request: each either fits, or has reasons against it.
+"""Judges the devices of a cluster for one choice of a request: each either fits, or has reasons against it.
 
 What decides is the allocator's own code; the reasons only put into words what it looks at.
 """
@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from dra_kit import cel
 from dra_kit.allocator import Node
-from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
-from dra_kit.allocator.expressions import CelEvaluator
-from dra_kit.allocator.holding import OPTIONAL_NODE_OPERATIONS, Holding
-from dra_kit.allocator.likeness import Likeness
-from dra_kit.allocator.nodes import node_matches
-from dra_kit.allocator.pools import NodePool
-from dra_kit.allocator.requests import Choice
-from dra_kit.allocator.selection import Selection
-from dra_kit.allocator.taints import covers, tolerates
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.cluster.nodes import node_matches
+from dra_kit.allocator.cluster.pools import NodePool
+from dra_kit.allocator.cluster.taints import covers, tolerates
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS, Holding
+from dra_kit.allocator.selectors.expressions import CelEvaluator
+from dra_kit.allocator.selectors.likeness import Likeness
+from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.errors import AllocationError, CelCompileError, CelRuntimeError
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.devices.alike import Alikeness, Class
@@ -27,12 +27,12 @@ from dra_kit.explain.devices.conditions import reason_of
 from dra_kit.explain.devices.selectors import remedy
 from dra_kit.explain.devices.unreachable import unreachable
 from dra_kit.explain.reasons import RELEASED, Check, Reason, feature
-from dra_kit.explain.verdicts import DeviceVerdict, Way
+from dra_kit.explain.verdicts import DeviceVerdict, JudgedChoice
 from dra_kit.resource.v1 import DeviceTaint
 
 
-def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> Way:
-    """Judges all devices.
+def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> JudgedChoice:
+    """Judge all devices.
 
     Args:
         cluster: where they are.
@@ -62,7 +62,7 @@ def judge(cluster: Cluster, choice: Choice, evaluator: CelEvaluator) -> Way:
                 if not known[1]:
                     fitting[node.name] = fitting.get(node.name, 0) + 1
     verdicts = [DeviceVerdict(device, nodes, reasons) for device, (nodes, reasons) in found.items()]
-    return Way(choice.name, choice, None, (*verdicts, *unreachable(cluster, found)), fitting)
+    return JudgedChoice(choice.name, choice, None, (*verdicts, *unreachable(cluster, found)), fitting)
 
 
 @dataclass(frozen=True, slots=True)

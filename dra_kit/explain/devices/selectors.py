@@ -8,7 +8,7 @@ from functools import lru_cache
 from dra_kit import cel
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.reasons import Check
-from dra_kit.explain.verdicts import Request, Way
+from dra_kit.explain.verdicts import JudgedChoice, Request
 from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed
 from dra_kit.resource.mistakes.advertised import Advertised
 from dra_kit.resource.mistakes.catalogue import mistakes
@@ -23,14 +23,14 @@ def wrong_selectors(cluster: Cluster, requests: Sequence[Request]) -> tuple[tupl
         cluster: whose devices are asked for.
         requests: of the claim.
     """
-    ways = [way for request in requests for way in request.ways]
+    choices = [judged for request in requests for judged in request.choices]
     found: list[str] = []
     remedies: list[str] = []
-    for way in ways:
-        reasons = [reason for verdict in way.devices for reason in verdict.reasons]
+    for judged in choices:
+        reasons = [reason for verdict in judged.devices for reason in verdict.reasons]
         failed = [reason.remedy for reason in reasons if reason.check is Check.ERROR and reason.remedy]
-        if failed or (way.devices and not any(verdict.matches for verdict in way.devices)):
-            for where, text in _selectors(way):
+        if failed or (judged.devices and not any(verdict.matches for verdict in judged.devices)):
+            for where, text in _selectors(judged):
                 for mistake in _mistakes(text, cluster.advertised):
                     found.append(f"{where}: {mistake.message}")
                     remedies += [_marked(mistake.help, where)] if mistake.help else []
@@ -56,11 +56,13 @@ def remedy(cluster: Cluster, expression: str, where: str, device: cel.Device | N
     return _marked(help_, where) if help_ else f"with a selector of {where} that does not fail"
 
 
-def _selectors(way: Way) -> Iterator[tuple[str, str]]:
+def _selectors(judged: JudgedChoice) -> Iterator[tuple[str, str]]:
     """The selectors that a device must pass, each with whose it is."""
-    if way.choice is not None:
-        yield from ((f"class {way.choice.device_class.metadata.name}", text) for text in way.choice.class_selectors)
-        yield from ((f"request {way.name}", text) for text in way.choice.selectors)
+    if judged.choice is not None:
+        yield from (
+            (f"class {judged.choice.device_class.metadata.name}", text) for text in judged.choice.class_selectors
+        )
+        yield from ((f"request {judged.name}", text) for text in judged.choice.selectors)
 
 
 @lru_cache(maxsize=64)

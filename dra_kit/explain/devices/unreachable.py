@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from dra_kit.allocator.devices import AdvertisedDevice, DeviceID
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, DeviceID
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.reasons import Check, Reason, feature
 from dra_kit.explain.verdicts import DeviceVerdict

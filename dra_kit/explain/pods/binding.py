@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dra_kit.allocator import Node
-from dra_kit.allocator.nodes import selects
+from dra_kit.allocator.cluster.nodes import selects
 from dra_kit.resource.v1 import ResourceClaim
 
 _HOSTNAME: Final = "kubernetes.io/hostname"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dra_kit.explain.cluster.cluster import Document
+from dra_kit.values.json import ObjectView
 
 _STARTING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons to wait that pass by themselves."""
 
 
-def failing_containers(pod: Document) -> list[str]:
+def failing_containers(pod: ObjectView) -> list[str]:
     """What the kubelet says of each container that fails: ``container app: CrashLoopBackOff: back-off 10s …``.
 
     Args:

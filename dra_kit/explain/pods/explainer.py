@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from dra_kit.allocator import Node
-from dra_kit.allocator.nodes import selects
+from dra_kit.allocator.cluster.nodes import selects
 from dra_kit.explain.budget import WorkSpent
 from dra_kit.explain.claims.disjoint import disjoint
 from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import Document, model_of_claim
+from dra_kit.explain.cluster.cluster import model_of_claim
 from dra_kit.explain.pods.binding import never_prepared
 from dra_kit.explain.pods.containers import devices_cannot_be_injected, failing_containers
 from dra_kit.explain.pods.resources import ExtendedResource, Provision, provided, provisions
@@ -27,16 +27,17 @@ from dra_kit.explain.pods.verdicts import (
 from dra_kit.explain.verdicts import ClaimExplanation
 from dra_kit.resource.pods import PodClaim, pod_claims
 from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.scheduler.generation import claim_from_template
-from dra_kit.scheduler.nodes import NodeLoad, Rejection, is_tainted, node_loads, node_rejection
-from dra_kit.scheduler.resources import pod_requests
+from dra_kit.scheduler.claims.generation import claim_from_template
+from dra_kit.scheduler.nodes.filters import NodeLoad, Rejection, is_tainted, node_loads, node_rejection
+from dra_kit.scheduler.nodes.resources import pod_requests
+from dra_kit.values.json import ObjectView
 from dra_kit.values.quantity import Quantity
 
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 _WARNINGS: Final = frozenset({"FailedResourceClaimCreation", NOT_PREPARED, UNSCHEDULABLE})
 
 
-def explain_pod(explainer: Explainer, pod: Document) -> PodExplanation:
+def explain_pod(explainer: Explainer, pod: ObjectView) -> PodExplanation:
     """Why a pod runs, or why not.
 
     Args:
@@ -51,7 +52,7 @@ def explain_pod(explainer: Explainer, pod: Document) -> PodExplanation:
 
 
 class _PodExplainer:
-    def __init__(self, explainer: Explainer, pod: Document) -> None:
+    def __init__(self, explainer: Explainer, pod: ObjectView) -> None:
         self._explainer = explainer
         self._cluster = explainer.cluster
         metadata = pod["metadata"]
@@ -284,7 +285,7 @@ def _with(pending: Sequence[ResourceClaim], provision: Provision) -> list[Resour
     return [*pending, *([provision.claim] if provision.claim is not None else [])]
 
 
-def _in_numbers(rejection: Rejection, pod: Document, load: NodeLoad, requests: Mapping[str, int]) -> Iterator[str]:
+def _in_numbers(rejection: Rejection, pod: ObjectView, load: NodeLoad, requests: Mapping[str, int]) -> Iterator[str]:
     """Why a node is not for a pod, with the amounts or the taint."""
     match rejection.kind:
         case "resources":

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dra_kit.explain.claims.disjoint import named
-from dra_kit.explain.cluster.cluster import Document, model_of_claim
+from dra_kit.explain.cluster.cluster import model_of_claim
 from dra_kit.resource.v1 import ResourceClaim
-from dra_kit.scheduler.extended import extended_resources
-from dra_kit.scheduler.resources import pod_requests
+from dra_kit.scheduler.claims.extended import extended_resources
+from dra_kit.scheduler.nodes.resources import pod_requests
+from dra_kit.values.json import ObjectView
 
 _NATIVE: Final = "kubernetes.io/"
 _IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
@@ -70,7 +71,7 @@ class Provision:
 
 
 def provisions(
-    pod: Document, classes: Sequence[Document], allocatable: Mapping[str, Mapping[str, int]]
+    pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> list[Provision]:
     """The nodes by the claim that the pod would need on them for its extended resources, most nodes first.
 
@@ -98,7 +99,7 @@ def provisions(
 
 
 def provided(
-    pod: Document, classes: Sequence[Document], allocatable: Mapping[str, Mapping[str, int]]
+    pod: ObjectView, classes: Sequence[ObjectView], allocatable: Mapping[str, Mapping[str, int]]
 ) -> Iterator[ExtendedResource]:
     """What provides each extended resource of a pod: on all nodes, or on the one that it is on.
 

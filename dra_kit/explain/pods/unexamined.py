@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dra_kit.explain.cluster.cluster import Cluster, Document
+from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.cluster.objects import TYING_VOLUMES
 from dra_kit.resource.labels import from_object
+from dra_kit.values.json import ObjectView
 
 _DEFAULT: Final = "default-scheduler"
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
-def foreword(pod: Document) -> Iterator[str]:
+def foreword(pod: ObjectView) -> Iterator[str]:
     """What is to be known before anything else is said of a pod that has no node, a sentence each.
 
     Args:
@@ -33,7 +34,7 @@ def foreword(pod: Document) -> Iterator[str]:
         yield f"scheduler {scheduler} places it, if it runs; what follows is what kube-scheduler would do"
 
 
-def not_looked_at(pod: Document, cluster: Cluster) -> Iterator[str]:
+def not_looked_at(pod: ObjectView, cluster: Cluster) -> Iterator[str]:
     """What may keep a pod away from nodes that have devices for it, in a few words each.
 
     Args:
@@ -76,12 +77,12 @@ def _lasting(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     yield from spec.get("containers") or ()
 
 
-def _other_scheduler(pod: Document) -> str:
+def _other_scheduler(pod: ObjectView) -> str:
     name = str(pod["spec"].get("schedulerName") or _DEFAULT)
     return "" if name == _DEFAULT else name
 
 
-def _keeps_away(other: Document, pod: Document) -> bool:
+def _keeps_away(other: ObjectView, pod: ObjectView) -> bool:
     """Whether a pod that has a node does not want this one near it."""
     spec = other["spec"]
     ended = (other.get("status") or {}).get("phase") in _TERMINAL
@@ -91,7 +92,7 @@ def _keeps_away(other: Document, pod: Document) -> bool:
     return any(_means(term, other, pod) for term in terms)
 
 
-def _means(term: Mapping[str, Any], other: Document, pod: Document) -> bool:
+def _means(term: Mapping[str, Any], other: ObjectView, pod: ObjectView) -> bool:
     """Whether a term means a pod; of namespaces no labels are known."""
     own = other["metadata"].get("namespace")
     namespaces = term.get("namespaces") or ([] if term.get("namespaceSelector") is not None else [own])

@@ -11,7 +11,7 @@ from dra_kit.explain.devices.conditions import shorten
 from dra_kit.explain.text.page import Page
 from dra_kit.explain.text.places import by_place
 from dra_kit.explain.text.summary import counted, summarize
-from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, Miss, NodeOutcome, Request, Way
+from dra_kit.explain.verdicts import ClaimExplanation, DeviceVerdict, JudgedChoice, Miss, NodeOutcome, Request
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.v1 import AllocatedDeviceStatus, AllocationResult, DeviceRequestAllocationResult
 
@@ -35,8 +35,8 @@ def tell_claim(page: Page, explanation: ClaimExplanation) -> None:
         _tell_allocated(page, explanation, allocation)
         return
     for request in explanation.requests:
-        for way in request.ways:
-            _tell_way(page, explanation, request, way)
+        for judged in request.choices:
+            _tell_choice(page, explanation, request, judged)
     fitting = explanation.fitting_nodes
     if explanation.finds_devices:
         _tell_fitting(page, explanation, fitting)
@@ -84,27 +84,29 @@ def tell_gaps(page: Page, gaps: Sequence[Gap]) -> None:
         page.line(f"- {rule}", indent=4)
 
 
-def _tell_way(page: Page, explanation: ClaimExplanation, request: Request, way: Way) -> None:
-    alternatives = f" (choice {request.ways.index(way) + 1} of {len(request.ways)})" if len(request.ways) > 1 else ""
-    if way.choice is None:
-        page.line(f"request {way.name}{alternatives}", colour="red")
+def _tell_choice(page: Page, explanation: ClaimExplanation, request: Request, judged: JudgedChoice) -> None:
+    alternatives = (
+        f" (choice {request.choices.index(judged) + 1} of {len(request.choices)})" if len(request.choices) > 1 else ""
+    )
+    if judged.choice is None:
+        page.line(f"request {judged.name}{alternatives}", colour="red")
         page.line()
         return
-    choice = way.choice
+    choice = judged.choice
     many = "all devices" if choice.all_devices else counted(choice.count, "device")
     conditions = "".join(f", {' '.join(shorten(selector).split())}" for selector in choice.selectors)
     admin = ", with admin access" if choice.admin_access else ""
     amounts = "".join(f", {name} {amount}" for name, amount in (choice.capacity or {}).items())
     of_class = f"of class {choice.device_class.metadata.name}"
-    page.line(f"request {way.name}{alternatives}: {many} {of_class}{conditions}{amounts}{admin}")
+    page.line(f"request {judged.name}{alternatives}: {many} {of_class}{conditions}{amounts}{admin}")
     picked = {
         (outcome.node.name, result.driver, result.pool, result.device)
         for outcome in explanation.fitting_nodes
         for allocation in outcome.allocations or ()
         for result in allocation.devices.results
-        if result.request == way.name
+        if result.request == judged.name
     }
-    places = by_place(way.devices)
+    places = by_place(judged.devices)
     shown = places if page.everything else places[:_PLACES]
     for place in shown:
         page.line(place.name(everything=page.everything), indent=2, bold=True)
@@ -113,7 +115,7 @@ def _tell_way(page: Page, explanation: ClaimExplanation, request: Request, way: 
         rest = sum(len(place.nodes) for place in places[len(shown) :])
         page.line(f"… and {counted(rest, 'more node')}; --all tells of them", indent=2)
     page.line()
-    page.line(summarize(way.devices), bold=True)
+    page.line(summarize(judged.devices), bold=True)
 
 
 def _tell_verdicts(page: Page, verdicts: Sequence[DeviceVerdict], picked: set[tuple[str, str, str, str]]) -> None:

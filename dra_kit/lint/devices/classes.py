@@ -21,8 +21,8 @@ from dra_kit.values.nearest import did_you_mean, one_slip
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
-    """A request, or a way to satisfy one.
+class WrittenChoice:
+    """A choice to satisfy a request, as it is written: its only one, or a subrequest.
 
     Attributes:
         path: of the field.
@@ -47,7 +47,7 @@ def class_problems(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
     """Requests of classes that do not exist."""
-    for body in bodies(manifest):
+    for body in written_choices(manifest):
         if not body.asked.device_class_name or body.asked.device_class_name in classes:
             continue
         wish = did_you_mean(body.asked.device_class_name, classes).removeprefix("; ")
@@ -73,7 +73,7 @@ def selector_mistakes(
         return
     found: list[tuple[str, Expression, Mistake]] = []
     vain: dict[str, bool] = {}  # by the list of alternatives of a request: whether none of them is met
-    for body in bodies(manifest):
+    for body in written_choices(manifest):
         own = [one for one in expressions if one.path.startswith((f"{body.path}.selectors[", _flat(body.path)))]
         device_class = classes.get(body.asked.device_class_name)
         if device_class is None:
@@ -98,7 +98,7 @@ def drivers_meant(
     found: dict[str, set[str]] = {}
     for expression in expressions:
         found.setdefault(expression.path.rpartition("[")[0], set()).add(driver_of(expression))
-    for body in bodies(manifest):
+    for body in written_choices(manifest):
         device_class = classes.get(body.asked.device_class_name)
         for selector in device_class.spec.selectors if device_class is not None else ():
             named = driver_of(compiled(selector.cel.expression, cel.STORED)) if selector.cel is not None else ""
@@ -159,7 +159,7 @@ def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, 
     return tuple(made)
 
 
-def bodies(manifest: Manifest) -> Iterator[Body]:
+def written_choices(manifest: Manifest) -> Iterator[WrittenChoice]:
     """The requests of a claim or template, and the ways to satisfy them."""
     if manifest.claim is None:
         return
@@ -167,6 +167,6 @@ def bodies(manifest: Manifest) -> Iterator[Body]:
     for index, request in enumerate(spec.devices.requests):
         where = f"{path}.devices.requests[{index}]"
         if request.exactly is not None:
-            yield Body(f"{where}.exactly", request.exactly)
+            yield WrittenChoice(f"{where}.exactly", request.exactly)
         for number, alternative in enumerate(request.first_available):
-            yield Body(f"{where}.firstAvailable[{number}]", alternative)
+            yield WrittenChoice(f"{where}.firstAvailable[{number}]", alternative)

@@ -16,8 +16,8 @@ def constraint_problems(manifest: Manifest, advertised: Advertised) -> Iterator[
     if manifest.claim is None or not advertised.total:
         return
     path, spec = manifest.claim
-    bodies = [body for request in spec.devices.requests for body in (request.exactly, *request.first_available) if body]
-    derived = {attribute.name for body in bodies for attribute in body.derived_attributes}
+    asked = [body for request in spec.devices.requests for body in (request.exactly, *request.first_available) if body]
+    derived = {attribute.name for body in asked for attribute in body.derived_attributes}
     for index, constraint in enumerate(spec.devices.constraints):
         where = f"{path}.devices.constraints[{index}]"
         for field, name in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dra_kit.lint.devices.classes import Body, bodies, selectors_of
+from dra_kit.lint.devices.classes import WrittenChoice, selectors_of, written_choices
 from dra_kit.lint.devices.matching import is_about, passes
 from dra_kit.lint.structure.fields import Problem
 from dra_kit.lint.structure.manifest import Manifest
@@ -18,7 +18,7 @@ def count_problems(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
     """Requests for no device, or for more than there are."""
-    for body in bodies(manifest):
+    for body in written_choices(manifest):
         if body.asked.allocation_mode != "ExactCount":
             continue
         path = f"{body.path}.count"
@@ -41,7 +41,7 @@ def capacity_problems(
     manifest: Manifest, classes: Mapping[str, v1.DeviceClass | None], surroundings: Surroundings
 ) -> Iterator[Problem]:
     """Requests for more of a capacity than any device has, or for one that none has: no claim ever gets it."""
-    for body in bodies(manifest):
+    for body in written_choices(manifest):
         device_class = classes.get(body.asked.device_class_name)
         requests = body.asked.capacity.requests if body.asked.capacity is not None else {}
         if device_class is None or not requests:
@@ -61,7 +61,7 @@ def capacity_problems(
 
 
 def _matching(
-    body: Body, device_class: v1.DeviceClass, surroundings: Surroundings
+    body: WrittenChoice, device_class: v1.DeviceClass, surroundings: Surroundings
 ) -> Sequence[tuple[KnownDevice, int]]:
     """The known devices that a request means, with their numbers; none if there may be others."""
     of_class, own = selectors_of(device_class.spec.selectors), selectors_of(body.asked.selectors)

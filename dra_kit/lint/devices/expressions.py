@@ -8,7 +8,7 @@ from typing import Any
 from dra_kit.lint.structure.manifest import Manifest
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.mistakes.expression import Expression, Role, compiled
-from dra_kit.resource.validation.expressions import environment
+from dra_kit.resource.validation.fields.expressions import environment
 
 
 def expressions(manifest: Manifest, gates: FeatureGates) -> Iterator[Expression]:

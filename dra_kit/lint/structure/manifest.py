@@ -10,7 +10,7 @@ from dra_kit.lint.fixes.remedy import Rewrite
 from dra_kit.lint.structure.fields import Problem, check_structure
 from dra_kit.lint.structure.old_versions import classic_claim, in_v1, requests_of_v1, withdrawn
 from dra_kit.manifests.creation import with_defaults
-from dra_kit.manifests.documents import Document, is_meant
+from dra_kit.manifests.documents import Document, looks_like_object
 from dra_kit.manifests.kinds import GROUP, KINDS, RESOURCE_KINDS, KnownKind
 from dra_kit.resource import v1
 from dra_kit.resource.conversion import to_v1
@@ -77,7 +77,7 @@ def _text(value: Any, *keys: str) -> str:
 def manifest(document: Document) -> Manifest:
     """What a document is."""
     body = document.body
-    if not document.file.chosen and not is_meant(body):
+    if not document.file.explicit and not looks_like_object(body):
         return Manifest(document, "", "")
     if not isinstance(body, Mapping) or not ({"apiVersion", "kind"} & body.keys()):
         problem = Problem("", "not-an-object", "is no Kubernetes object: it has neither apiVersion nor kind")

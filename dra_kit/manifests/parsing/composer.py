@@ -211,7 +211,7 @@ class _Composer:
         return frame.key is None and isinstance(frame.node, MappingNode)
 
     def _add(self, node: Node, start: int) -> None:
-        """Puts a node that is complete where it belongs."""
+        """Put a node that is complete where it belongs."""
         if not self._open:
             self._root = node
             return
@@ -243,7 +243,7 @@ class _Composer:
             raise Unreadable(str(error), start) from None
 
     def _merge(self, into: dict[str, Any], node: Node) -> None:
-        """Merges mappings; kubectl lets them win over what stands before, and the first of a list over the others."""
+        """Merge mappings; kubectl lets them win over what stands before, and the first of a list over the others."""
         merged = reversed(node.value) if isinstance(node, SequenceNode) else [node.value]
         for mapping in merged:
             if not isinstance(mapping, dict):

@@ -21,7 +21,7 @@ _DIGITS: Final = 400
 
 
 def check_json(content: bytes, limits: Limits) -> None:
-    """Refuses JSON whose nesting or number of values is beyond the limits; what is no JSON may pass.
+    """Refuse JSON whose nesting or number of values is beyond the limits; what is no JSON may pass.
 
     Args:
         content: in UTF-8.

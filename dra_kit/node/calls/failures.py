@@ -1,4 +1,4 @@
-"""What is told of work for a claim that failed."""
+"""Work for a claim that failed: what the log and the user get of its error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MESSAGE_BYTES: Final = 4096
 """Bytes of what is kept of an error; who is told of it may be told less."""
 
 
-def told(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
+def log_failure(error: Exception, message: str, *, module: str, logger: logging.Logger) -> DraKitError:
     """Log an error; the traceback only of a bug, and of what the author's code raised.
 
     That is all that is kept of how it came about: a call has hundreds of claims, and an author's error any length.

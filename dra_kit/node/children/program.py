@@ -94,8 +94,8 @@ class Program:
         except OSError as error:  # a disk that does not work now is no reason to end, nor to end a program
             if str(error) != self._unread:
                 self._unread = str(error)
-                told = {"program": self.title, "pid": self.process.pid, "error": self._unread}
-                logger.warning("output of a program not read", extra=told)
+                fields = {"program": self.title, "pid": self.process.pid, "error": self._unread}
+                logger.warning("output of a program not read", extra=fields)
             return
         self._unread = ""
         for line in lines:
@@ -123,8 +123,8 @@ class Program:
                     await self._gone.wait()
         except Exception as error:  # noqa: BLE001 - of the author's code; signals end it all the same
             words = str(error) or type(error).__name__
-            told = {"program": self.title, "pid": self.process.pid, "error": words}
-            logger.warning("program does not end when it is asked to", extra=told)
+            fields = {"program": self.title, "pid": self.process.pid, "error": words}
+            logger.warning("program does not end when it is asked to", extra=fields)
 
     async def end_session(self) -> bool:
         """End it, and what is left of its session, at once; whether nothing is left."""

@@ -10,15 +10,16 @@ from itertools import zip_longest
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import DraKitError, NotYet
 from dra_kit.node.calls.concurrency import Turns
-from dra_kit.node.calls.failures import told
+from dra_kit.node.calls.failures import log_failure
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.exclusive import ExclusiveDevices
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.holders.exclusive import ExclusiveDevices
+from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.reader import AllocatedClaim, ClaimReader
 from dra_kit.node.claims.releases import Releases
-from dra_kit.node.claims.status import has_statuses
+from dra_kit.node.claims.reports.news import ClaimNews
+from dra_kit.node.claims.reports.status import has_statuses
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.steps import Step, reached
@@ -40,6 +41,7 @@ class Preparing:
         epochs: of the preparing that is under way.
         exclusive: who has which device.
         turns: of the author's calls.
+        reallocated: keeps what a claim was prepared with that was allocated anew.
         releases: releases what was prepared for another allocation.
         news: is told what became of claims.
     """
@@ -51,6 +53,7 @@ class Preparing:
     epochs: Epochs
     exclusive: ExclusiveDevices
     turns: Turns
+    reallocated: Reallocated
     releases: Releases
     news: ClaimNews
 
@@ -86,25 +89,28 @@ class Preparing:
     async def _prepare_alone(self, claim: AllocatedClaim, epoch: int, *, again: bool) -> ClaimRecord:
         before = self.durable.store.claim(claim.reference.uid)
         if before is not None and (before.phase == "releasing" or before.allocation != claim.allocation):
+            self.reallocated.check(before, claim)
             await self.releases.of_record(before)
             before = None
+        self.reallocated.forget(claim.reference)
         if before is not None and await self._is_true(before):
             self.preparation.check_device_nodes(before.spec)
             return await self._as_it_was(claim, before)
         async with (
-            self.exclusive.kept_for(claim),
+            self.exclusive.hold(claim),
             self.turns.taken((result.pool, result.device) for result in claim.results),
         ):
             if before is None:
-                return await self._told(await self._prepare_first(claim, epoch))
+                return await self._finish(await self._prepare_first(claim, epoch))
             before = self.durable.store.claim(before.uid) or before  # an effect of it may have been replaced meanwhile
             try:
-                return await self._told(await self._prepare_again(claim, before, epoch))
+                return await self._finish(await self._prepare_again(claim, before, epoch))
             except DraKitError as error:
                 if again or not self._may_stay(before, error):
                     raise
                 module = type(self.preparation.driver.preparer).__module__
-                problem = told(error, "claim not prepared again, it stays as it was", module=module, logger=logger)
+                message = "claim not prepared again, it stays as it was"
+                problem = log_failure(error, message, module=module, logger=logger)
                 self.news.failed.tell(claim.reference, problem)
                 return await self._as_it_was(claim, before)
 
@@ -118,7 +124,7 @@ class Preparing:
             self.news.resumed.tell(record)  # it may have been written since the claim was fetched
         return record
 
-    async def _told(self, record: ClaimRecord) -> ClaimRecord:
+    async def _finish(self, record: ClaimRecord) -> ClaimRecord:
         if not self.durable.files.wrote(record):
             await self.durable.make_files(record)
         logger.info(

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dra_kit.errors import DraKitError
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.deadlines import to_its_end
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.waiting import in_thread

@@ -1,7 +1,7 @@
 """The node's answers to the kubelet: claims prepared and released, one at a time each, durably and repeatably.
 
 One NodePrepareResources goes from :meth:`ClaimService.prepare` through :mod:`dra_kit.node.claims.preparing`, which
-asks :mod:`dra_kit.node.claims.preparation` to run the author's code; one NodeUnprepareResources through
+asks :mod:`dra_kit.node.claims.author.preparation` to run the author's code; one NodeUnprepareResources through
 :mod:`dra_kit.node.claims.releases`.
 """
 
@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from dra_kit.errors import DraKitError
 from dra_kit.node.calls.concurrency import Turns
 from dra_kit.node.calls.deadlines import Calls
-from dra_kit.node.calls.failures import told
+from dra_kit.node.calls.failures import log_failure
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
 from dra_kit.node.claims.epochs import Epochs
-from dra_kit.node.claims.exclusive import ExclusiveDevices
-from dra_kit.node.claims.facts import LateFacts
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.holders.exclusive import ExclusiveDevices
+from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.preparing import Preparing
 from dra_kit.node.claims.reader import ClaimReader, Getter
 from dra_kit.node.claims.releases import Releases
+from dra_kit.node.claims.reports.facts import LateFacts
+from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.locks.named import NodeLocks
@@ -47,6 +48,7 @@ class ClaimService:
         files: the CDI and metadata files of claims.
         locks: hold across the driver's processes on this node.
         news: is told what became of claims.
+        reallocated: keeps what claims were prepared with that were allocated anew.
         deadline: seconds after which the kubelet is answered, whatever still runs.
 
     Attributes:
@@ -64,6 +66,7 @@ class ClaimService:
         files: ClaimFiles,
         locks: NodeLocks,
         news: ClaimNews,
+        reallocated: Reallocated,
         deadline: float,
     ) -> None:
         driver = preparation.driver
@@ -92,6 +95,7 @@ class ClaimService:
                 release=self._releases.of_record,
             ),
             turns=turns,
+            reallocated=reallocated,
             releases=self._releases,
             news=news,
         )
@@ -100,6 +104,7 @@ class ClaimService:
         )
         self.facts: LateFacts = LateFacts(durable, locks.claims, self.epochs, news)
         news.released.listen(reader.forget)
+        news.released.listen(reallocated.forget)
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> dict[str, Answer | Exception]:
         """See :class:`dra_kit.plugin.service.NodeService`."""
@@ -116,7 +121,7 @@ class ClaimService:
             return record.answer() if record is not None else []
 
         def failed(error: Exception) -> Exception:
-            problem = self._told(error, "claim not prepared")
+            problem = self._failed(error, "claim not prepared")
             self._news.failed.tell(reference, problem)
             return problem
 
@@ -143,14 +148,14 @@ class ClaimService:
                 await self._releases.release(reference)
 
         def failed(error: Exception) -> Exception:
-            return self._told(error, "claim not released")
+            return self._failed(error, "claim not released")
 
         late = f"not released within {self._calls.deadline:g} s; what holds it up goes on; the kubelet tries again"
         with log_context(claim=str(reference), claim_uid=reference.uid):
             return self._calls.begin(unprepare(), failed=failed, late=lambda: late)
 
-    def _told(self, error: Exception, message: str) -> DraKitError:
-        return told(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)
+    def _failed(self, error: Exception, message: str) -> DraKitError:
+        return log_failure(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)
 
     async def drain(self, grace: float) -> None:
         """Wait for what runs, at most ``grace`` seconds, then give up on it."""

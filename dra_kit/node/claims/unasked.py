@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from dra_kit.node.calls.deadlines import Calls
-from dra_kit.node.calls.failures import told
+from dra_kit.node.calls.failures import log_failure
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.durable import DurableClaims
-from dra_kit.node.claims.news import ClaimNews
-from dra_kit.node.claims.preparation import Preparation
 from dra_kit.node.claims.reader import ClaimReader
 from dra_kit.node.claims.releases import Releases
+from dra_kit.node.claims.reports.news import ClaimNews
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.process.logging import log_context
@@ -115,7 +115,7 @@ class Unasked:
 
     async def _in_time(self, work: Coroutine[Any, Any, None], no: str) -> None:
         def failed(error: Exception) -> None:
-            told(error, no, module=type(self._preparation.driver.preparer).__module__, logger=logger)
+            log_failure(error, no, module=type(self._preparation.driver.preparer).__module__, logger=logger)
 
         late = f"{no} within {self._calls.deadline:g} s; what holds it up goes on"
         await self._calls.begin(work, failed=failed, late=lambda: late)

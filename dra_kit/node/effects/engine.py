@@ -21,6 +21,7 @@ from dra_kit.node.effects.understanding import (
     write_outcome,
 )
 from dra_kit.node.effects.undoing import Undoing
+from dra_kit.node.effects.without_class import undo_of
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import EffectRecord
@@ -105,8 +106,9 @@ class EffectEngine:
                     # the text it was first stored with stays: it is what tells one row from another
                     text = known.spec if known is not None else spec
                     record = await self._store.intend(
-                        type(effect).effect_id, text, keys, claim=claim, boot_id=self._boot_id, defaults=defaults
-                    )
+                        type(effect).effect_id, text, keys, claim=claim, boot_id=self._boot_id, defaults=defaults,
+                        undo=undo_of(effect),
+                    )  # fmt: skip
                     outcomes.setdefault(record.number, None)
                     reached(Step.EFFECT_INTENDED)
                     return await self._in_force_now(effect, record, outcomes)

@@ -65,7 +65,7 @@ class Holding:
         self._unanswered: dict[int, asyncio.Task[object]] = {}
         self._mending: dict[int, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._told: dict[int, str] = {}
+        self._logged: dict[int, str] = {}
 
     # -- when a claim is prepared again
 
@@ -75,7 +75,7 @@ class Holding:
         if not all(self._engine.is_in_force(record) for record in needed):
             return False
         asked = [record for record in needed if record.effect in self._asked]
-        return all(await asyncio.gather(*(self._all_hold(group) for group in self._apart(asked))))
+        return all(await asyncio.gather(*(self._all_hold(group) for group in self._independent(asked))))
 
     async def _all_hold(self, records: Sequence[EffectRecord]) -> bool:
         # all are asked, so that what rests on an effect that is gone is applied again with it
@@ -105,7 +105,7 @@ class Holding:
             and self._concerns(record)
             and record.number not in self._mending
         ]
-        for group in self._apart(wanted):
+        for group in self._independent(wanted):
             numbers = [record.number for record in group]
             task = asyncio.create_task(self._mend_all(group))
             self._mending.update(dict.fromkeys(numbers, task))
@@ -162,21 +162,21 @@ class Holding:
                 if holds:
                     return
             await self._engine.apply_again(record)
-            self._told.pop(record.number, None)
+            self._logged.pop(record.number, None)
 
     def _tell(self, record: EffectRecord, error: Exception) -> None:
         text = str(error) if isinstance(error, DraKitError) else raised(error)
-        if self._told.get(record.number) == text:
+        if self._logged.get(record.number) == text:
             return
-        self._told[record.number] = text
-        told = {"effect": self._classes.title(record), "error": text}
+        self._logged[record.number] = text
+        fields = {"effect": self._classes.title(record), "error": text}
         if isinstance(error, NotYet):
-            logger.info("effect that did not hold is still coming up", extra=told)
+            logger.info("effect that did not hold is still coming up", extra=fields)
         else:
             trace = None if isinstance(error, DraKitError) else from_author(error)
-            logger.warning("effect that does not hold not applied", extra=told, exc_info=trace)
+            logger.warning("effect that does not hold not applied", extra=fields, exc_info=trace)
 
-    def _apart(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
+    def _independent(self, records: Sequence[EffectRecord]) -> list[list[EffectRecord]]:
         """Groups that can be looked at at once; those of one group would find each other at work."""
         groups: list[tuple[set[str], list[EffectRecord]]] = []
         for record in records:
@@ -199,7 +199,7 @@ class Holding:
         answer = await self._answer(record)
         if answer is None:
             return True
-        self._told.pop(record.number, None)
+        self._logged.pop(record.number, None)
         if answer:
             return True
         await self._store.effect_lost(record.number)
@@ -236,7 +236,7 @@ class Holding:
 
     def _tell_unknown(self, effect: Effect[Any, Any], record: EffectRecord, why: str) -> None:
         text = f"{type(effect).__name__}.holds {why}"
-        if self._told.get(record.number) != text:
-            self._told[record.number] = text
-            told = {"effect": self._classes.title(record), "error": text}
-            logger.warning("whether an effect holds is not known", extra=told)
+        if self._logged.get(record.number) != text:
+            self._logged[record.number] = text
+            fields = {"effect": self._classes.title(record), "error": text}
+            logger.warning("whether an effect holds is not known", extra=fields)

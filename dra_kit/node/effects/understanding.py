@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
+from dra_kit.author.effects.child_process import ChildProcess
 from dra_kit.author.effects.effect import Effect
 from dra_kit.errors import ConfigurationError, DraKitError, TransientError
 from dra_kit.node.state.records import EffectRecord
@@ -43,6 +44,11 @@ class EffectClasses:
 
     def __init__(self, known: Mapping[str, type[Effect[Any, Any]]]) -> None:
         self._known = known
+
+    @property
+    def runs_programs(self) -> bool:
+        """Whether there may be programs to start, to find again, or to end."""
+        return any(issubclass(effect, ChildProcess) for effect in self._known.values())
 
     def check(self, stored: Sequence[EffectRecord]) -> None:
         """Refuse effects in force that the driver could not undo.

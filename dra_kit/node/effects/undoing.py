@@ -48,8 +48,8 @@ class Undoing:
         for number in self._store.needs(claim.uid) - {record.number for record in stored} - set(keep):
             await self._store.release_effect(number, claim.uid)
             remedy = "see --dump-state, and undo it by hand where it still is in force"
-            told = {"effect": number, "code": "damaged-record", "remedy": remedy}
-            logger.error("effect not undone, its record is damaged", extra=told)
+            fields = {"effect": number, "code": "damaged-record", "remedy": remedy}
+            logger.error("effect not undone, its record is damaged", extra=fields)
         failures: list[DraKitError] = []
         for record in stored:
             if record.number in keep:
@@ -88,8 +88,8 @@ class Undoing:
                     await self.revert(record)
                 except DraKitError as error:
                     if error.code != "revert-failed":  # which is told with its traceback
-                        told = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
-                        logger.warning("effect not undone", extra=told)
+                        fields = {"effect": self._classes.title(record), "error": str(error), "code": error.code}
+                        logger.warning("effect not undone", extra=fields)
 
     async def revert(self, record: EffectRecord) -> None:
         """Undo an effect and forget it, whatever time that takes; its keys and locks are held.

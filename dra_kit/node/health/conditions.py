@@ -179,20 +179,20 @@ class Conditions:
 
     def status(self) -> tuple[Status, str] | None:
         """What the kubelet is to be told, with a text for people; None where nothing was said yet."""
-        wrong = [item.problem for item in self._told() if item.problem is not None]
+        wrong = [item.problem for item in self._reported() if item.problem is not None]
         if wrong:
             texts = (f"{item.reason}: {item.message}" if item.message else item.reason for item in wrong)
             return "Unhealthy", "; ".join(texts)
         if self._heard is None:
             return None
-        unknown = [self._unknown, *(item.unknown for item in self._told())]
+        unknown = [self._unknown, *(item.unknown for item in self._reported())]
         if why := [text for text in unknown if text is not None]:
             return "Unknown", "; ".join(filter(None, why))
         if self._stale:
             return "Unknown", f"nothing was heard of it for {self._stale_after:g} s"
         return "Healthy", ""
 
-    def _told(self) -> Iterator[_Condition]:
+    def _reported(self) -> Iterator[_Condition]:
         return (item for item in self._conditions.values() if item.rule.report)
 
     def _listen(self, now: Moment) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from dra_kit.author.devices.device import Device
-from dra_kit.node.slices import identity as slices_identity
-from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.publishing import identity as slices_identity
+from dra_kit.publishing.inventory import CurrentInventory
 
 Key: TypeAlias = tuple[str, str]
 """Pool and name of a device."""

@@ -13,7 +13,7 @@ from dra_kit.author.model import shown
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.health.conditions import Conditions, Moment, Problem, Status
 from dra_kit.node.health.identity import Identity, Key
-from dra_kit.node.slices.identity import differs
+from dra_kit.publishing.identity import differs
 from dra_kit.values.nearest import did_you_mean
 
 _ABSENT_MAX: Final = 1024
@@ -25,12 +25,12 @@ class Verdict:
     """What follows for a device.
 
     Attributes:
-        told: what the kubelet is told, with a text for people; None for nothing.
+        reported: what the kubelet is told, with a text for people; None for nothing.
         taints: those that it has beside the author's own.
         withdrawn: it is not published.
     """
 
-    told: tuple[Status, str] | None
+    reported: tuple[Status, str] | None
     taints: tuple[DeviceTaint, ...]
     withdrawn: bool
 

@@ -16,7 +16,7 @@ from dra_kit.errors import StoreError
 from dra_kit.node.health.conditions import Problem
 from dra_kit.node.health.ledger import Remembered
 from dra_kit.node.state.checksums import checksum
-from dra_kit.node.state.place import sync
+from dra_kit.node.state.sqlite.place import sync
 from dra_kit.node.steps import Step, reached
 
 logger: logging.Logger = logging.getLogger(__name__)

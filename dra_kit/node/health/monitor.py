@@ -21,9 +21,9 @@ from dra_kit.node.health.ledger import Ledger, Remembered, Verdict
 from dra_kit.node.health.memory import FILE, HealthMemory
 from dra_kit.node.health.recovery import Recovery
 from dra_kit.node.health.watching import Watching
-from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.node.waiting import in_thread
 from dra_kit.plugin.health import DeviceHealth, HealthStreams
+from dra_kit.publishing.inventory import CurrentInventory
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Monitor:
         self._problems = ledger.problems()
         self._stored = _worth_storing(ledger.remembered())
         self._store_at: float | None = None
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._waiting: list[asyncio.Future[None]] = []  # who wants to know that what follows is handed on
 
     def inventory_changed(self, inventory: Inventory[Device]) -> None:
@@ -160,6 +160,10 @@ class Monitor:
         followed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(followed)
         await followed
+
+    def hanging(self, patience: float) -> list[str]:
+        """A line while the source hangs, as far as that can be told; from any thread."""
+        return self._watching.hanging(patience)
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
@@ -203,8 +207,8 @@ class Monitor:
             try:
                 self._ledger.take(report, now)
             except ConfigurationError as error:
-                if (text := str(error)) not in self._told and len(self._told) < _LINES_MAX:
-                    self._told.add(text)
+                if (text := str(error)) not in self._logged and len(self._logged) < _LINES_MAX:
+                    self._logged.add(text)
                     logger.error("health report not understood", extra={"error": text, "code": error.code})
             else:
                 if isinstance(report, Healthy):
@@ -223,9 +227,9 @@ class Monitor:
         if self._inventory is not None and self._published != _for_slices(verdicts):
             self._advertise(self._inventory, verdicts)
         shown = [
-            DeviceHealth(pool, device, *verdict.told)
+            DeviceHealth(pool, device, *verdict.reported)
             for (pool, device), verdict in verdicts.items()
-            if verdict.told is not None
+            if verdict.reported is not None
         ]
         if shown != self._shown:
             self._shown = shown

@@ -38,6 +38,7 @@ class Watching:
         self._reports: deque[HealthReport] = deque()
         self._stopping = False
         self._failure = ""  # why it failed the last time, empty when it did not
+        self._asked: float | None = None  # since when it is asked for its next report
 
     def start(self) -> None:
         """Start the thread; from the main loop."""
@@ -58,6 +59,19 @@ class Watching:
             self._changed.notify_all()
         return reports
 
+    def hanging(self, patience: float) -> list[str]:
+        """A line while a source that reports by the clock, as its ``stale_after`` says, has long reported nothing.
+
+        Any other one may wait for the next event as long as it likes. May be asked from any thread.
+
+        Args:
+            patience: seconds beyond ``stale_after``.
+        """
+        asked, stale_after, now = self._asked, self._source.stale_after, time.monotonic()
+        if asked is None or stale_after is None or not self._source.devices or now - asked <= stale_after + patience:
+            return []
+        return [f"{type(self._source).__name__}.watch has not reported anything for {now - asked:.0f} s"]
+
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         attempt = 0
         while not self._stopping:
@@ -68,6 +82,8 @@ class Watching:
                 error = as_error(raised)
             else:
                 return  # it has nothing more to say
+            finally:
+                self._asked = None
             if time.monotonic() - began > RETRY_SECONDS[-1]:
                 attempt, self._failure = 0, ""  # it worked for a while: this is a new trouble
             delay = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
@@ -78,6 +94,7 @@ class Watching:
 
     def _once(self, loop: asyncio.AbstractEventLoop) -> None:
         """One life of the generator."""
+        self._asked = time.monotonic()
         produced: object = self._source.watch()
         if isinstance(produced, AsyncIterable):
             asyncio.run(self._drain(produced, loop))
@@ -101,6 +118,7 @@ class Watching:
                 break
 
     def _deliver(self, report: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._asked = None
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or len(self._reports) < _WAITING_MAX)
             self._reports.append(report)
@@ -110,6 +128,7 @@ class Watching:
                 loop.call_soon_threadsafe(self._arrived)
             except RuntimeError:
                 self._stopping = True  # the main loop has ended: the process is going down
+        self._asked = time.monotonic()
 
     def _report(self, error: Exception, delay: float) -> None:
         expected = isinstance(error, DraKitError)
@@ -119,13 +138,13 @@ class Watching:
             return
         self._failure = text
         module = type(self._source).__module__
-        told: dict[str, object] = {"error": text, "again_in": delay}
+        fields: dict[str, object] = {"error": text, "again_in": delay}
         if isinstance(error, DraKitError):
-            told["code"] = error.code
+            fields["code"] = error.code
         if place := place_of(error, module):
-            told["at"] = place
+            fields["at"] = place
         logger.error(
             "health not watched, all stays as it was reported last",
-            extra=told,
+            extra=fields,
             exc_info=None if expected else from_author(error, module),
         )

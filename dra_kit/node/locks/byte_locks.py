@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.place import make_again
+from dra_kit.node.state.sqlite.place import make_again
 
 _LEVELS: Final = 3  # plugins/<driver>/locks in the kubelet's directory
 _FLOCK: Final = struct.Struct("hhqqi0q")  # struct flock with 64 bits: type, whence, start, length, process

@@ -1,1 +1,1 @@
-"""From the author's inventory to published ResourceSlices."""
+"""The slices of this node: what they are, and what an inventory is where there is no node."""

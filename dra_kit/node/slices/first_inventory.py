@@ -20,9 +20,10 @@ from dra_kit.author.preparing.prepared import DeviceMetadata, DeviceStatus
 from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.hardware import Hardware
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
 from dra_kit.process.tracebacks import raised
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.scope import node_source
 from dra_kit.resource.reference import ClaimReference
 
 NODE: Final = "this-node"
@@ -32,19 +33,23 @@ _POLL_SECONDS: Final = 0.02
 _REMEDY: Final = "run this where its devices are, or correct it"
 
 
-def first_inventory(driver: Driver[Any, Any], settings: Any, timeout: float) -> Inventory[Device]:
+def first_inventory(
+    driver: Driver[Any, Any], settings: Any, timeout: float, node: NodeInfo | None = None
+) -> Inventory[Device]:
     """The first complete inventory of a driver's provider.
 
     Args:
         driver: the driver; its provider is started as the node role starts it.
         settings: the author's settings.
         timeout: seconds that the provider gets.
+        node: what the provider is told of its node; None: this machine, which is no node.
 
     Raises:
         ConfigurationError: the provider fails, or yields nothing in time.
     """
+    node = node or NodeInfo(NODE)
     with tempfile.TemporaryDirectory(prefix="dra-kit-") as folder:
-        context = _OnceContext(driver.name, Path(folder), settings)
+        context = _OnceContext(driver.name, node, Path(folder), settings)
         return asyncio.run(_first(driver, context, timeout))
 
 
@@ -85,15 +90,15 @@ async def _started(driver: Driver[Any, Any], context: Context[Any], current: Cur
     except Exception as error:  # likewise
         text = f"{provider.__name__}.startup {raised(error, provider.__module__)}; {_REMEDY}"
         raise ConfigurationError(text) from error
-    await Discovery(driver, NODE, current).run(asyncio.Event())
+    await Discovery(node_source(driver, context.node.name), current).run(asyncio.Event())
 
 
 class _OnceContext(Context[Any]):
-    """For a provider that is asked once, on a machine that is no node."""
+    """For a provider that is asked once."""
 
-    def __init__(self, driver: str, state_dir: Path, settings: Any) -> None:
+    def __init__(self, driver: str, node: NodeInfo, state_dir: Path, settings: Any) -> None:
         self.driver = driver
-        self.node = NodeInfo(NODE)
+        self.node = node
         self.state_dir = state_dir
         self._stopping = Stopping()
         if settings is not None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from dra_kit.errors import InternalError, StoreError
 from dra_kit.node.state.damage import Damages
-from dra_kit.node.state.database import Database
 from dra_kit.node.state.records import ClaimRecord, EffectRecord
 from dra_kit.node.state.rows import (
     CLAIM,
@@ -23,6 +22,7 @@ from dra_kit.node.state.rows import (
     need_row,
     put_effect,
 )
+from dra_kit.node.state.sqlite.database import Database
 from dra_kit.resource.reference import ClaimReference
 
 
@@ -85,17 +85,19 @@ class EffectStore:
         claim: ClaimReference,
         boot_id: str,
         defaults: Sequence[str] = (),
+        undo: str = "",
     ) -> EffectRecord:
         """Write down that a claim needs an effect, before it is applied; a damaged row of it is written again.
 
-        ``defaults`` are written with the first claim that needs it: what is stored then is what they are said of.
+        ``defaults`` and ``undo`` are written with the first claim that needs it: what is stored then is what they are
+        said of.
         """
 
         def write(db: sqlite3.Connection) -> EffectRecord:
             inserted = db.execute(
-                "INSERT INTO effects (effect, spec, keys, phase, boot_id, defaults) VALUES (?, ?, ?, 'intent', ?, ?) "
-                "ON CONFLICT (effect, spec) DO NOTHING",
-                (effect, spec, json.dumps(list(keys)), boot_id, json.dumps(list(defaults))),
+                "INSERT INTO effects (effect, spec, keys, phase, boot_id, defaults, undo) "
+                "VALUES (?, ?, ?, 'intent', ?, ?, ?) ON CONFLICT (effect, spec) DO NOTHING",
+                (effect, spec, json.dumps(list(keys)), boot_id, json.dumps(list(defaults)), undo),
             )
             row = db.execute("SELECT number FROM effects WHERE effect = ? AND spec = ?", (effect, spec)).fetchone()
             number = int(row[0])

@@ -51,6 +51,7 @@ class ClaimRecord(BaseModel):
         pod_claim_name: of a claim made from a template: part of the path of its metadata.
         metadata_generation: rises when the metadata changes.
         outdated: it is being prepared again, for a device changed; effects need not be those of the record any more.
+        imperative: whether the driver that prepared it has an ``unprepare`` of its own; nothing else releases it.
         sees: numbers of the effects whose outcomes it was given without needing them, for its admin access.
     """
 
@@ -68,6 +69,7 @@ class ClaimRecord(BaseModel):
     pod_claim_name: str | None = None
     metadata_generation: int = 1
     outdated: bool = False
+    imperative: bool = False
     sees: tuple[int, ...] = ()
 
     def has(self, pool: str, device: str) -> bool:
@@ -100,6 +102,8 @@ class EffectRecord(BaseModel):
         outcome: JSON of what ``apply`` returned last, None until then, or where nobody knows.
         claims: the claims that need it.
         error: why it could not be undone, empty when that did not fail.
+        undo: JSON of what undoes it without its class (:mod:`dra_kit.node.effects.without_class`), empty where nothing
+            but its class can.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, defer_build=True)
@@ -114,3 +118,4 @@ class EffectRecord(BaseModel):
     claims: tuple[ClaimReference, ...] = ()
     error: str = ""
     defaults: tuple[str, ...] = ()
+    undo: str = ""

@@ -16,11 +16,11 @@ from pydantic_core import from_json
 from dra_kit.errors import StoreError
 from dra_kit.node.state.checksums import checksum
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord, EffectRecord
-from dra_kit.node.state.schema import CHECKED
+from dra_kit.node.state.sqlite.schema import CHECKED
 from dra_kit.resource.reference import ClaimReference
 
 CLAIM: Final = ", ".join((*CHECKED["claims"], "checksum"))
-EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum", "defaults"))
+EFFECT: Final = ", ".join((*CHECKED["effects"], "checksum", "defaults", "undo"))
 NEED: Final = ", ".join((*CHECKED["effect_claims"], "checksum"))
 """The columns that the functions below take, in this order."""
 
@@ -154,8 +154,8 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
     Raises:
         StoreError: it is sound, and another release wrote something that this one does not understand.
     """
-    number, effect, spec, keys, phase, outcome, boot_id, error, seal, defaults = row
-    if seal is not None and seal != checksum(row[:-2]):
+    number, effect, spec, keys, phase, outcome, boot_id, error, seal, defaults, undo = row
+    if seal is not None and seal != checksum(row[:-3]):
         return Damage("effects", str(number), f"{_DIFFERS}; {effect} {spec!s:.200}")
     try:
         from_json(spec)  # what its fields mean is for its class to say
@@ -171,6 +171,7 @@ def effect_of(row: Row, claims: Sequence[ClaimReference]) -> EffectRecord | Dama
             error=error,
             claims=tuple(claims),
             defaults=_names(defaults),
+            undo=undo if isinstance(undo, str) else "",
         )
     except (ValueError, TypeError) as problem:  # pydantic's errors are of the former
         text = problem.errors(include_url=False)[0]["msg"] if isinstance(problem, ValidationError) else str(problem)

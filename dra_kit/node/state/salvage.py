@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.place import copy, logs, sync
 from dra_kit.node.state.rows import need_row
-from dra_kit.node.state.schema import CARRIED, columns_of, has_form
+from dra_kit.node.state.sqlite.place import copy, logs, sync
+from dra_kit.node.state.sqlite.schema import CARRIED, columns_of, has_form
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 
@@ -225,7 +225,7 @@ def _found(database: sqlite3.Connection, table: str) -> str:
         return table
     # the name that its definition says; sqlite before 3.37 knows no such list
     for _, name, *_ in database.execute("PRAGMA table_list").fetchall():
-        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum", "defaults"}:
+        if name not in CARRIED and wanted <= {*columns_of(database, name), "checksum", "defaults", "undo"}:
             return str(name)
     return table
 

@@ -11,7 +11,6 @@ from typing import Final
 
 from dra_kit.errors import StoreError, TransientError
 from dra_kit.node.state.damage import Damages
-from dra_kit.node.state.database import Database
 from dra_kit.node.state.effects import EffectStore
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.rows import (
@@ -22,6 +21,7 @@ from dra_kit.node.state.rows import (
     claim_row,
     put_devices,
 )
+from dra_kit.node.state.sqlite.database import Database
 from dra_kit.node.steps import Step, reached
 from dra_kit.resource.reference import ClaimReference
 

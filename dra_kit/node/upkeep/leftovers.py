@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from dra_kit.errors import DraKitError
 from dra_kit.node.claims.epochs import Epochs
@@ -16,9 +15,6 @@ from dra_kit.node.locks.processes import Processes
 from dra_kit.plugin.sockets import remove_stale_sockets
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-LOOK_EVERY: Final = 2.0
-"""Seconds between two looks whether another process has ended; a look lists one directory."""
 
 
 class Leftovers:
@@ -32,6 +28,7 @@ class Leftovers:
         epochs: of claims.
         unasked: finishes what was begun.
         process_ended: called when another process has ended, in order or not.
+        every: seconds between two looks; a look lists one directory.
     """
 
     name = "leftovers"
@@ -46,6 +43,7 @@ class Leftovers:
         epochs: Epochs,
         unasked: Unasked,
         process_ended: Callable[[], None],
+        every: float,
     ) -> None:
         self._driver = driver
         self._kubelet_dir = kubelet_dir
@@ -54,9 +52,10 @@ class Leftovers:
         self._unasked = unasked
         self._strays = strays
         self._process_ended = process_ended
+        self._every = every
         self._others = 0  # other processes at the last look
         self._killed = False  # a process was killed, and what it had begun has not been finished yet
-        self._told = ""
+        self._logged = ""
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready at once; the author's code may be called."""
@@ -75,15 +74,15 @@ class Leftovers:
                 if self._killed:  # what it had begun without the kubelet, nobody asks for again
                     await self._unasked.resume()
                     self._killed = False
-                self._told = ""
+                self._logged = ""
             except DraKitError as error:  # a disk that does not work now is no reason to end
                 self._tell(error)
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(self._every)
 
     def _tell(self, error: DraKitError) -> None:
-        if str(error) != self._told:
+        if str(error) != self._logged:
             logger.error("leftovers not looked for", extra={"error": str(error), "code": error.code})
-        self._told = str(error)
+        self._logged = str(error)
 
     async def sweep(self) -> None:
         """Remove what nobody needs any more; a leftover that stays is no reason not to serve, or not to end."""

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from dra_kit.errors import DraKitError
 from dra_kit.node.files.claim_files import ClaimFiles
@@ -17,9 +16,6 @@ from dra_kit.node.waiting import in_thread
 from dra_kit.process.logging import log_context
 
 logger: logging.Logger = logging.getLogger(__name__)
-
-LOOK_EVERY: Final = 5.0
-"""Seconds between two looks; a look at directories that have not changed costs a stat of each."""
 
 
 class Mending:
@@ -33,18 +29,27 @@ class Mending:
         files: what the records stand for.
         claims: the locks of all claims.
         boot_id: of this boot; what was prepared before it is prepared again when the kubelet asks.
+        every: seconds between two looks; a look at directories that have not changed costs a stat of each.
     """
 
     name = "mending"
 
     def __init__(
-        self, directories: Sequence[Path], store: Store, files: ClaimFiles, claims: Locks, *, boot_id: str
+        self,
+        directories: Sequence[Path],
+        store: Store,
+        files: ClaimFiles,
+        claims: Locks,
+        *,
+        boot_id: str,
+        every: float,
     ) -> None:
         self._directories = tuple(directories)
         self._store = store
         self._files = files
         self._claims = claims
         self._boot_id = boot_id
+        self._every = every
         self._seen: list[tuple[int, int] | None] = []
 
     def look_again(self) -> None:
@@ -60,7 +65,7 @@ class Mending:
                 self._seen = found
                 if not await self._mend_all():
                     self._seen = []
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(self._every)
 
     async def _mend_all(self) -> bool:
         """Whether all went well; else it is tried again at the next look."""

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from dra_kit.errors import DraKitError, NotFound
 from dra_kit.kube.resources import RESOURCE_CLAIMS
@@ -21,7 +20,7 @@ from dra_kit.node.claims.reader import Getter, is_over, still_holds
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
-from dra_kit.plugin.kubelet_checkpoint import claims_of_kubelet
+from dra_kit.plugin.kubelet_checkpoint import KubeletCheckpoint
 from dra_kit.process.logging import log_context
 from dra_kit.resource.reference import ClaimReference
 
@@ -36,7 +35,7 @@ class Orphans:
         api: reads claims.
         store: the records.
         unasked: releases orphans.
-        kubelet_dir: the kubelet's root directory.
+        checkpoint: the claims that the kubelet will release itself.
         after: seconds from the first look that found a claim gone to its release, and between two looks.
         clock: gives seconds that only rise.
     """
@@ -50,7 +49,7 @@ class Orphans:
         store: Store,
         unasked: Unasked,
         *,
-        kubelet_dir: Path,
+        checkpoint: KubeletCheckpoint,
         after: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,11 +57,10 @@ class Orphans:
         self._api = api
         self._store = store
         self._unasked = unasked
-        self._kubelet_dir = kubelet_dir
+        self._checkpoint = checkpoint
         self._after = after
         self._clock = clock
         self._seen_gone: dict[ClaimReference, float] = {}
-        self._told = ""
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`."""
@@ -96,17 +94,7 @@ class Orphans:
         if not gone:
             return False
         since = self._seen_gone.setdefault(claim, self._clock())
-        return self._clock() - since >= self._after and claim.uid not in self._known_to_kubelet()
-
-    def _known_to_kubelet(self) -> frozenset[str]:
-        """UIDs of the claims that the kubelet will release itself; none where it cannot be read what they are."""
-        try:
-            return claims_of_kubelet(self._kubelet_dir)
-        except (OSError, ValueError) as error:
-            if str(error) != self._told:
-                self._told = str(error)
-                logger.info("checkpoint of the kubelet not read, time alone decides", extra={"error": str(error)})
-            return frozenset()
+        return self._clock() - since >= self._after and claim.uid not in self._checkpoint.pods()
 
     async def _is_orphan(self, record: ClaimRecord) -> bool | None:
         """Whether the API server knows that the claim is over; None when it does not answer, and so knows nothing."""
@@ -129,10 +117,10 @@ class Orphans:
         return is_over(raw, claim, self._driver)
 
     async def _is_still_orphan(self, record: ClaimRecord) -> bool:
-        return bool(await self._is_orphan(record)) and record.uid not in self._known_to_kubelet()
+        return bool(await self._is_orphan(record)) and record.uid not in self._checkpoint.pods()
 
     async def _is_still_gone(self, claim: ClaimReference) -> bool:
-        return bool(await self._is_gone(claim)) and claim.uid not in self._known_to_kubelet()
+        return bool(await self._is_gone(claim)) and claim.uid not in self._checkpoint.pods()
 
     async def _release(self, record: ClaimRecord) -> None:
         with log_context(claim=str(record.reference), claim_uid=record.uid):

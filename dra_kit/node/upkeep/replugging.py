@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from dra_kit.errors import DraKitError, PrepareError
-from dra_kit.node.claims.preparation import Preparation
+from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
@@ -85,8 +85,8 @@ class Replugging:
         for record in self._store.claims():
             changed = record.phase == "prepared" and self._preparation.is_replugged(record)
             if changed and record.uid not in self._under_way:
-                told = {"claim": str(record.reference), "claim_uid": record.uid}
-                logger.info("device or effect changed", extra=told)
+                fields = {"claim": str(record.reference), "claim_uid": record.uid}
+                logger.info("device or effect changed", extra=fields)
                 self._under_way.add(record.uid)
                 self._prepare(record.reference).add_done_callback(partial(self._ended, record.uid))
 

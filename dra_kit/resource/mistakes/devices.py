@@ -45,7 +45,7 @@ def device_mistakes(expression: Expression, advertised: Advertised) -> Iterator[
     for read in reads(expression.root):
         if read.domain and "/" not in read.domain and not read.last:
             yield from _name(expression, read, advertised)
-    if expression.error is None:  # else the types are what is told of already
+    if expression.error is None:  # else the types are what is notified of already
         for node in walk(expression.root):
             yield from _type(expression, node, advertised)
 
@@ -59,8 +59,12 @@ def _drivers(expression: Expression, advertised: Advertised) -> Iterator[Mistake
                 wish = unknown_driver(other.value, advertised)
                 if wish is not None:
                     message = f"no device is of a driver {json.dumps(other.value)}"
-                    meant = one_slip(other.value, advertised.drivers)
-                    fix = (Replacement(other.start, other.end, quoted(meant, expression.text)),) if meant else ()
+                    suggestion = one_slip(other.value, advertised.drivers)
+                    fix = (
+                        (Replacement(other.start, other.end, quoted(suggestion, expression.text)),)
+                        if suggestion
+                        else ()
+                    )
                     yield Mistake("unknown-driver", other.start, other.end, message, wish, fix)
 
 
@@ -86,8 +90,8 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
             rule = "unknown-domain"
             if advertised.complete and _fails(expression, read, advertised):
                 rule, message = "missing-domain", f"{message}: the selector fails, and the whole allocation with it"
-            meant = one_slip(read.domain, domains)
-            yield Mistake(rule, *read.domain_span(), message, wish, _domain(expression, read, meant))
+            suggestion = one_slip(read.domain, domains)
+            yield Mistake(rule, *read.domain_span(), message, wish, _domain(expression, read, suggestion))
         return
     known = advertised.names(kind, read.domain)
     if read.name is None or read.name in known:
@@ -109,26 +113,30 @@ def _name(expression: Expression, read: Read, advertised: Advertised) -> Iterato
     else:
         wish = f"{near} they have {_listed(known)}".lstrip() if known else f"they have no {_plural(kind)} there"
     message = f"no device has {_with_article(_SINGULAR[kind])} {read.name} in the domain {json.dumps(read.domain)}"
-    meant = "" if elsewhere else one_slip(read.name, known)
+    suggestion = "" if elsewhere else one_slip(read.name, known)
     yield Mistake(
-        f"unknown-{_SINGULAR[kind]}", *read.name_span(expression.text), message, wish, _renamed(expression, read, meant)
+        f"unknown-{_SINGULAR[kind]}",
+        *read.name_span(expression.text),
+        message,
+        wish,
+        _renamed(expression, read, suggestion),
     )
 
 
-def _domain(expression: Expression, read: Read, meant: str) -> tuple[Replacement, ...]:
+def _domain(expression: Expression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
     """What writes another domain; nothing where it is not a text of its own."""
     node = read.domain_node
-    if not meant or not isinstance(node, Literal) or node.value != read.domain:
+    if not suggestion or not isinstance(node, Literal) or node.value != read.domain:
         return ()
-    return (Replacement(node.start, node.end, quoted(meant, expression.text)),)
+    return (Replacement(node.start, node.end, quoted(suggestion, expression.text)),)
 
 
-def _renamed(expression: Expression, read: Read, meant: str) -> tuple[Replacement, ...]:
+def _renamed(expression: Expression, read: Read, suggestion: str) -> tuple[Replacement, ...]:
     """What writes another name; nothing where it stands otherwise than it is read."""
     begin, end = read.name_span(expression.text)
-    if not meant or expression.text[begin:end] != read.name:
+    if not suggestion or expression.text[begin:end] != read.name:
         return ()
-    return (Replacement(begin, end, meant),)
+    return (Replacement(begin, end, suggestion),)
 
 
 def _fails(expression: Expression, read: Read, advertised: Advertised) -> bool:

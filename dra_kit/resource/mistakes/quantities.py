@@ -24,6 +24,8 @@ from dra_kit.values.quantity import InvalidQuantity, Quantity
 _METHODS: Final = {">": "isGreaterThan", "<": "isLessThan"}
 _TAKE_QUANTITY: Final = frozenset({"isGreaterThan", "isLessThan", "compareTo"})
 _TYPES: Final = {int: "int", float: "double", str: "string"}
+_DECIMAL: Final = frozenset("kMGTPE")
+"""Suffixes of a thousand and its powers, beside each of which there is one of 1024."""
 
 
 def is_quantity(node: Node) -> bool:
@@ -100,7 +102,7 @@ def invalid_quantity(expression: Expression) -> Iterator[Mistake]:
                 Quantity(argument.value)
             except InvalidQuantity:
                 message = f"{json.dumps(argument.value)} is no quantity"
-                wish = f"write a number and a suffix without blank, such as {_nearest(argument.value)}"
+                wish = f"write a number and a suffix, such as {_nearest(argument.value)}"
                 yield Mistake("invalid-constant", argument.start, argument.end, message, wish)
 
 
@@ -122,13 +124,15 @@ def _is_whole(node: Node, expression: Expression) -> bool:
 
 
 def _nearest(text: str) -> str:
-    """A quantity that may be meant: ``80 GB`` is ``80G``, ``80 GiB`` is ``80Gi``."""
+    """Quantities that may be meant: ``80 GB`` is ``80G`` or ``80Gi``, ``80 GiB`` is ``80Gi``."""
     tried = text.replace(" ", "").removesuffix("B").removesuffix("b")
     for candidate in (tried, tried.capitalize(), tried.upper()):
         try:
             Quantity(candidate)
         except InvalidQuantity:
             continue
+        if candidate[-1:] in _DECIMAL:
+            return f"{json.dumps(candidate)} or {json.dumps(f'{candidate[:-1]}{candidate[-1].upper()}i')}"
         if candidate:
             return json.dumps(candidate)
     return '"80Gi"'

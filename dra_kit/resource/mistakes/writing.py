@@ -85,8 +85,8 @@ def unknown_device_field(expression: Expression) -> Iterator[Mistake]:
             wish = did_you_mean(node.field, FIELDS).removeprefix("; ")
             wish = wish or f'an attribute is device.attributes["<driver>"].{node.field}'
             message = f"device has no field {node.field}; it has {', '.join(FIELDS)}"
-            meant = one_slip(node.field, FIELDS)
-            fix = (Replacement(start, start + len(node.field), meant),) if meant and start >= 0 else ()
+            suggestion = one_slip(node.field, FIELDS)
+            fix = (Replacement(start, start + len(node.field), suggestion),) if suggestion and start >= 0 else ()
             yield Mistake("unknown-device-field", max(start, node.start), node.end, message, wish, fix)
 
 
@@ -106,9 +106,9 @@ def unknown_function(expression: Expression) -> Iterator[Mistake]:
         begin, end = operator_span(node, expression)
         if node.target is None:
             begin, end = node.start, node.start + len(node.function)
-        meant = one_slip(node.function, names)
-        sure = meant and expression.text[begin:end] == node.function
-        fix = (Replacement(begin, end, meant),) if sure else ()
+        suggestion = one_slip(node.function, names)
+        sure = suggestion and expression.text[begin:end] == node.function
+        fix = (Replacement(begin, end, suggestion),) if sure else ()
         yield Mistake("unknown-function", begin, end, f"CEL has no function {node.function}", wish, fix)
 
 

@@ -23,10 +23,12 @@ class Strictness:
 
     Attributes:
         problems: ``unknown field "spec.x"`` and ``duplicate field "spec.y"``, as they come.
+        unknown: paths of the unknown fields among them: ``spec.x``.
         texts: the text of the objects in the document by path, for those that are kept as they were sent.
     """
 
     problems: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -54,7 +56,7 @@ def _decode(value: Any, type_name: str, path: str, strictness: Strictness) -> An
         try:
             return reader(value)
         except WrongType as error:
-            raise WrongType(f"{error} ({path})") from None
+            raise error.at(path) from None
     if type_name.startswith(LIST):
         return _decode_list(value, type_name[len(LIST) :], path, strictness)
     if type_name.startswith(MAP):
@@ -65,7 +67,7 @@ def _decode(value: Any, type_name: str, path: str, strictness: Strictness) -> An
 
 def _decode_list(value: Any, item_type: str, path: str, strictness: Strictness) -> list[Any]:
     if not isinstance(value, list):
-        raise mismatch(value, f"[]{item_type} ({path})")
+        raise mismatch(value, f"[]{item_type}").at(path)
     return [
         zero(item_type) if item is None else _decode(item, item_type, f"{path}[{i}]", strictness)
         for i, item in enumerate(value)
@@ -74,7 +76,7 @@ def _decode_list(value: Any, item_type: str, path: str, strictness: Strictness) 
 
 def _decode_map(value: Any, item_type: str, path: str, strictness: Strictness) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise mismatch(value, f"map[string]{item_type} ({path})")
+        raise mismatch(value, f"map[string]{item_type}").at(path)
     decoded = {
         key: zero(item_type) if item is None else _decode(item, item_type, _below(path, key), strictness)
         for key, item in value.items()
@@ -85,7 +87,7 @@ def _decode_map(value: Any, item_type: str, path: str, strictness: Strictness) -
 
 def _decode_struct(value: Any, known: Struct, path: str, strictness: Strictness) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise mismatch(value, f"{known.name} ({path})")
+        raise mismatch(value, known.name).at(path)
     decoded: dict[str, Any] = {}
     fields = known.fields
     for key, item in value.items():
@@ -97,6 +99,7 @@ def _decode_struct(value: Any, known: Struct, path: str, strictness: Strictness)
             decoded[key] = item
         else:
             strictness.problems.append(f'unknown field "{_below(path, key)}"')
+            strictness.unknown.append(_below(path, key))
     _note_duplicates(value, path, strictness)
     for key, entry in fields.items():
         if entry.presence == "always" and key not in decoded and (empty := zero(entry.type)) is not None:

@@ -38,7 +38,7 @@ def _has_defaults(type_name: str) -> bool:
 
 
 def apply_defaults(value: Any, type_name: str) -> None:
-    """Fills in the defaults of a decoded value, in place and at every depth."""
+    """Fill in the defaults of a decoded value, in place and at every depth."""
     if not _has_defaults(type_name):
         return
     if type_name.startswith((LIST, MAP)):

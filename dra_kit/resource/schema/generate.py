@@ -234,7 +234,7 @@ def write(table: dict[str, dict[str, Any]], folder: Path) -> None:
 
 
 def main() -> None:
-    """Writes the table next to this module."""
+    """Write the table next to this module."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="address of kubectl proxy")
     parser.add_argument("--api", required=True, type=Path, help="folder of the Go module k8s.io/api")

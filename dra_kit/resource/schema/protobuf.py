@@ -55,7 +55,7 @@ def decode(message: bytes, type_name: str) -> Any:
 
 
 def _fill(decoded: dict[str, Any], message: bytes, type_name: str, outside: tuple[int, ...]) -> None:
-    """Adds the fields of a message, and of those inside it that JSON does not show."""
+    """Add the fields of a message, and of those inside it that JSON does not show."""
     fields, inlined = _numbers(type_name)
     for number, value in _values(message):
         tag = (*outside, number)

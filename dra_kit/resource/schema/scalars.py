@@ -18,7 +18,22 @@ _INT_RANGES: Final = {"int32": 31, "int64": 63}
 
 
 class WrongType(ValueError):
-    """A JSON value that the field's type cannot hold; the text says why."""
+    """A JSON value that the field's type cannot hold; the text says why.
+
+    Args:
+        text: in Go's words.
+        given: what Go calls the type of the JSON value; empty where the type would do, and the value does not.
+        wanted: Go's type of the field; empty likewise.
+    """
+
+    def __init__(self, text: str, *, given: str = "", wanted: str = "") -> None:
+        super().__init__(text)
+        self.given = given
+        self.wanted = wanted
+
+    def at(self, path: str) -> WrongType:
+        """The same error with the path of the field."""
+        return WrongType(f"{self} ({path})", given=self.given, wanted=self.wanted)
 
 
 def json_type(value: Any) -> str:
@@ -31,7 +46,8 @@ def json_type(value: Any) -> str:
 
 def mismatch(value: Any, go_type: str) -> WrongType:
     """The error for a JSON value of another type."""
-    return WrongType(f"json: cannot unmarshal {json_type(value)} into a field of type {go_type}")
+    given = json_type(value)
+    return WrongType(f"json: cannot unmarshal {given} into a field of type {go_type}", given=given, wanted=go_type)
 
 
 def _string(value: Any) -> str:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource import v1
 from dra_kit.resource.slices.desired import DesiredPool
-from dra_kit.resource.validation.counters import COUNTER_SETS_PER_SLICE_MAX
-from dra_kit.resource.validation.devices import uses_advanced_features
-from dra_kit.resource.validation.slices import ADVANCED_DEVICES_MAX, DEVICES_MAX, max_devices
+from dra_kit.resource.validation.slices.counters import COUNTER_SETS_PER_SLICE_MAX
+from dra_kit.resource.validation.slices.devices import uses_advanced_features
+from dra_kit.resource.validation.slices.slices import ADVANCED_DEVICES_MAX, DEVICES_MAX, max_devices
 
 
 @dataclass(frozen=True, slots=True)

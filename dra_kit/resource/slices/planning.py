@@ -79,8 +79,8 @@ class _PoolPlanner:
 
     def plan(self) -> Plan:
         current = self._current()
-        kept = {id(item) for item in current.values()}
-        deletes = tuple(item for item in self._stored if id(item) not in kept and not _is_going(item))
+        retained = {id(item) for item in current.values()}
+        deletes = tuple(item for item in self._stored if id(item) not in retained and not _is_going(item))
         count = len(self._contents)
         changed = {i for i in range(count) if not self._is_current(i, current.get(i))}
         generation = self._highest

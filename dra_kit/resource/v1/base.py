@@ -108,8 +108,8 @@ def _nested(model: type[APIModel]) -> dict[str, tuple[Any, type[APIModel] | None
             is_model = isinstance(item, type) and issubclass(item, APIModel)
             if container in {tuple, dict} or is_model:
                 zero = item() if item in {str, int, bool} else {} if is_model else "0"
-                kept = container if container in {tuple, dict} else None
-                found[name] = found[field.alias or name] = (kept, item if is_model else None, zero)
+                collection = container if container in {tuple, dict} else None
+                found[name] = found[field.alias or name] = (collection, item if is_model else None, zero)
     return found
 
 

@@ -8,9 +8,9 @@ from dra_kit import cel
 from dra_kit.resource import names, v1
 from dra_kit.resource.fielderror import FieldError, declarative, invalid
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.expressions import environment, validate_selectors
-from dra_kit.resource.validation.lists import limited, over_limit
-from dra_kit.resource.validation.opaque import validate_opaque
+from dra_kit.resource.validation.fields.expressions import environment, validate_selectors
+from dra_kit.resource.validation.fields.lists import limited, over_limit
+from dra_kit.resource.validation.fields.opaque import validate_opaque
 
 CONFIGS_MAX: Final = 32
 _REQUESTS_PREFIX: Final = "requests."

@@ -8,14 +8,14 @@ from typing import Final
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.fielderror import FieldError, forbidden
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.claims import validate_claim_spec
+from dra_kit.resource.validation.claims.claims import validate_claim_spec
+from dra_kit.resource.validation.claims.templates import validate_template
 from dra_kit.resource.validation.classes import validate_class
-from dra_kit.resource.validation.node_taints import validate_node_taints
-from dra_kit.resource.validation.pods import validate_pod_spec
+from dra_kit.resource.validation.pods.node_taints import validate_node_taints
+from dra_kit.resource.validation.pods.pods import validate_pod_spec
 from dra_kit.resource.validation.pool_status import validate_pool_status_request
-from dra_kit.resource.validation.slices import validate_slice
+from dra_kit.resource.validation.slices.slices import validate_slice
 from dra_kit.resource.validation.taint_rules import validate_taint_rule
-from dra_kit.resource.validation.templates import validate_template
 from dra_kit.values.json import Object
 from dra_kit.values.paths import value_at
 
@@ -32,7 +32,7 @@ POD_SPECS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def validate_new(obj: Object, kind: str, gates: FeatureGates) -> list[FieldError]:
-    """All rules of the API server (Kubernetes 1.37) for a new object, apart from those for all metadata and admission.
+    """All rules of the API server (Kubernetes 1.37) for a new object, except those for all metadata and admission.
 
     Args:
         obj: values of the right types, with defaults; an object of resource.k8s.io is in v1, and fields of gates that

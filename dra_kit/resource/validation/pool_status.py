@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from dra_kit.resource import v1alpha3
 from dra_kit.resource.fielderror import FieldError, declarative, invalid
-from dra_kit.resource.validation.formats import declared_driver_name, declared_pool_name, full_name
+from dra_kit.resource.validation.fields.formats import declared_driver_name, declared_pool_name, full_name
 
 LIMIT_MAX: Final = 1000
 _IMMUTABLE: Final = "field is immutable"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError
-from dra_kit.resource.validation.conditions import validate_conditions
-from dra_kit.resource.validation.formats import device_name, driver_name, pool_name
-from dra_kit.resource.validation.tolerations import validate_taint
+from dra_kit.resource.validation.fields.conditions import validate_conditions
+from dra_kit.resource.validation.fields.formats import device_name, driver_name, pool_name
+from dra_kit.resource.validation.fields.tolerations import validate_taint
 
 
 def validate_taint_rule(rule: v1.DeviceTaintRule, old: v1.DeviceTaintRule | None = None) -> list[FieldError]:

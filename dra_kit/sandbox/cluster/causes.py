@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from dra_kit.allocator import Gates
 from dra_kit.errors import DraKitError
@@ -10,7 +11,7 @@ from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.pods.explainer import explain_pod
 from dra_kit.explain.pods.verdicts import UNSCHEDULABLE, PodClaimExplanation, PodExplanation
-from dra_kit.explain.text.summary import summarize
+from dra_kit.explain.text.summary import groups_of, summarize
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
@@ -24,7 +25,7 @@ from dra_kit.kube.resources import (
 )
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 _FOLLOWED = (
     DEVICE_CLASSES,
@@ -37,10 +38,28 @@ _FOLLOWED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What stands in the way of a pod.
+
+    Attributes:
+        text: a sentence.
+        subject: what of the pod it is about: ``claim gpu``; empty for the pod as a whole.
+        claim: name of the claim in the pod's spec, if it is about one.
+    """
+
+    text: str
+    subject: str = ""
+    claim: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.text}" if self.subject else self.text
+
+
 async def pod_causes(
-    informers: Informers, client: Client, pods: Sequence[Object], gates: FeatureGates
-) -> Mapping[str, Sequence[str]]:
-    """What stands in the way of pods, a sentence each, by UID; nothing where there is no explanation.
+    informers: Informers, client: Client, pods: Sequence[ObjectView], gates: FeatureGates
+) -> Mapping[str, Sequence[Cause]]:
+    """What stands in the way of pods, by UID; nothing where there is no explanation.
 
     Args:
         informers: of the control plane that they are in.
@@ -57,22 +76,25 @@ async def pod_causes(
         return {}
 
 
-def _causes(explanation: PodExplanation) -> Iterator[str]:
-    yield from explanation.problems
+def _causes(explanation: PodExplanation) -> Iterator[Cause]:
+    yield from map(Cause, explanation.problems)
     for claim in explanation.claims:
         yield from _of_claim(claim)
     # the sandbox itself reports that a pod is unschedulable
-    yield from (str(event) for event in explanation.events if event.reason != UNSCHEDULABLE)
+    yield from (Cause(str(event)) for event in explanation.events if event.reason != UNSCHEDULABLE)
 
 
-def _of_claim(claim: PodClaimExplanation) -> Iterator[str]:
+def _of_claim(claim: PodClaimExplanation) -> Iterator[Cause]:
     explanation = claim.explanation
     if explanation is None or explanation.finds_devices:
         return
     subject = f"claim {claim.entry}" if claim.entry else "its extended resources"
     for blocker in explanation.blockers:
-        yield f"{subject}: {blocker}"
+        yield Cause(blocker, subject, claim.entry)
     for request in explanation.requests:
-        for way in request.ways:
-            if way.choice is not None and not all(device.fits for device in way.devices):
-                yield f"{subject}: request {way.name}: {summarize(way.devices)}"
+        for judged in request.choices:
+            if judged.choice is None or all(device.fits for device in judged.devices):
+                continue
+            # a blocker has it already where every device is one that matches, and others have them
+            if not any(", ".join(groups_of(judged.devices)) in blocker for blocker in explanation.blockers):
+                yield Cause(f"request {judged.name}: {summarize(judged.devices)}", subject, claim.entry)

@@ -31,7 +31,7 @@ from dra_kit.sandbox.cluster.controllers.workloads.controller import FOLLOWED as
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
 from dra_kit.sandbox.cluster.scheduler.scheduler import Scheduler
-from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.cycle.decision import Decision
 
 VERSION: Final = str(NEWEST)
 """Release of Kubernetes that all parts take as their model."""
@@ -56,7 +56,7 @@ class ControlPlane:
         gates: feature gates of API server and scheduler; by default those of a plain Kubernetes.
         time_scale: waits of controllers and scheduler are divided by this.
         port: of the API server; 0 for a free one.
-        observe: told of every decision of the scheduler.
+        observe: notified of every decision of the scheduler.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ControlPlane:
         )
         self._stack = AsyncExitStack()
         self._work: asyncio.Task[None] | None = None
-        self._failure_told = False
+        self._failure_raised = False
         self._informers: Informers | None = None
 
     async def __aenter__(self) -> Self:
@@ -113,7 +113,7 @@ class ControlPlane:
             await asyncio.wait([self._work])
         await self._stack.aclose()
         await asyncio.sleep(_CLOSE_SECONDS)
-        if self._work is not None and not self._work.cancelled() and not self._failure_told and error is None:
+        if self._work is not None and not self._work.cancelled() and not self._failure_raised and error is None:
             self._work.result()
 
     @property
@@ -144,7 +144,7 @@ class ControlPlane:
         try:
             await asyncio.wait([task, *vital], return_when=asyncio.FIRST_COMPLETED)
             ended = next((item for item in (task, *vital) if item.done()), task)
-            self._failure_told = ended is self._work
+            self._failure_raised = ended is self._work
             ended.result()
         except* DraKitError as errors:
             raise first_of(errors) from None

@@ -34,11 +34,11 @@ class Informers:
         return self._informers[resource].objects
 
     def listen(self, resource: Resource, listener: Callable[[Change], None]) -> None:
-        """Have a listener told of every change from now on; before :meth:`run`, of what exists too."""
+        """Notify a listener of every change from now on; before :meth:`run`, of what exists too."""
         self._listeners[resource].append(listener)
 
     async def synced(self) -> None:
-        """Returns once the first list of every resource has been told."""
+        """Wait until the first list of every resource has been delivered."""
         for informer in self._informers.values():
             await informer.synced.wait()
 

@@ -14,7 +14,7 @@ PATIENCE: Final = 3.0
 
 
 class SlowCalls:
-    """Keeps the calls under way; each that is slow is told once."""
+    """Keeps the calls under way; each that is slow is reported once."""
 
     def __init__(self) -> None:
         self._under_way: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, PluginCalled]] = {}

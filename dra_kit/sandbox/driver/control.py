@@ -14,12 +14,12 @@ from dra_kit.errors import ConfigurationError
 from dra_kit.node.steps import Step
 from dra_kit.sandbox.driver.accounts import Kubeconfigs
 from dra_kit.sandbox.driver.drivers import SandboxDriver
-from dra_kit.sandbox.driver.edited_files import read_files, redirected, replace_files
-from dra_kit.sandbox.driver.killable import Crash
 from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.node_driver import NodeDriver
-from dra_kit.sandbox.driver.operators import Operators
 from dra_kit.sandbox.driver.release import Release
+from dra_kit.sandbox.driver.roles.killable import Crash
+from dra_kit.sandbox.driver.roles.operators import Operators
+from dra_kit.sandbox.driver.settings.edited_files import read_files, redirected, replace_files
 from dra_kit.values.nearest import did_you_mean
 
 
@@ -191,11 +191,11 @@ class SandboxControl:
             del self._past[1:]
 
     async def files(self, place: str) -> Sequence[str]:
-        """See :func:`dra_kit.sandbox.driver.edited_files.read_files`."""
+        """See :func:`dra_kit.sandbox.driver.settings.edited_files.read_files`."""
         return await asyncio.to_thread(read_files, [self.on(node).author for node in self.nodes], place)
 
     async def replace_file(self, setting: str, text: str) -> str:
-        """See :func:`dra_kit.sandbox.driver.edited_files.replace_files`."""
+        """See :func:`dra_kit.sandbox.driver.settings.edited_files.replace_files`."""
         return await replace_files([self.on(node).author for node in self.nodes], self._edited, setting, text)
 
     async def inject_health(self, device: str, reason: str, message: str | None) -> None:

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver
-from dra_kit.sandbox.driver.project import project_of
 from dra_kit.sandbox.driver.release import Release
+from dra_kit.sandbox.driver.settings.project import project_of
 
 _TABLE: Final = ("sandbox", "settings")
 _SETTINGS: Final = ".".join(("tool", "dra-kit", *_TABLE))
@@ -93,7 +93,7 @@ def successors(
     nodes: int,
     values: Mapping[str, object],
 ) -> Callable[[str | Driver[Any, Any]], SandboxDriver]:
-    """Loads other releases of a driver, whose TARGETs begin in the present working directory.
+    """Load other releases of a driver, whose TARGETs begin in the present working directory.
 
     Args:
         settings: makes the author's settings of a driver of values by name.

@@ -25,8 +25,8 @@ from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.orphans import end_orphans
 from dra_kit.sandbox.cluster.workload.runtime import ProcessRuntime
 from dra_kit.sandbox.driver.node_driver import NodeDriver
-from dra_kit.sandbox.driver.node_settings import BOOT_ID, cdi_dir, node_settings
 from dra_kit.sandbox.driver.release import Release
+from dra_kit.sandbox.driver.settings.node_settings import BOOT_ID, cdi_dir, node_settings
 
 _POLL = 0.02
 
@@ -42,7 +42,7 @@ class SandboxNode:
         mark: of the sandbox, for the processes of containers.
         time_scale: waits of kubelet and driver are divided by this.
         declared_features: alpha features that are on for the kubelet.
-        observer: told what the kubelet does, and what becomes of the driver.
+        observer: notified of what the kubelet does, and what becomes of the driver.
         intake: reads the output of containers.
 
     Attributes:

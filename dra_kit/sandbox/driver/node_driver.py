@@ -16,10 +16,10 @@ from dra_kit.node.settings import NodeSettings
 from dra_kit.sandbox.cluster.kubelet.activity import DriverEnded, DriverStarting, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import PluginClient
 from dra_kit.sandbox.cluster.kubelet.node import NodeKubelet
-from dra_kit.sandbox.driver.killable import Crash
-from dra_kit.sandbox.driver.node_role import NodeRole, RoleInThread
-from dra_kit.sandbox.driver.process_role import RoleInProcess
 from dra_kit.sandbox.driver.release import Release
+from dra_kit.sandbox.driver.roles.killable import Crash
+from dra_kit.sandbox.driver.roles.node_role import NodeRole, RoleInThread
+from dra_kit.sandbox.driver.roles.process_role import RoleInProcess
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class NodeDriver:
         kubelet: calls it.
         settings: makes those of the node role, by the UID of its pod.
         directory: of its processes.
-        observer: told when it starts and ends.
+        observer: notified when it starts and ends.
 
     Attributes:
         in_process: whether it gets a process of its own when it is started, which can be killed.

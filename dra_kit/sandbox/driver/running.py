@@ -10,22 +10,25 @@ from typing import Final, Protocol
 
 from dra_kit.errors import ConfigurationError, DraKitError, SandboxError
 from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.control_plane import first_of
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
 from dra_kit.sandbox.driver.accounts import Kubeconfigs
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
-from dra_kit.sandbox.driver.journal import DriverLog
-from dra_kit.sandbox.driver.named_settings import by_driver
 from dra_kit.sandbox.driver.node import SandboxNode
-from dra_kit.sandbox.driver.operators import Operators
+from dra_kit.sandbox.driver.roles.journal import DriverLog
+from dra_kit.sandbox.driver.roles.operators import Operators
+from dra_kit.sandbox.driver.settings.named_settings import by_driver
 from dra_kit.values.nearest import did_you_mean
 
 PUBLISH_SECONDS: Final = 15.0
 """A driver that has published nothing by then has a problem."""
 _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
 _POLL: Final = 0.02
+_ENDED_POLL: Final = 0.25
+"""Whether a role has ended by itself is looked at as long as the cluster runs, and must cost an idle one nothing."""
 
 
 class Surroundings(Protocol):
@@ -169,7 +172,7 @@ class RunningDrivers:
     async def _published(self, controls: Sequence[SandboxControl]) -> None:
         """Wait until drivers are registered on each node and have published something."""
         begin = time.monotonic()
-        told = False
+        reported = False
         while waiting := [
             (control.name, node.name)
             for node in self._cluster.nodes
@@ -178,10 +181,10 @@ class RunningDrivers:
         ]:
             self.check()
             seconds = time.monotonic() - begin
-            if seconds > PATIENCE and not told and (calls := self._hanging()):
-                told = True
+            if seconds > PATIENCE and not reported and (calls := self._hanging()):
+                reported = True
                 self._cluster.silent(calls)
-            failed = any("discover failed" in line for line in self._cluster.log.problems)
+            failed = bool(self._cluster.log.problems_of(DISCOVER_FAILED))
             if seconds > PUBLISH_SECONDS or (failed and seconds > _FAILED_SECONDS):
                 names = " and driver ".join(dict.fromkeys(name for name, _ in waiting))
                 raise SandboxError(
@@ -199,7 +202,7 @@ class RunningDrivers:
         """Wait until a role ends by itself, and raise why."""
         while True:
             self.check()
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_ENDED_POLL)
 
     def check(self) -> None:
         """Look whether a role has ended by itself.

@@ -166,8 +166,13 @@ def announce(drivers: Sequence[str], kubeconfig: Path) -> None:
     if not path:
         return
     pid = os.getpid()
-    told = {"pid": pid, "began": _began(pid), "drivers": list(drivers), "kubeconfig": str(kubeconfig.absolute())}
-    private.replace(Path(path), json.dumps(told).encode())
+    state_fields = {
+        "pid": pid,
+        "began": _began(pid),
+        "drivers": list(drivers),
+        "kubeconfig": str(kubeconfig.absolute()),
+    }
+    private.replace(Path(path), json.dumps(state_fields).encode())
 
 
 def running() -> list[DetachedSandbox]:
@@ -199,8 +204,8 @@ def _forget(sandbox: DetachedSandbox) -> None:
 def _read(path: Path) -> DetachedSandbox | None:
     """What a sandbox left; None when no sandbox has left this."""
     try:
-        told = json.loads(private.read(path) or b"")
-        pid, began, drivers, kubeconfig = (told[name] for name in ("pid", "began", "drivers", "kubeconfig"))
+        state_fields = json.loads(private.read(path) or b"")
+        pid, began, drivers, kubeconfig = (state_fields[name] for name in ("pid", "began", "drivers", "kubeconfig"))
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     texts = isinstance(drivers, list) and all(isinstance(item, str) for item in (began, kubeconfig, *drivers))

@@ -47,8 +47,8 @@ def leave_word(sandbox: Sandbox) -> None:
     """Let :func:`running_sandboxes` find this one."""
     kubeconfig = str(sandbox.kubeconfig.absolute())
     nodes = {node.name: _variables(node, kubeconfig) for node in sandbox.nodes}
-    told = RunningSandbox(tuple(sandbox.drivers), kubeconfig, nodes)
-    private.replace(sandbox.directory / _FILE, json.dumps(asdict(told)).encode())
+    fields = RunningSandbox(tuple(sandbox.drivers), kubeconfig, nodes)
+    private.replace(sandbox.directory / _FILE, json.dumps(asdict(fields)).encode())
 
 
 def running_sandboxes() -> list[RunningSandbox]:
@@ -76,8 +76,8 @@ def _variables(node: SandboxNode, kubeconfig: str) -> dict[str, str]:
 def _read(path: Path) -> RunningSandbox | None:
     """What a sandbox left; None when no sandbox has left this."""
     try:
-        told: Any = json.loads(private.read(path) or b"")
-        sandbox = RunningSandbox(**{**told, "drivers": tuple(told["drivers"])})
+        fields: Any = json.loads(private.read(path) or b"")
+        sandbox = RunningSandbox(**{**fields, "drivers": tuple(fields["drivers"])})
         texts = [*sandbox.drivers, sandbox.kubeconfig]
         for node, variables in sandbox.nodes.items():
             texts += [node, *variables, *variables.values()]

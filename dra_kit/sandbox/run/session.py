@@ -13,6 +13,7 @@ from typing import Final
 
 from dra_kit.errors import ConfigurationError, NotFound, SandboxError
 from dra_kit.kube.resources import PODS, REPLICA_SETS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from dra_kit.publishing.log_messages import NOT_PUBLISHED
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.pods import pod_claims, reference
 from dra_kit.sandbox.cluster import private
@@ -27,12 +28,13 @@ from dra_kit.sandbox.stories.rollout import pods_of, shortfall
 from dra_kit.sandbox.stories.story import Step, Story
 from dra_kit.sandbox.stories.story_run import run_story
 from dra_kit.sandbox.timeline.feed import TimelineFeed
-from dra_kit.sandbox.timeline.live import LiveView
-from dra_kit.sandbox.timeline.problems import PodProblems
 from dra_kit.sandbox.timeline.records import PodExplained, RunEnded
-from dra_kit.sandbox.timeline.report import RunReport, writes_by_agent
+from dra_kit.sandbox.timeline.report.problems import PodProblems
+from dra_kit.sandbox.timeline.report.report import RunReport, writes_by_agent
 from dra_kit.sandbox.timeline.timeline import Timeline
-from dra_kit.scheduler.pods import Object, held, key_of, shown
+from dra_kit.sandbox.timeline.view.live import LiveView
+from dra_kit.scheduler.pods import held, key_of, shown
+from dra_kit.values.json import ObjectView
 
 _POLL: Final = 0.05
 _CLEAN_SECONDS: Final = 60.0
@@ -195,7 +197,7 @@ class Session:
         self.lasting = True
         await asyncio.get_running_loop().create_future()
 
-    async def _follow(self, sandbox: Sandbox, applied: Sequence[AppliedObject]) -> Sequence[Object]:
+    async def _follow(self, sandbox: Sandbox, applied: Sequence[AppliedObject]) -> Sequence[ObjectView]:
         """Wait until the pods did what they were to do, or the time is over; the pods."""
         begin = time.monotonic()
         end, patient = begin + self._task.timeout, begin + PATIENCE
@@ -211,7 +213,7 @@ class Session:
                 await self._tell_silent(sandbox, pods)
             await asyncio.sleep(_POLL)
 
-    async def _tell_silent(self, sandbox: Sandbox, pods: Sequence[Object]) -> None:
+    async def _tell_silent(self, sandbox: Sandbox, pods: Sequence[ObjectView]) -> None:
         """Pods that the scheduler does not look at, because a claim is missing; nobody else tells of them."""
         silent = [
             pod
@@ -223,14 +225,14 @@ class Session:
             self._view.entry(f"Pod {self._view.name(shown(pod))} has to wait", fg="yellow")
             self._view.details(lines)
 
-    async def _causes(self, sandbox: Sandbox, pods: Sequence[Object]) -> Mapping[str, Sequence[str]]:
-        causes = {uid: lines for uid, lines in (await sandbox.causes(pods)).items() if lines}
+    async def _causes(self, sandbox: Sandbox, pods: Sequence[ObjectView]) -> Mapping[str, Sequence[str]]:
+        causes = {uid: list(map(str, found)) for uid, found in (await sandbox.causes(pods)).items() if found}
         for pod in pods:
             if lines := causes.get(pod["metadata"]["uid"]):
                 self._timeline.append(PodExplained(pod=reference(pod), causes=tuple(lines)))
         return causes
 
-    def _refused(self, sandbox: Sandbox, pods: Sequence[Object]) -> set[str]:
+    def _refused(self, sandbox: Sandbox, pods: Sequence[ObjectView]) -> set[str]:
         """UIDs of the pods whose claims the driver has refused for good, once their kubelets know."""
         return {
             pod["metadata"]["uid"]
@@ -249,7 +251,7 @@ class Session:
         self._view.details(line for text in outcome.failures for line in text.splitlines())
         self._failures += outcome.failures
 
-    def _explain_command(self, pod: Object, kubeconfig: Path) -> str:
+    def _explain_command(self, pod: ObjectView, kubeconfig: Path) -> str:
         namespace, name = key_of(pod)
         alpha = ["--alpha"] if self._settings.gates == FeatureGates.alpha() else []
         words = ["dra-kit", "explain", "pod", name, "-n", namespace, "--kubeconfig", str(kubeconfig.absolute()), *alpha]
@@ -293,7 +295,7 @@ class Session:
         while not self._has_devices(sandbox, driver):
             if not self._task.files or time.monotonic() > end:
                 problems = sandbox.log.problems[-3:]
-                refused = any("slices not published" in line for line in problems)
+                refused = not set(problems).isdisjoint(sandbox.log.problems_of(NOT_PUBLISHED))
                 causes = problems if refused else ["discover() yielded an empty inventory", *problems]
                 text = f"driver {driver} offers no device: {'; '.join(causes)}"
                 if self._task.files:
@@ -317,7 +319,7 @@ class Session:
             raise ConfigurationError(f"--report {path} cannot be written: {error.strerror}") from None
 
 
-def _pods(sandbox: Sandbox, applied: Sequence[AppliedObject]) -> list[Object]:
+def _pods(sandbox: Sandbox, applied: Sequence[AppliedObject]) -> list[ObjectView]:
     """The applied pods, and those of applied workloads."""
     uids = {item.object["metadata"]["uid"] for item in applied}
     objects = sandbox.informers.objects

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dra_kit.resource.pods import containers
-from dra_kit.scheduler.pods import Object, is_terminal, shown
+from dra_kit.scheduler.pods import is_terminal, shown
+from dra_kit.values.json import ObjectView
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Outcome:
 
 
 def judge(
-    pods: Sequence[Object],
+    pods: Sequence[ObjectView],
     problems: Mapping[str, str],
     causes: Mapping[str, Sequence[str]] | None = None,
     refused: Collection[str] = (),
@@ -55,31 +56,31 @@ def judge(
     return Outcome(settled, tuple(_reason(pod, *why) for pod, why in zip(bad, reasons, strict=True)))
 
 
-def lasts(pod: Object) -> bool:
+def lasts(pod: ObjectView) -> bool:
     """Whether the pod is not expected to end."""
     if pod["spec"].get("restartPolicy", "Always") == "Always":
         return True
     return any(not container.get("command") for container in containers(pod))
 
 
-def _is_ready(pod: Object) -> bool:
+def _is_ready(pod: ObjectView) -> bool:
     if "deletionTimestamp" in pod["metadata"]:
         return False
     conditions = pod.get("status", {}).get("conditions", [])
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
-def status_problem(pod: Object) -> str:
+def status_problem(pod: ObjectView) -> str:
     """What the pod's status says is wrong with it and with its containers; empty for nothing."""
     status = pod.get("status", {})
-    told = [f"{status['reason']}: {status.get('message', '')}".rstrip(": ")] if status.get("reason") else []
+    problems_found = [f"{status['reason']}: {status.get('message', '')}".rstrip(": ")] if status.get("reason") else []
     for field, noun in (("initContainerStatuses", "init container"), ("containerStatuses", "container")):
         for item in status.get(field, []):
-            told += [f"{noun} {item['name']} {text}" for text in _container_problem(item)]
-    return "; ".join(told)
+            problems_found += [f"{noun} {item['name']} {text}" for text in _container_problem(item)]
+    return "; ".join(problems_found)
 
 
-def _container_problem(status: Object) -> Iterator[str]:
+def _container_problem(status: ObjectView) -> Iterator[str]:
     state = status.get("state", {})
     waiting = state.get("waiting", {})
     # one that has to wait for its restart, or was restarted in vain
@@ -92,17 +93,17 @@ def _container_problem(status: Object) -> Iterator[str]:
         yield f"waits: {waiting.get('reason', '')}: {waiting['message']}"
 
 
-def _reason(pod: Object, problem: str = "", *causes: str) -> str:
+def _reason(pod: ObjectView, problem: str = "", *causes: str) -> str:
     phase = pod.get("status", {}).get("phase", "Pending")
     text = f"Pod {shown(pod)} is {phase}"
-    if told := status_problem(pod):
-        return f"{text}: {told}"
+    if problems_found := status_problem(pod):
+        return f"{text}: {problems_found}"
     if problem:
         return "\n  ".join((f"{text}: {problem}", *causes))
     return f"{text} and {_shortcoming(pod)}" if phase == "Running" else text
 
 
-def _shortcoming(pod: Object) -> str:
+def _shortcoming(pod: ObjectView) -> str:
     """What a running pod without a problem has not done yet."""
     if "deletionTimestamp" in pod["metadata"]:
         return "is being deleted"

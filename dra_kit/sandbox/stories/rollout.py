@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from dra_kit.scheduler.pods import Object, shown
+from dra_kit.scheduler.pods import shown
+from dra_kit.values.json import ObjectView
 
 _COUNTS: Final = {
     "Deployment": ("updatedReplicas", "availableReplicas"), "ReplicaSet": ("replicas", "availableReplicas"),
@@ -15,7 +16,7 @@ _COUNTS: Final = {
 """For each kind the fields of the status that count its pods of the newest template, and those that are available."""
 
 
-def pods_of(uids: Collection[str], replica_sets: Iterable[Object], pods: Iterable[Object]) -> list[Object]:
+def pods_of(uids: Collection[str], replica_sets: Iterable[ObjectView], pods: Iterable[ObjectView]) -> list[ObjectView]:
     """The pods that are among objects with these UIDs, or that these objects made.
 
     Args:
@@ -27,13 +28,13 @@ def pods_of(uids: Collection[str], replica_sets: Iterable[Object], pods: Iterabl
     return [pod for pod in pods if pod["metadata"]["uid"] in uids or _owner(pod) in makers]
 
 
-def _owner(obj: Object) -> str | None:
+def _owner(obj: ObjectView) -> str | None:
     """The UID of the controlling owner."""
     owners = obj["metadata"].get("ownerReferences", [])
     return next((str(item["uid"]) for item in owners if item.get("controller")), None)
 
 
-def shortfall(workload: Object) -> str:
+def shortfall(workload: ObjectView) -> str:
     """What a workload lacks, as a text; empty when all of its pods are of the newest template and available."""
     kind, status = workload["kind"], workload.get("status") or {}
     total = status.get("desiredNumberScheduled", 0) if kind == "DaemonSet" else workload["spec"].get("replicas", 1)
@@ -44,6 +45,6 @@ def shortfall(workload: Object) -> str:
     return f"{kind} {shown(workload)} has {min(updated, available)} of {total} pods that are ready"
 
 
-def _number(status: Object, field: str) -> int:
+def _number(status: ObjectView, field: str) -> int:
     number: int = status.get(field, 0)
     return number

@@ -89,7 +89,7 @@ async def run_story(
     Args:
         story: to run.
         cluster: to run it in; the driver and its DeviceClasses are there already.
-        observer: is told what happens.
+        observer: is notified of what happens.
         timeout: seconds for each step, and for the clean-up.
     """
     return await _Run(story, cluster, observer, timeout).run()

@@ -20,7 +20,7 @@ from dra_kit.sandbox.stories.story_model import (
 Kind: TypeAlias = Literal["environment", "device_nodes", "mounts"]
 """What of a container has values by name."""
 
-_SAID: dict[Kind, tuple[str, str]] = {
+_WORDS: dict[Kind, tuple[str, str]] = {
     "environment": ("{}", "set"),
     "device_nodes": ("device file {}", "there"),
     "mounts": ("mount {}", "there"),
@@ -132,7 +132,7 @@ def _values(
     values: Mapping[str, str] | None,
     facts: Facts,
 ) -> Iterator[Mismatch]:
-    title, there = _SAID[kind]
+    title, there = _WORDS[kind]
     for name, value in expected.items():
         got = (values or {}).get(name)
         wanted, met = _judge(kind, value, got, facts)
@@ -144,7 +144,7 @@ def _values(
 
 def _judge(kind: Kind, expected: ValueExpectation, value: str | None, facts: Facts) -> tuple[str, bool]:
     """What is expected in words, and whether it is so."""
-    there = _SAID[kind][1]
+    there = _WORDS[kind][1]
     if expected.absent:
         return f"not {there}", value is None
     if expected.present:
@@ -168,8 +168,8 @@ def _look_up(pods: Mapping[str, PodFacts], kind: Kind, reference: str) -> str | 
 def _message(subject: str, expected: Sequence[str], messages: Sequence[str], namespace: str) -> Iterator[Mismatch]:
     wanted = [text.replace("{namespace}", namespace) for text in expected]
     if wanted and not any(all(text in message for text in wanted) for message in messages):
-        said = " | ".join(messages) or "nothing"
-        yield Mismatch(f"{subject}, message", f"one that contains {' and '.join(map(repr, wanted))}", said)
+        got = " | ".join(messages) or "nothing"
+        yield Mismatch(f"{subject}, message", f"one that contains {' and '.join(map(repr, wanted))}", got)
 
 
 def _claim(subject: str, expected: ClaimExpectation, claim: ClaimFacts | None, namespace: str) -> Iterator[Mismatch]:

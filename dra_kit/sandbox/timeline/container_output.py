@@ -71,8 +71,8 @@ class _Output:
         begin = max(self._cursor, log.begin, log.tail(room), key=lambda cursor: cursor.offset)
         left_out = begin.line - self._cursor.line
         if left_out:
-            kept = [(start, end) for start, end in self._gaps if end.offset > log.begin.offset]
-            self._gaps = [*kept, (self._cursor, begin)]
+            gaps = [(start, end) for start, end in self._gaps if end.offset > log.begin.offset]
+            self._gaps = [*gaps, (self._cursor, begin)]
             self._decoder = _decoder()
         for allowance in (self._own, self._all):
             allowance.take(log.end.line - begin.line)
@@ -106,6 +106,11 @@ class ContainerOutputs:
     def __init__(self) -> None:
         self._all = Allowance(*_LINES_OF_ALL)
         self._outputs: deque[_Output] = deque()
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether a container may still write, or has written what is not recorded yet."""
+        return any(not item.over for item in self._outputs)
 
     def add(self, container: ContainerReference, log: ContainerLog) -> None:
         """Record what a container writes from now on."""

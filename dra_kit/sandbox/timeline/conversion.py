@@ -29,7 +29,7 @@ from dra_kit.sandbox.timeline.records import (
     Record,
     SlicesWiped,
 )
-from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.cycle.decision import Decision
 
 _UNKNOWN: Final = Exit(255, "Unknown")
 

@@ -142,8 +142,8 @@ class TimelineFile:
 
     def _drop_older_half(self) -> None:
         begin = max(self._size - self._limit // 2, 0)
-        kept = os.pread(self._file, self._size - begin, begin).partition(b"\n")[2]
-        first, end, rest = kept.partition(b"\n")
+        newest = os.pread(self._file, self._size - begin, begin).partition(b"\n")[2]
+        first, end, rest = newest.partition(b"\n")
         if not end:
             private.replace(self._path, b"")
         else:

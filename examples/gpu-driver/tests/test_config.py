@@ -52,6 +52,14 @@ def test_what_is_accepted(kind: str, body: dict[str, Any]) -> None:
     assert type(decode(kind, **body)).__name__ == kind
 
 
+def test_what_is_left_out_changes_nothing() -> None:
+    assert decode("GpuConfig").sharing is None
+    assert decode("MigDeviceConfig").sharing is None
+    for body in ({}, {"iommu": {}}):
+        iommu = decode("VfioDeviceConfig", **body).iommu
+        assert (iommu.backend_policy, iommu.enable_api_device) == ("LegacyOnly", False)
+
+
 @pytest.mark.parametrize(
     ("kind", "body", "said"),
     [
@@ -64,6 +72,7 @@ def test_what_is_accepted(kind: str, body: dict[str, Any]) -> None:
         ("GpuConfig", {"sharing": {**MPS, "timeSlicingConfig": {}}}, "timeSlicingConfig goes with"),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultActiveThreadPercentage": 101}}}, "100"),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1k"}}}, "less than 1Mi"),
+        ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "1M"}}}, "less than 1Mi"),
         ("GpuConfig", {"sharing": {**MPS, "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "0"}}}, "less than 1Mi"),
         (
             "GpuConfig",

@@ -3,12 +3,18 @@
 import socket
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import dra_kit as dra
 import pytest
+from dra_kit.testing import unit
 
+from gpu_driver.driver import driver
 from gpu_driver.host.device_plugin import refuse_beside_device_plugin
+from gpu_driver.settings import Settings
+from tests.conftest import Node
 
 KUBELET = Path("/kubelet")
 
@@ -21,16 +27,43 @@ def host() -> Iterator[Path]:
         yield Path(folder)
 
 
-def plugin(host: Path) -> str:
-    return str(host / "kubelet/device-plugins/nvidia-gpu.sock")
+def plugin(host: Path, resource: str = "gpu") -> str:
+    return str(host / f"kubelet/device-plugins/nvidia-{resource}.sock")
 
 
-def test_the_device_plugin_is_told_with_both_ways_out(host: Path) -> None:
+@contextmanager
+def served(path: str) -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(plugin(host))
+        server.bind(path)
         server.listen()
-        with pytest.raises(dra.ConfigurationError, match=r"nodeSelector.*--beside-device-plugin"):
-            refuse_beside_device_plugin(host, KUBELET)
+        yield
+
+
+@pytest.mark.parametrize("resource", ["gpu", "gpu.shared", "mig-1g.5gb"])
+def test_the_device_plugin_is_told_with_both_ways_out(host: Path, resource: str) -> None:
+    with (
+        served(plugin(host, resource)),
+        pytest.raises(dra.ConfigurationError, match=rf"nvidia-{resource}\.sock.*nodeSelector.*--beside-device-plugin"),
+    ):
+        refuse_beside_device_plugin(host, KUBELET)
+
+
+def test_another_vendors_plugin_is_no_hindrance(host: Path) -> None:
+    with served(str(host / "kubelet/device-plugins/amd-gpu.sock")):
+        refuse_beside_device_plugin(host, KUBELET)
+
+
+def test_the_driver_refuses_to_start_beside_it_unless_it_is_told_to(host: Path, node: Node) -> None:
+    hardware = replace(node.hardware, fake=False, host=host)
+    settings = Settings(kubelet_root=KUBELET)
+    with served(plugin(host)):
+        with (
+            pytest.raises(dra.ConfigurationError, match="device plugin"),
+            unit(driver, hardware=hardware, settings=settings),
+        ):
+            pass
+        with unit(driver, hardware=hardware, settings=Settings(kubelet_root=KUBELET, beside_device_plugin=True)):
+            pass
 
 
 def test_what_an_ended_device_plugin_has_left_is_no_hindrance(host: Path) -> None:

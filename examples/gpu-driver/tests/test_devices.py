@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from gpu_driver.devices.attributes import Location, Versions
+from gpu_driver.devices.attributes import Location, Versions, fp64_cores
 from gpu_driver.devices.found import Found, FoundGpu
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.devices.inventory import inventory
@@ -25,6 +25,7 @@ from gpu_driver.nvml.fake import breaking
 from gpu_driver.nvml.fake.fake import facts, profile_of
 from gpu_driver.nvml.fake.faults import Faults
 from gpu_driver.nvml.fake.profile import Fault, load
+from gpu_driver.nvml.fake.profile import names as profiles
 from gpu_driver.settings import Settings
 from tests.conftest import Node
 
@@ -144,6 +145,13 @@ def test_a_gpu_whose_regions_cannot_be_told_has_no_addressable_memory(
     (node.hardware.host / "sys/bus/pci/devices/0000:07:00.0/resource").write_text(text)
     gpus = find(node.hardware, (), remembered).gpus
     assert published(gpus, Settings(passthrough=True))["gpu-vfio-0"].capacity == {}
+
+
+@pytest.mark.parametrize("profile", profiles())
+def test_double_precision_cores_are_those_of_the_architecture(profile: str) -> None:
+    for kind in load(profile).gpu_types.values():
+        gpu = load(profile).gpus[0]
+        assert fp64_cores(facts(gpu, kind), kind.sms) == kind.sms * kind.fp64_per_sm, kind.name
 
 
 def test_a_gpu_that_can_be_cut_has_the_engines_of_its_largest_partition() -> None:

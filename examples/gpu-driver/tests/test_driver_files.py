@@ -1,6 +1,8 @@
 """What of NVIDIA's driver gets into containers: by nvidia-ctk where it is installed, else looked for."""
 
 import json
+import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +52,7 @@ class Double:
         self.calls = folder / "nvidia-ctk.calls"
         self.program = folder / "nvidia-ctk"
         self.says(json.dumps(spec(node.hardware.host)))
+        self.made = self.program.stat().st_mtime_ns
 
     def says(self, text: str, code: int = 0) -> None:
         self.program.write_text(
@@ -125,6 +128,21 @@ def test_a_control_node_that_goes_is_missed_although_the_rest_is_known(node: Nod
         common.of(node.hardware, Settings())
 
 
+@pytest.mark.parametrize("tool", ["nvidia-ctk", ""])
+def test_files_that_are_gone_are_looked_for_again(node: Node, double: Double, tool: str) -> None:
+    common, settings = CommonEdits(), Settings(nvidia_ctk=tool)
+    before = common.of(node.hardware, settings)
+    library = node.hardware.host / f"usr/lib/x86_64-linux-gnu/libcuda.so.{VERSION}"
+    moved = node.hardware.host / f"usr/lib64/libcuda.so.{VERSION}"
+    moved.parent.mkdir()
+    library.rename(moved)  # reinstalled elsewhere, in the same version
+    double.says(json.dumps(spec(node.hardware.host)).replace("usr/lib/x86_64-linux-gnu", "usr/lib64"))
+    os.utime(double.program, ns=(double.made, double.made))
+    after = common.of(node.hardware, settings)
+    assert any("usr/lib64/libcuda" in mount.host_path for mount in after.mounts)
+    assert after != before
+
+
 @pytest.mark.parametrize(
     ("text", "code", "told"),
     [("Error: no NVML", 1, "no NVML"), ("no JSON", 0, "no CDI spec"), ("{}", 0, "no CDI spec")],
@@ -145,3 +163,16 @@ def test_nvidia_ctk_may_be_done_without(node: Node, double: Double) -> None:
     edits = CommonEdits().of(replace(node.hardware), Settings(nvidia_ctk=""))
     assert edits.mounts[0].container_path.startswith("/usr/local/nvidia/lib64")
     assert not double.calls.exists()
+
+
+def test_a_whole_gpu_comes_with_its_files_for_rendering_and_a_partition_does_not(node: Node) -> None:
+    [whole] = node.bench.prepare("render", [node.devices["gpu-1"]])
+    assert [item.path for item in whole.device_nodes] == ["/dev/nvidia1", "/dev/dri/card1", "/dev/dri/renderD129"]
+    [part] = node.bench.prepare("train", [node.devices["gpu-0-mig-3g40gb-9-0"]])
+    assert not any(item.path.startswith("/dev/dri") for item in part.device_nodes)
+
+
+def test_a_gpu_without_files_for_rendering_is_given_all_the_same(node: Node) -> None:
+    shutil.rmtree(node.hardware.host / "sys/bus/pci/devices/0000:07:00.0/drm")
+    [whole] = node.bench.prepare("compute", [node.devices["gpu-0"]])
+    assert [item.path for item in whole.device_nodes] == ["/dev/nvidia0"]

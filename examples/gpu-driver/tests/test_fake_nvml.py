@@ -1,5 +1,7 @@
 """What only the fake has: profiles, a state that outlives processes and not a reboot, and faults on order."""
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from dra_kit import ConfigurationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_driver.nvml.backend import NvmlBackend, NvmlEvent, Placement, RecoveryAction
+from gpu_driver.nvml.backend import ComputeMode, NvmlBackend, NvmlEvent, Placement, RecoveryAction
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
 from gpu_driver.nvml.fake import breaking, mig_rules
 from gpu_driver.nvml.fake.fake import FakeNvml
@@ -101,6 +103,27 @@ def test_a_fault_comes_after_as_many_calls_as_it_says_also_in_a_new_process(tmp_
     FakeNvml(profile, tmp_path).compute_mode(uuid)
 
 
+def test_a_call_that_hangs_holds_up_no_other_gpu(tmp_path: Path) -> None:
+    profile = load("l4").model_copy(update={"faults": (Fault(call="nvmlDeviceGetComputeMode", gpu=0, hang=True),)})
+    nvml = FakeNvml(profile, tmp_path)
+    hanging = threading.Thread(target=nvml.compute_mode, args=[profile.gpus[0].uuid], daemon=True)
+    hanging.start()
+    while not nvml.state.read().calls:
+        time.sleep(0.01)  # it has begun
+    assert nvml.compute_mode(profile.gpus[1].uuid) is ComputeMode.DEFAULT
+    assert hanging.is_alive()
+
+
+@pytest.mark.parametrize(("step", "takes"), [("setMigMode", 0.2), ("createGi", 0.3), ("createCi", 0.4)])
+def test_a_step_takes_as_long_as_the_profile_says(step: str, takes: float, tmp_path: Path) -> None:
+    text = load("h100").model_dump(mode="json", by_alias=True)
+    nvml = FakeNvml(Profile.model_validate({**text, "timing": {step: takes}}), tmp_path)
+    uuid, begin = first(nvml), time.monotonic()
+    nvml.set_mig_mode(uuid, enabled=True)
+    nvml.create_compute_instance(uuid, make(nvml, uuid, "1g.10gb", 0), 0)
+    assert time.monotonic() - begin >= takes
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(sorted(TABLES)), st.lists(st.tuples(st.integers(0, 6), st.integers(0, 7)), max_size=12))
 def test_what_exists_never_overlaps_and_never_exceeds_the_gpu(kind: str, wanted: list[tuple[int, int]]) -> None:
@@ -162,10 +185,14 @@ def test_what_a_profile_says_befalls_a_gpu_when_its_time_has_come_and_once(tmp_p
 
 
 def test_who_listens_hears_what_a_profile_says(tmp_path: Path) -> None:
-    nvml = FakeNvml(scheduled({"at": 0.2, "gpu": 0, "xid": 94, "gi": 3}), tmp_path)
+    nvml = FakeNvml(scheduled({"at": 3600, "gpu": 0, "xid": 94, "gi": 3}), tmp_path)
     uuid = first(nvml)
-    event = nvml.events([uuid]).wait(60)
-    assert event == NvmlEvent("xid", uuid, 94, gpu_instance=3)
+    events = nvml.events([uuid])
+    assert events.wait(0) is None
+    with nvml.state.changing() as node:  # an hour later
+        assert node.began is not None
+        node.began -= 3600
+    assert events.wait(60) == NvmlEvent("xid", uuid, 94, gpu_instance=3)
 
 
 def test_a_recovery_action_comes_at_its_time(tmp_path: Path) -> None:

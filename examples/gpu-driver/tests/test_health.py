@@ -1,6 +1,8 @@
 """What is told of GPUs: XIDs, lost GPUs, recovery, and how that ends."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import dra_kit as dra
 import pytest
@@ -14,6 +16,7 @@ from gpu_driver.nvml.backend import RecoveryAction
 from gpu_driver.nvml.fake import breaking
 from gpu_driver.nvml.fake.profile import Fault
 from tests.conftest import Node
+from tests.pretended_library import PretendedLibrary
 
 Found = dict[tuple[str, str], str]
 
@@ -134,7 +137,7 @@ def test_an_xid_of_a_partition_is_told_of_that_partition(node: Node) -> None:
     source.devices = [
         device
         for device in inventory_with_own(node)
-        if device.name in {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4"}
+        if device.name in {"gpu-0", "gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4", "gpu-0-mig-1g10gb-19-0"}
     ]
     breaking.want_recovery(node.nvml.state, node.first, RecoveryAction.GPU_RESET)
     events = source.watch()
@@ -185,3 +188,20 @@ def test_an_xid_of_a_part_that_cannot_be_looked_for_concerns_the_whole_gpu(node:
     for _ in range(3):
         watched.look()
     assert ("gpu-0", "xid", "79") in of_gpu_0(watched.ill)
+
+
+def test_who_listens_goes_on_when_nvml_was_closed_for_a_gpu_that_changes_hands(
+    node: Node, nvml_library: Path, tmp_path: Path
+) -> None:
+    from gpu_driver.nvml.library import NvmlLibrary
+
+    below = PretendedLibrary(nvml_library, node.nvml.profile, tmp_path / "told")
+    nvml = NvmlLibrary(nvml_library)
+    watched = Watched(replace(node, hardware=replace(node.hardware, nvml=nvml)))
+    nvml.close()
+    watched.look()
+    below.xid(node.first, 31)
+    for _ in range(2):
+        found = of_gpu_0(watched.look())
+    assert found == {("gpu-0", "application-xid", "31")}
+    nvml.close()

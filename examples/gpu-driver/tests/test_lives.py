@@ -22,12 +22,12 @@ _ONCE = (
     "EFFECT_RELEASED",
     "CLAIM_FORGOTTEN",
 )
-_FOR_EACH_EFFECT = ("EFFECT_INTENDED", "EFFECT_APPLIED", "OUTCOME_STORED", "EFFECT_REVERTED", "EFFECT_FORGOTTEN")
+FOR_EACH_EFFECT = ("EFFECT_INTENDED", "EFFECT_APPLIED", "OUTCOME_STORED", "EFFECT_REVERTED", "EFFECT_FORGOTTEN")
 
 
 def every_step(effects: int) -> list[str]:
     """All that this driver comes to in the life of a claim with so many effects."""
-    of_effects = [f"{step}:{number}" for step in _FOR_EACH_EFFECT for number in range(1, effects + 1)]
+    of_effects = [f"{step}:{number}" for step in FOR_EACH_EFFECT for number in range(1, effects + 1)]
     return [*_ONCE, *of_effects]
 
 
@@ -131,7 +131,7 @@ def test_killed_at_any_step_a_partition_is_made_once_and_goes(dra: Harness) -> N
     dra.delete("Pod/train")
 
 
-@pytest.mark.dra_killed(*(f"{step}:{number}" for step in _FOR_EACH_EFFECT for number in (3, 4)))
+@pytest.mark.dra_killed(*(f"{step}:{number}" for step in FOR_EACH_EFFECT for number in (3, 4)))
 def test_killed_amid_shares_of_a_partition_each_is_made_once_and_goes(dra: Harness) -> None:
     """Two compute instances, behind MIG mode and GPU instance."""
     dra.apply("../stories/11-mig-shared-memory/two-shares.yaml")

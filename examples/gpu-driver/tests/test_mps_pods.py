@@ -1,5 +1,7 @@
 """MPS control daemons in pods of their own, in the sandbox: they outlive the driver, and go with their claim."""
 
+import os
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 from dra_kit.testing import Harness, TestBed, sandbox
 
-from tests.test_lives import pid, runs
+from tests.test_lives import FOR_EACH_EFFECT, pid, runs
 
 
 @pytest.fixture(scope="module")
@@ -42,3 +44,33 @@ def test_clients_keep_the_daemon_of_a_pod_while_the_driver_is_upgraded_and_kille
     assert runs(before)
     dra.delete("Pod/servers")
     dra.wait_for(lambda: not runs(before))
+
+
+@pytest.mark.dra_process
+def test_after_a_reboot_clients_have_the_daemon_of_a_pod_again_with_its_limits(dra: Harness) -> None:
+    dra.apply("serve.yaml")
+    dra.wait_for(lambda: is_up(dra))
+    before = pid(dra)
+    dra.reboot(lost=["fake_folder", "mps_root"])  # on a node the sockets lie below /run, which is gone then
+    dra.wait_for(lambda: is_up(dra) and pid(dra) != before)
+    dra.delete("Pod/servers")
+
+
+@pytest.mark.dra_process
+def test_a_daemon_that_was_killed_with_the_driver_comes_back_in_its_pod(dra: Harness) -> None:
+    dra.apply("serve.yaml")
+    dra.wait_for(lambda: is_up(dra))
+    before = pid(dra)
+    dra.kill(restart=False)
+    os.kill(before, signal.SIGKILL)
+    dra.start()
+    dra.wait_for(lambda: is_up(dra) and pid(dra) != before)
+    dra.delete("Pod/servers")
+
+
+@pytest.mark.dra_killed(*(f"{step}:3" for step in FOR_EACH_EFFECT))
+def test_killed_at_each_step_of_its_pod_a_daemon_comes_up_once_and_goes(dra: Harness) -> None:
+    """Compute mode and folder are there before it."""
+    dra.apply("serve.yaml")
+    dra.wait_for(lambda: is_up(dra))
+    dra.delete("Pod/servers")

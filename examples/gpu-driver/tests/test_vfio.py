@@ -1,5 +1,8 @@
 """Passthrough: a GPU goes to vfio-pci for a claim and comes back, and is offered all the while."""
 
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,13 @@ from gpu_driver.devices.provider import find
 from gpu_driver.devices.remembered import Remembered
 from gpu_driver.driver import driver
 from gpu_driver.effects.vfio import BindVfio
-from gpu_driver.host.pci import SysfsBus, bound_driver
+from gpu_driver.host.pci import PciBus, SysfsBus, bound_driver
 from gpu_driver.nvml.fake import breaking
 from gpu_driver.nvml.fake.hardware import fake_hardware
 from gpu_driver.prepare import passthrough
 from gpu_driver.settings import Settings
 from tests.conftest import Node, two_gpus
+from tests.pretended_library import PretendedLibrary
 
 
 @pytest.fixture
@@ -142,6 +146,44 @@ def test_a_gpu_that_an_administrator_took_back_is_bound_again(node: Node) -> Non
 def bind(node: Node) -> BindVfio:
     gpu = node.nvml.profile.gpus[0]
     return BindVfio(uuid=gpu.uuid, address=gpu.pci, minor=0, group=30).with_hardware(node.hardware)
+
+
+class Watching:
+    """The bus of a node; it notes how many sessions with NVML are open while a GPU changes hands."""
+
+    def __init__(self, bus: PciBus, library: PretendedLibrary) -> None:
+        self._bus = bus
+        self._library = library
+        self.opened: list[int] = []
+
+    def bind(self, address: str, driver: str) -> None:
+        time.sleep(0.2)  # those who ask would open it again
+        self.opened.append(self._library.opened)
+        self._bus.bind(address, driver)
+
+
+def test_nvml_holds_no_gpu_while_one_changes_hands_whoever_asks_it(
+    node: Node, nvml_library: Path, tmp_path: Path
+) -> None:
+    from gpu_driver.nvml.library import NvmlLibrary
+
+    below = PretendedLibrary(nvml_library, node.nvml.profile, tmp_path / "told")
+    nvml, bus = NvmlLibrary(nvml_library), Watching(node.hardware.pci, below)
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            nvml.gpus()
+
+    asking = threading.Thread(target=ask, daemon=True)
+    asking.start()
+    effect = bind(node).with_hardware(replace(node.hardware, nvml=nvml, bus=bus))
+    effect.revert(effect.apply(None))
+    over.set()
+    asking.join()
+    assert bus.opened == [0, 0]
+    assert len(nvml.gpus()) == 2
+    nvml.close()
 
 
 def test_after_a_crash_half_done_work_goes_on_or_is_undone(node: Node) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dra_kit.allocator import Gates
-from dra_kit.allocator.holding import OPTIONAL_NODE_OPERATIONS
+from dra_kit.allocator.search.holding import OPTIONAL_NODE_OPERATIONS
 from tests.unit.allocator.cluster import DRIVER, claim, device, request
 from tests.unit.allocator.memo_case import (
     ANY_SLOT,

@@ -11,7 +11,7 @@ import pytest
 
 from dra_kit import cel
 from dra_kit.allocator import Allocator
-from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import AllocationError
 from tests.unit.allocator.cluster import ALL, NODE, allocate, claim, device, names, request, slice_of, snapshot
 

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.allocator.devices import AdvertisedDevice
-from dra_kit.allocator.expressions import CelEvaluator
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.selectors.expressions import CelEvaluator
 from dra_kit.errors import CelCompileError, CelRuntimeError
 from dra_kit.resource import v1
 from tests.unit.allocator.cluster import DRIVER, device, slice_of

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dra_kit.allocator import Allocator, Gates, Node, Snapshot, memo
-from dra_kit.allocator.nodes import only_node
-from dra_kit.allocator.search import Search
+from dra_kit.allocator import Allocator, Gates, Node, Snapshot
+from dra_kit.allocator.cluster.nodes import only_node
+from dra_kit.allocator.memo import memo
+from dra_kit.allocator.search.search import Search
 from dra_kit.errors import AllocationError, Unsupported
 from dra_kit.resource.v1 import AllocationResult
 from tests.unit.allocator.cluster import DRIVER, Document, claim, device, device_class, holder, request, result, way

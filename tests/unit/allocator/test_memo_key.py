@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import pytest
 
-from dra_kit.allocator import Allocator, Node, memo, reading
+from dra_kit.allocator import Allocator, Node
 from dra_kit.allocator.allocation import Attempt
-from dra_kit.allocator.usage import Usage
+from dra_kit.allocator.cluster.usage import Usage
+from dra_kit.allocator.memo import memo, reading
 from dra_kit.errors import AllocationError
 from tests.unit.allocator.memo_case import Case, world_of
 from tests.unit.allocator.memo_nodes import OF_NODES
@@ -52,7 +53,7 @@ MORE: Final[dict[str, tuple[Callable[..., Any], str, str]]] = {
     "driver that an expression reads": (reading.Reading._of_device, "return (likeness", "return (likeness[1:]"),
     "attributes that any expression stumbles over": (
         reading.Reading._of_device,
-        "has_plain_attributes(device.device)",
+        "device.has_plain_attributes",
         "True",
     ),
     "attribute that must match": (reading.Reading.__init__, "item.match_attribute or", ""),

@@ -8,8 +8,8 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dra_kit.allocator.prospects import Prospects
-from dra_kit.allocator.search import Search
+from dra_kit.allocator.search.prospects import Prospects
+from dra_kit.allocator.search.search import Search
 from dra_kit.errors import AllocationError
 from tests.unit.allocator.cluster import (
     DRIVER,

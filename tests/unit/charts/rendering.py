@@ -74,6 +74,10 @@ class Manifests:
         """All kinds that there are."""
         return {item["kind"] for item in self.objects}
 
+    def names(self, kind: str) -> set[str]:
+        """Names of all objects of a kind."""
+        return {item["metadata"]["name"] for item in self.objects if item["kind"] == kind}
+
     def named(self, kind: str, name: str = "") -> Any:
         """The only object of a kind, or the one with that name."""
         found = [item for item in self.objects if item["kind"] == kind and name in {"", item["metadata"]["name"]}]

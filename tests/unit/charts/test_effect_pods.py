@@ -21,7 +21,7 @@ def test_a_driver_that_makes_none_has_no_objects_for_them(helm: Helm) -> None:
     manifests = helm.render(DEPLOYED)
 
     assert NAME not in {item["metadata"]["name"] for item in manifests.objects}
-    assert not {"Role", "PodDisruptionBudget"} & manifests.kinds()
+    assert f"{RELEASE}-node" not in manifests.names("Role")
 
 
 def test_nobody_connects_to_them_and_they_connect_to_nobody(helm: Helm) -> None:
@@ -44,7 +44,7 @@ def test_nobody_evicts_them_unless_one_says_so(helm: Helm) -> None:
 
     assert budget["spec"]["selector"] == {"matchLabels": LABELS}
     assert budget["spec"]["minAvailable"] > 1_000_000
-    assert "PodDisruptionBudget" not in rendered(helm, podDisruptionBudget=False).kinds()
+    assert NAME not in rendered(helm, podDisruptionBudget=False).names("PodDisruptionBudget")
 
 
 def test_the_admission_policy_is_about_the_nodes_account_and_denies(helm: Helm) -> None:
@@ -59,7 +59,7 @@ def test_the_admission_policy_is_about_the_nodes_account_and_denies(helm: Helm) 
 
 def test_rights_in_one_namespace_are_a_role_there(helm: Helm) -> None:
     manifests = helm.render({**DEPLOYED, "node": {"namespacedRules": {"{{ .Release.Namespace }}": RULES}}})
-    role, binding = manifests.named("Role"), manifests.named("RoleBinding")
+    role, binding = (manifests.named(kind, f"{RELEASE}-node") for kind in ("Role", "RoleBinding"))
 
     assert role["rules"] == RULES
     assert {item["metadata"]["namespace"] for item in (role, binding)} == {NAMESPACE}

@@ -23,11 +23,16 @@ def workloads(manifests: Manifests) -> Iterator[Any]:
     return (item for item in manifests.objects if item["kind"] in {"DaemonSet", "Deployment"})
 
 
+def with_pods(manifests: Manifests) -> Iterator[Any]:
+    """The workloads, and what asks before an uninstall."""
+    return (item for item in manifests.objects if item["kind"] in {"DaemonSet", "Deployment", "Job"})
+
+
 def test_every_pod_has_an_account_of_its_own_that_exists(manifests: Manifests) -> None:
-    used = [item["spec"]["template"]["spec"]["serviceAccountName"] for item in workloads(manifests)]
+    used = [item["spec"]["template"]["spec"]["serviceAccountName"] for item in with_pods(manifests)]
 
     accounts = [item["metadata"] for item in manifests.objects if item["kind"] == "ServiceAccount"]
-    assert len(used) == 3
+    assert len(used) == 4
     assert sorted(used) == sorted(item["name"] for item in accounts)
     assert {item["namespace"] for item in accounts} == {NAMESPACE}
 
@@ -46,10 +51,10 @@ def test_every_workload_finds_its_own_pods_and_no_others(manifests: Manifests) -
 def test_no_pod_gets_a_token_by_only_naming_an_account(manifests: Manifests) -> None:
     accounts = [item for item in manifests.objects if item["kind"] == "ServiceAccount"]
 
-    assert [item["automountServiceAccountToken"] for item in accounts] == [False] * 3
-    # all three roles read theirs
-    assert [item["spec"]["template"]["spec"]["automountServiceAccountToken"] for item in workloads(manifests)] == (
-        [True] * 3
+    assert [item["automountServiceAccountToken"] for item in accounts] == [False] * 4
+    # all of them read theirs
+    assert [item["spec"]["template"]["spec"]["automountServiceAccountToken"] for item in with_pods(manifests)] == (
+        [True] * 4
     )
 
 
@@ -124,9 +129,3 @@ def test_the_other_roles_are_nobody_in_particular(role: str, helm: Helm) -> None
     assert context["readOnlyRootFilesystem"] is True
     assert context["allowPrivilegeEscalation"] is False
     assert context["capabilities"] == {"drop": ["ALL"]}
-
-
-def test_one_controller_at_a_time(manifests: Manifests) -> None:
-    (spec,) = (item["spec"] for item in workloads(manifests) if item["metadata"]["name"].endswith("-controller"))
-
-    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})

@@ -92,6 +92,8 @@ def test_without_an_image_there_are_only_rights_and_their_limits(helm: Helm) -> 
     assert kinds == {
         "ServiceAccount",
         "ClusterRole",
+        "Role",
+        "RoleBinding",
         "ClusterRoleBinding",
         "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding",

@@ -131,7 +131,7 @@ def test_they_are_spread_otherwise_where_a_value_says_so(helm: Helm) -> None:
 def test_no_more_than_one_replica_is_evicted_at_a_time(helm: Helm) -> None:
     manifests = helm.render(values())
 
-    budget = manifests.named("PodDisruptionBudget")["spec"]
+    budget = manifests.named("PodDisruptionBudget", f"{RELEASE}-webhook")["spec"]
     assert budget["maxUnavailable"] == 1
     assert budget["selector"] == manifests.named("Deployment", f"{RELEASE}-webhook")["spec"]["selector"]
 
@@ -141,4 +141,4 @@ def test_an_only_replica_can_be_evicted(webhook: dict[str, Any], helm: Helm) -> 
     chart_values = values()
     chart_values["webhook"] |= webhook
 
-    assert "PodDisruptionBudget" not in helm.render(chart_values).kinds()
+    assert f"{RELEASE}-webhook" not in helm.render(chart_values).names("PodDisruptionBudget")

@@ -99,6 +99,18 @@ def test_bash_completes_files(shell: Path) -> None:
     assert completed(shell, "dra-kit", "node", "./dr") == ["compopt default", ""]
 
 
+def test_bash_completes_the_words_that_stand_where_a_target_or_a_name_does(shell: Path) -> None:
+    assert completed(shell, "dra-kit", "sandbox", "do") == ["down"]
+    assert completed(shell, "dra-kit", "explain", "p") == ["pod"]
+    assert completed(shell, "dra-kit", "explain", "pod", "p") == [""]
+    assert completed(shell, "dra-kit", "sandbox", ".", "do") == ["compopt default", ""]
+
+
+def test_bash_completes_a_folder_whose_name_begins_as_such_a_word(shell: Path) -> None:
+    (shell / "demo").mkdir()
+    assert completed(shell, "dra-kit", "sandbox", "d") == ["down", "demo"]
+
+
 def test_a_word_is_completed_without_running_the_driver_that_is_named(shell: Path) -> None:
     (shell / "driver.py").write_text("raise SystemExit('it was loaded')\n")
     assert "--node-name" in completed(shell, "dra-kit", "node", "./driver.py", "--n")

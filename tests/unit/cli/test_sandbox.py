@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dra_kit.sandbox.timeline.file import read
-from dra_kit.sandbox.timeline.report import RunReport
+from dra_kit.sandbox.timeline.report.report import RunReport
 from tests.unit.cli.kitchen import TEMPLATE, Kitchen, pod
 
 pytestmark = pytest.mark.processes
@@ -109,6 +109,16 @@ def test_what_stands_behind_a_pod_that_waits(kitchen: Kitchen) -> None:
     assert [line for line in told if line not in reasons] == []
     report = json.loads((kitchen.directory / "r.json").read_text())
     assert report["pods"][1]["message"] == "claim pizza: ResourceClaim nothere does not exist"
+
+
+def test_devices_that_others_have_are_told_once(kitchen: Kitchen) -> None:
+    kitchen.order(*(pod(name, "sleep", kitchen.nap) for name in ("first", "second", "third")))
+
+    told = "claim pizza: request pizza: 2 devices match, and none is to be had: 2 allocated to "
+    text = kitchen.run_in_vain("./pizzeria.py", "-f", "order.yaml", seconds=1.5, tells=[told])
+
+    reasons = text[text.index("not every pod did what it was to do") :]
+    assert reasons.count(told) == reasons.count("2 allocated to ") == 1
 
 
 def test_a_pod_that_the_scheduler_never_sees_is_told_while_it_waits(kitchen: Kitchen) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 
@@ -22,18 +23,28 @@ class ClusterApi:
     Attributes:
         requests: method and path of everything that was asked.
         events: the Events that were created.
+        refused: how many were there already.
         versions: of resource.k8s.io that are served.
+        leases: by path.
         list_failures: how many lists are still to be answered 503.
+        down: every answer is 503.
+        silent: there is no answer.
+        hold_leases: requests for leases are answered 503.
     """
 
     def __init__(self, versions: tuple[str, ...] = VERSIONS) -> None:
         self.requests: list[tuple[str, str]] = []
         self.events: list[dict[str, Any]] = []
+        self.refused = 0
         self.versions = versions
         self.claims: dict[str, dict[str, Any]] = {}
+        self.leases: dict[str, dict[str, Any]] = {}
         self.lists = 0
         self.list_failures = 0
         self.forbidden = False
+        self.down = False
+        self.silent = False
+        self.hold_leases = False
         self.url = ""
         self._version = 100
         self._watches: set[asyncio.Queue[dict[str, Any] | None]] = set()
@@ -72,6 +83,10 @@ class ClusterApi:
     def watched(self) -> bool:
         return bool(self._watches)
 
+    @property
+    def watches(self) -> int:
+        return len(self._watches)
+
     def apply(self, claim: dict[str, Any], *, silent: bool = False) -> None:
         """Stores a claim; silently: no watch hears of it, as in a gap."""
         self._version += 1
@@ -95,13 +110,44 @@ class ClusterApi:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append((request.method, request.path))
+        if self.down:
+            return _status(503, "ServiceUnavailable")
+        if self.silent:
+            await asyncio.Event().wait()  # until whoever asked gives up
         if request.method == "POST" and request.path.startswith("/apis/events.k8s.io/v1/namespaces/"):
-            self.events.append(await request.json())
-            return web.json_response(self.events[-1], status=201)
+            event = await request.json()
+            if event["metadata"]["name"] in {each["metadata"]["name"] for each in self.events}:
+                self.refused += 1
+                return _status(409, "AlreadyExists")
+            self.events.append(event)
+            return web.json_response(event, status=201)
+        if request.path.startswith(LEASES):
+            if self.hold_leases:
+                return _status(503, "ServiceUnavailable")
+            return _status(403, "Forbidden") if self.forbidden else await self._lease(request)
+        if "/namespaces/nowhere/" in request.path:
+            return _missing("namespaces", "nowhere")
         if request.method == "GET" and request.path == CLAIMS:
             return await (self._watch(request) if "watch" in request.query else self._list())
         body = self._documents().get(request.path) if request.method == "GET" else None
         return _status(404, "NotFound") if body is None else web.json_response(body)
+
+    async def _lease(self, request: web.Request) -> web.StreamResponse:
+        stored = self.leases.get(request.path)
+        if request.method == "GET":
+            name = request.path.rpartition("/")[2]
+            return _missing("leases", name) if stored is None else web.json_response(stored)
+        lease = await request.json()
+        if request.method == "PUT" and stored is None:
+            return _missing("leases", lease["metadata"]["name"])
+        path = f"{request.path}/{lease['metadata']['name']}" if request.method == "POST" else request.path
+        version = stored["metadata"]["resourceVersion"] if stored else None
+        if (request.method == "POST") == (path in self.leases) or lease["metadata"].get("resourceVersion") != version:
+            return _status(409, "Conflict")
+        self._version += 1
+        lease["metadata"]["resourceVersion"] = str(self._version)
+        self.leases[path] = lease
+        return web.json_response(lease, status=201 if request.method == "POST" else 200)
 
     async def _list(self) -> web.StreamResponse:
         if self.forbidden:
@@ -155,6 +201,11 @@ async def eventually(condition: Callable[[], object]) -> None:
 def _kind(plural: str, kind: str, *, namespaced: bool) -> dict[str, Any]:
     verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
     return {"name": plural, "singularName": "", "kind": kind, "namespaced": namespaced, "verbs": verbs}
+
+
+def _missing(kind: str, name: str) -> web.Response:
+    body = {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}
+    return web.json_response({**body, "details": {"name": name, "kind": kind}}, status=404)
 
 
 def _status(code: int, reason: str) -> web.Response:

@@ -19,7 +19,7 @@ from dra_kit.errors import ConfigurationError
 from tests.support.ports import kept_free
 from tests.support.probes import ask
 from tests.unit.controller.claims import DRIVER, claim
-from tests.unit.controller.cluster_api import CLAIMS, ClusterApi, eventually
+from tests.unit.controller.cluster_api import CLAIMS, LEASES, ClusterApi, eventually
 
 
 class Oven(dra.DeviceProvider):
@@ -103,20 +103,23 @@ async def test_events_are_of_the_driver_and_in_the_namespace_of_the_claim(
     )  # fmt: skip
 
 
-async def test_nothing_but_events_is_written(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
+async def test_nothing_but_events_and_the_lease_is_written(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
     async with Running(driver, api, tmp_path / "config"):
         api.apply(claim(devices=["pizza-0"], pods=["guest"]))
         await eventually(lambda: len(api.events) == 4)
         api.delete("claim-1")
         await eventually(lambda: len(api.events) == 6)
-    assert set(api.writes) == {("POST", "/apis/events.k8s.io/v1/namespaces/default/events")}
+    lease = f"{LEASES}/{DRIVER}-controller"
+    assert set(api.writes) == {
+        ("POST", "/apis/events.k8s.io/v1/namespaces/default/events"), ("POST", LEASES), ("PUT", lease),
+    }  # fmt: skip
 
 
-async def test_only_claims_are_watched(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
+async def test_only_claims_and_the_lease_are_read(driver: dra.Driver, api: ClusterApi, tmp_path: Path) -> None:
     async with Running(driver, api, tmp_path / "config"):
         pass
     discovery = {"/version", "/api", "/api/v1", "/apis"}
-    paths = {path for _, path in api.requests}
+    paths = {path for _, path in api.requests if not path.startswith(LEASES)}
     assert {path for path in paths if path not in discovery and not path.startswith("/apis/resource.k8s.io")} == set()
 
 

@@ -98,6 +98,19 @@ def test_a_watch_that_lags_behind_the_list_brings_nothing_back() -> None:
     assert cache.observe(claim(devices=["pizza-0"], pods=["guest"], version=15)) == ()
 
 
+def test_a_claim_that_lived_between_two_lists_is_told_however_late_its_watch_comes() -> None:
+    cache = primed()
+    with cache.listing():
+        assert cache.replace([], "30") == ()
+    assert changes(cache.observe(claim(devices=["pizza-0"], version=21))) == [Change.ALLOCATED]
+    assert changes(cache.observe(claim(devices=["pizza-0"], version=22), deleted=True)) == [Change.DELETED]
+
+
+def test_a_claim_whose_deletion_is_all_that_is_heard_of_it_was_allocated_before() -> None:
+    last = claim(devices=["pizza-0"], pods=["guest"], version=11)
+    assert changes(primed().observe(last, deleted=True)) == [Change.ALLOCATED, Change.RESERVED, Change.DELETED]
+
+
 def test_a_claim_of_the_same_name_is_another_claim() -> None:
     cache = primed(claim("claim-1", devices=["pizza-0"], version=5))
     with cache.listing():
@@ -180,9 +193,11 @@ def test_each_allocation_is_told_once_and_released_once_and_a_list_sets_all_righ
         listing.__exit__(None, None, None)
     with cache.listing():
         told += cache.replace(*server.snapshot())
-    while server.queue:  # what comes late changes nothing any more
+    while server.queue:  # what comes late brings nothing back; what nobody has seen is told all the same
         event, deleted = server.queue.popleft()
-        assert cache.observe(event, deleted=deleted) == ()
+        told += cache.observe(event, deleted=deleted)
+    with cache.listing():
+        told += cache.replace(*server.snapshot())
 
     held: set[tuple[str, str]] = set()
     ever: set[tuple[str, str]] = set()

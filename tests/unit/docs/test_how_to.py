@@ -16,15 +16,19 @@ from tests.unit.docs import pages
 pytestmark = pytest.mark.processes
 
 TOPICS = [
+    "binding.md",
     "config-versions.md",
+    "controller.md",
     "effects.md",
     "health.md",
     "hot-plug.md",
+    "network-attached.md",
     "partitions.md",
     "programs-and-objects.md",
     "several-pools.md",
     "sharing.md",
     "status.md",
+    "taint-rules.md",
     "taints.md",
     "upgrade.md",
     "what-a-container-gets.md",

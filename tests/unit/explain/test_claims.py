@@ -166,7 +166,7 @@ def test_every_way_to_satisfy_a_request_is_explained() -> None:
     explanation = explain(cluster(slice_of(pizza("a"))), wanted)
 
     [found] = explanation.requests
-    assert [(each.name, len(each.fits)) for each in found.ways] == [("r/best", 0), ("r/any", 1)]
+    assert [(each.name, len(each.fits)) for each in found.choices] == [("r/best", 0), ("r/any", 1)]
     assert explanation.outcome == "fits"
 
 

@@ -13,7 +13,7 @@ from dra_kit.allocator import Allocator, Snapshot
 from dra_kit.errors import AllocationError
 from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster, model_of_claim
-from dra_kit.explain.verdicts import Way
+from dra_kit.explain.verdicts import JudgedChoice
 from tests.golden.allocator import gates_of, node_of
 from tests.golden.files import read
 from tests.golden.kind import Line
@@ -71,17 +71,17 @@ def test_a_device_fits_exactly_if_the_allocator_can_choose_it(line: Line) -> Non
     explainer = Explainer(cluster_of(line))
     for claim in line["scenario"]["claims"]:
         for request in explainer.explain(model_of_claim(claim)).requests:
-            for way in request.ways:
-                for verdict in way.devices:
-                    assert verdict.fits == can_choose(line, claim, way, verdict.id), (way.name, verdict)
+            for judged in request.choices:
+                for verdict in judged.devices:
+                    assert verdict.fits == can_choose(line, claim, judged, verdict.id), (judged.name, verdict)
 
 
-def can_choose(line: Line, claim: Line, way: Way, wanted: tuple[str, str, str]) -> bool:
+def can_choose(line: Line, claim: Line, judged: JudgedChoice, wanted: tuple[str, str, str]) -> bool:
     """Whether the allocator gives this device to a claim with nothing but this way, when it may give no other."""
-    if way.choice is None:
+    if judged.choice is None:
         return False
     scenario = line["scenario"]
-    asked = way_in(claim, way.name)
+    asked = way_in(claim, judged.name)
     asked.update(allocationMode="ExactCount", count=1)
     asked.pop("derivedAttributes", None)
     only = {"cel": {"expression": f'device.attributes["{MARK}"].id == "{"/".join(wanted)}"'}}

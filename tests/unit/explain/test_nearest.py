@@ -49,7 +49,7 @@ def test_without_the_condition_as_many_devices_fit_as_was_said(values: list[Valu
         kept = [each for each in conditions() if f"without `{shorten(each)}`" not in miss.change]
         relaxed = explain(where, claim(request("r", 1, " && ".join(kept))))
         assert len(kept) == (1 if " and " in miss.change else 2)
-        assert len(relaxed.requests[0].ways[0].fits) == miss.devices
+        assert len(relaxed.requests[0].choices[0].fits) == miss.devices
         assert relaxed.good == miss.enough
 
 

@@ -80,7 +80,7 @@ def explain(where: Cluster, wanted: Document) -> ClaimExplanation:
 def verdicts(where: Cluster, wanted: Document) -> dict[str, DeviceVerdict]:
     """The verdict on each device for the first request of a claim, by the device's name."""
     [first, *_] = explain(where, wanted).requests
-    return {verdict.id.device: verdict for verdict in first.ways[0].devices}
+    return {verdict.id.device: verdict for verdict in first.choices[0].devices}
 
 
 def texts(where: Cluster, wanted: Document | None = None) -> dict[str, list[str]]:

@@ -12,7 +12,7 @@ from dra_kit.lint.findings.rules import GROUPS
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.mistakes.catalogue import mistakes
 from dra_kit.resource.mistakes.expression import compiled
-from dra_kit.resource.validation.expressions import environment
+from dra_kit.resource.validation.fields.expressions import environment
 from tests.unit.lint.texts import GUARD, claim, device_class, found, underlined
 
 A = 'device.attributes["gpu.example.com"]'
@@ -81,6 +81,15 @@ def test_a_mistake_is_found_at_its_place_and_its_remedy_is_none(rule: str, wrong
 def test_a_remedy_names_the_driver_that_the_expression_names(expression: str, help_: str) -> None:
     (mistake,) = mistakes(compiled(expression, environment(FeatureGates.default())))
     assert mistake.help == help_
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("16GB", '"16G" or "16Gi"'), ("16 KB", '"16k" or "16Ki"'), ("80 GiB", '"80Gi"'), ("many", '"80Gi"')],
+)
+def test_a_quantity_in_bytes_may_be_of_a_thousand_or_of_1024(written: str, meant: str) -> None:
+    (mistake,) = mistakes(compiled(f'{C}.memory == quantity("{written}")', environment(FeatureGates.default())))
+    assert mistake.help == f"write a number and a suffix, such as {meant}"
 
 
 def test_each_rule_about_cel_has_a_case() -> None:

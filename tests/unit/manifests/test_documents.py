@@ -70,7 +70,7 @@ def test_a_folder_has_more_than_manifests(tmp_path: Path) -> None:
 def test_a_dash_is_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{kind: A}")))
     (file,) = source_files(Path("-"))
-    assert (file.name, file.text, file.chosen) == ("<stdin>", "{kind: A}", True)
+    assert (file.name, file.text, file.explicit) == ("<stdin>", "{kind: A}", True)
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class Node:
         cdi: the directory of CDI files.
         boot_id: the file that tells one boot from another.
         clock: what agents that are made from now on take for the time.
+        given: fields of their settings, unless a test says something else.
     """
 
     def __init__(self, directory: Path, *, services: Sequence[str] = ("v1.DRAPlugin", "v1beta1.DRAPlugin")) -> None:
@@ -49,6 +50,7 @@ class Node:
         self.boot_id.write_text("boot-1\n")
         self.root.mkdir()
         self.clock: Callable[[], float] = time.monotonic
+        self.given: dict[str, Any] = {}
         self.directory = directory
         self.api = Api()
         self.kubelet = Kubelet(self.root, supported_services=services, get_info_timeout=60, call_timeout=60)
@@ -69,7 +71,7 @@ class Node:
             "node_name": NODE, "kubeconfig": self.kubeconfig, "kubelet_dir": self.root, "cdi_dir": self.cdi,
             "boot_id": self.boot_id, "state_dir": self.root / "state",
         }  # fmt: skip
-        return NodeSettings(**{**given, **changes})
+        return NodeSettings(**{**given, **self.given, **changes})
 
     async def agent(self, driver: dra.Driver[Any, Any], **settings: Any) -> Agent:
         """An agent that does not run yet."""
@@ -108,11 +110,12 @@ class Node:
         annotations: Mapping[str, str] | None = None,
         owner: Mapping[str, Any] | None = None,
         spec: Mapping[str, Any] | None = None,
+        reserved_for: Sequence[str] = (),
     ) -> ClaimReference:
         """A claim that is allocated these devices, each a name or a whole result; none is not allocated.
 
         ``config`` are opaque parameters of the claim, or whole entries when they have a ``source``; ``owner`` is the
-        claim's ownerReference, ``spec`` what was asked for.
+        claim's ownerReference, ``spec`` what was asked for, ``reserved_for`` the UIDs of pods.
         """
         uid = uid or f"uid-{name}"
         results = [
@@ -126,7 +129,9 @@ class Node:
             else {"source": "FromClaim", "requests": [], "opaque": {"driver": DRIVER, "parameters": dict(item)}}
             for item in config
         ]
-        status = {"allocation": {"devices": {"results": results, "config": entries}}} if results else {}
+        status: dict[str, Any] = {"allocation": {"devices": {"results": results, "config": entries}}} if results else {}
+        if reserved_for:
+            status["reservedFor"] = [{"resource": "pods", "name": pod, "uid": pod} for pod in reserved_for]
         metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": uid}
         if annotations:
             metadata["annotations"] = dict(annotations)

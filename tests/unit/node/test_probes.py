@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -188,11 +189,44 @@ async def test_a_discover_without_an_inventory_is_told_and_one_that_waits_for_ch
         assert live(agent) == (200, "ok\n")
 
 
+class Pulse(dra.HealthSource):
+    """Reports its devices again and again, and waits when it is told to."""
+
+    def __init__(self, stale_after: float | None) -> None:
+        self.stale_after = stale_after  # type: ignore[misc]
+        self.go_on = threading.Event()
+
+    def watch(self) -> Iterator[dra.Healthy]:
+        while not self.context.stopping:
+            yield from map(dra.Healthy, self.devices)
+            self.go_on.wait()
+            time.sleep(0.01)
+
+
+async def test_a_health_source_that_reports_by_the_clock_and_hangs_is_told(node: Node) -> None:
+    pulse = Pulse(stale_after=0.1)
+    async with node.running(driver(health=pulse), hang_timeout=0.5, probe_address=ADDRESS) as agent:
+        told = Told(agent)
+        await told.ready()
+        await told.dead("Pulse.watch has not reported anything for ")
+        pulse.go_on.set()
+        await told.alive()
+
+
+async def test_one_that_waits_for_events_is_not(node: Node) -> None:
+    pulse = Pulse(stale_after=None)
+    async with node.running(driver(health=pulse), hang_timeout=0.5, probe_address=ADDRESS) as agent:
+        await Told(agent).ready()
+        await asyncio.sleep(1.0)  # twice as long as a call may take
+        assert live(agent) == (200, "ok\n")
+        pulse.go_on.set()
+
+
 async def test_what_discover_fails_with_is_no_hanging(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "dra_kit.node.slices.discovery.RETRY_SECONDS", (3600.0,)
+        "dra_kit.process.generators.RETRY_SECONDS", (3600.0,)
     )  # asked once: what hung would hang for ever
 
     class Broken(Oven):

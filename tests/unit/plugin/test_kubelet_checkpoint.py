@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, claims_of_kubelet
+from dra_kit.plugin.kubelet_checkpoint import FILE_NAME, pods_of_kubelet
 
 
 def written(directory: Path, data: object) -> Path:
@@ -23,13 +23,13 @@ def state(claims: object) -> dict[str, object]:
     }
 
 
-def test_the_uids_are_those_of_all_claims(tmp_path: Path) -> None:
+def test_it_tells_the_pods_of_all_claims(tmp_path: Path) -> None:
     written(tmp_path, state([{"ClaimUID": "uid-1", "PodUIDs": {"p": {}}}, {"ClaimUID": "uid-2", "New": 1}]))
-    assert claims_of_kubelet(tmp_path) == {"uid-1", "uid-2"}
+    assert pods_of_kubelet(tmp_path) == {"uid-1": {"p"}, "uid-2": frozenset()}
 
 
 def test_go_writes_no_claims_as_null(tmp_path: Path) -> None:
-    assert claims_of_kubelet(written(tmp_path, state(None))) == frozenset()
+    assert pods_of_kubelet(written(tmp_path, state(None))) == {}
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_go_writes_no_claims_as_null(tmp_path: Path) -> None:
 )
 def test_another_form_is_refused(tmp_path: Path, data: object) -> None:
     with pytest.raises(ValueError, match=r"."):
-        claims_of_kubelet(written(tmp_path, data))
+        pods_of_kubelet(written(tmp_path, data))
 
 
 def test_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text(json.dumps({"Data": json.dumps(state([])), "Checksum": 1}))
     with pytest.raises(ValueError, match="corrupted"):
-        claims_of_kubelet(tmp_path)
+        pods_of_kubelet(tmp_path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        claims_of_kubelet(tmp_path)
+        pods_of_kubelet(tmp_path)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dra_kit.resource import v1
 from dra_kit.resource.opaque import MAX_LENGTH, RawObject, size
-from dra_kit.resource.validation.opaque import validate_opaque
+from dra_kit.resource.validation.fields.opaque import validate_opaque
 
 _OBJECTS = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=5), max_size=4)
 

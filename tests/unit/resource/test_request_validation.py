@@ -8,12 +8,12 @@ import pytest
 
 from dra_kit.resource import v1, v1alpha3
 from dra_kit.resource.gates import FeatureGates
-from dra_kit.resource.validation.claim_status import validate_claim_status
-from dra_kit.resource.validation.claims import validate_claim_spec, validate_claim_spec_update
+from dra_kit.resource.validation.claims.claim_status import validate_claim_status
+from dra_kit.resource.validation.claims.claims import validate_claim_spec, validate_claim_spec_update
+from dra_kit.resource.validation.claims.templates import validate_template_update
 from dra_kit.resource.validation.classes import validate_class
 from dra_kit.resource.validation.pool_status import validate_pool_status, validate_pool_status_request
 from dra_kit.resource.validation.taint_rules import validate_taint_rule
-from dra_kit.resource.validation.templates import validate_template_update
 
 ALPHA = FeatureGates.alpha()
 

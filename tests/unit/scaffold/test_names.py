@@ -5,14 +5,24 @@ from __future__ import annotations
 import keyword
 import re
 import sys
+from importlib.metadata import packages_distributions, requires
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.resource.validation.formats import driver_name
-from dra_kit.scaffold.names import check_driver, check_package, check_project, default_driver, default_package
+from dra_kit.resource.validation.fields.formats import driver_name
+from dra_kit.scaffold.names import (
+    TAKEN_PROJECTS,
+    check_driver,
+    check_package,
+    check_project,
+    default_driver,
+    default_package,
+)
 
 
 @pytest.mark.parametrize("name", ["led", "led-driver", "a1", "x" * 40])
@@ -31,6 +41,9 @@ def test_a_project_may_be_called(name: str) -> None:
         ("???", "write for instance led-driver"),
         ("x" * 41, f"how about {'x' * 40!r}?"),
         ("../led", "how about 'led'?"),
+        ("dra-kit", "how about 'dra-kit-driver'?"),
+        ("Dra_Kit", "how about 'dra-kit-driver'?"),
+        ("pyyaml", "how about 'pyyaml-driver'?"),
     ],
 )
 def test_a_project_may_not_be_called(name: str, remedy: str) -> None:
@@ -62,6 +75,7 @@ def test_a_driver_may_not_be_called(name: str, text: str) -> None:
         ("class", "it is a word of Python; how about 'class_driver'?"),
         ("json", "it is the name of another module; how about 'json_driver'?"),
         ("dra_kit", "it is the name of another module; how about 'dra_kit_driver'?"),
+        ("yaml", "it is the name of another module; how about 'yaml_driver'?"),
         (
             "led-driver",
             "it must be lower-case letters, digits and '_', and begin with a letter; how about 'led_driver'?",
@@ -71,6 +85,33 @@ def test_a_driver_may_not_be_called(name: str, text: str) -> None:
 def test_a_package_may_not_be_called(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(text)):
         check_package(name)
+
+
+def needed() -> set[str]:
+    """What pip installs for a new project, by the names of its index."""
+    waiting, found = ["dra-kit", "hatchling", "mypy", "pip", "pytest", "ruff"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for line in requires(name) or ():
+            requirement = Requirement(line)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(canonicalize_name(requirement.name))
+    return found
+
+
+def test_no_project_takes_the_place_of_a_package_that_it_needs() -> None:
+    assert needed() >= {"dra-kit", "pyyaml", "grpcio", "pytest"}
+    assert needed() - TAKEN_PROJECTS == set()
+
+
+def test_no_package_takes_the_place_of_a_module_that_it_needs() -> None:
+    of = {name: {canonicalize_name(one) for one in by} for name, by in packages_distributions().items()}
+    modules = {name for name, by in of.items() if by & needed() and re.fullmatch(r"[a-z][a-z0-9_]*", name)}
+    assert modules >= {"yaml", "grpc", "google", "pytest"}  # not dra_kit, which is no copy here
+    assert {name for name in modules if default_package(name.replace("_", "-")) == name} == set()
 
 
 @given(st.from_regex(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", fullmatch=True))

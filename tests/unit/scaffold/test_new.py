@@ -62,9 +62,11 @@ def test_flags_are_answers(tmp_path: Path) -> None:
 
 def test_on_a_terminal_it_asks_four_questions_and_again_after_a_wrong_answer(tmp_path: Path) -> None:
     told = run("new", "led", cwd=tmp_path, answers="led\nled.acme.example\n\nnetwork\nn\n")
+    assert "Name of the driver, in a domain of yours: clusters keep it, so that it cannot be changed later" in told
     assert told.count("Name of the driver [led.example.com]:") == 2
     assert "it has no domain" in told
     assert "Python package [led]:" in told
+    assert "  partitionable  a card is divided; counters say which parts fit together" in told
     assert "Devices (simple, partitionable, shared, network) [simple]:" in told
     assert "Refuse bad config when it is applied [Y/n]:" in told
     assert "kind: network\nwebhook: false\n" in (tmp_path / "led" / ".dra-kit.yml").read_text()

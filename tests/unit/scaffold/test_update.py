@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from dra_kit.errors import ConfigurationError
+from dra_kit.scaffold.answers import FILE, read_answers
 from dra_kit.scaffold.updating import Change, update
 from dra_kit.scaffold.writing import BASE, create
 from tests.unit.scaffold.test_new import run
@@ -92,6 +93,37 @@ def test_a_project_without_its_base_is_refused(project: Path) -> None:
     (project / BASE).unlink()
     with pytest.raises(ConfigurationError, match="nobody knows what is yours"):
         update(project, files(NEW), project="dra-kit 0.0.1")
+
+
+def tree(project: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in project.iterdir() if path.is_file()}
+
+
+def test_a_file_that_cannot_be_merged_is_named_and_nothing_has_been_written(project: Path) -> None:
+    (project / "clash").write_bytes(b"caf\xe9\n")
+    before = tree(project)
+    with pytest.raises(ConfigurationError, match=r"clash is no text in UTF-8.*: save it as such"):
+        update(project, files(NEW), project="dra-kit 0.0.1")
+    assert tree(project) == before
+
+
+def test_a_file_that_the_template_leaves_alone_may_hold_anything(project: Path) -> None:
+    (project / "edited").write_bytes(b"caf\xe9\n")
+    update(project, files(NEW), project="dra-kit 0.0.1")
+    assert (project / "edited").read_bytes() == b"caf\xe9\n"
+
+
+def test_a_folder_where_the_template_has_a_file_is_named(project: Path) -> None:
+    (project / "added").mkdir()
+    with pytest.raises(ConfigurationError, match="added cannot be written: Is a directory"):
+        update(project, files(NEW), project="dra-kit 0.0.1")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "kind: big", "project: led\ndriver: 5\npackage: led", "a: *b"])
+def test_answers_that_cannot_be_used_are_named(text: str, project: Path) -> None:
+    (project / FILE).write_text(text)
+    with pytest.raises(ConfigurationError, match=f"{FILE} has no answers of `dra-kit new`: .*restore it"):
+        read_answers(project)
 
 
 def git(project: Path, *arguments: str) -> None:

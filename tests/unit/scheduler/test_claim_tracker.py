@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from dra_kit.scheduler.claim_tracker import ClaimTracker
-from dra_kit.scheduler.claims import NotReady
-from dra_kit.scheduler.cycle import Placement
-from dra_kit.scheduler.extended import EXTENDED_CLAIM_ANNOTATION, ExtendedClaim
+from dra_kit.scheduler.claims.extended import EXTENDED_CLAIM_ANNOTATION, ExtendedClaim
+from dra_kit.scheduler.claims.prefilter import NotReady
+from dra_kit.scheduler.claims.tracker import ClaimTracker
+from dra_kit.scheduler.cycle.cycle import Placement
 from dra_kit.scheduler.pods import key_of
 
 Object = dict[str, Any]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from dra_kit.allocator import Gates
 from dra_kit.kube.informer import Change
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
-from dra_kit.scheduler.claims import NotReady
-from dra_kit.scheduler.cycle import Placement, Unschedulable, place
-from dra_kit.scheduler.nodes import node_loads
+from dra_kit.scheduler.claims.prefilter import NotReady
+from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable, place
+from dra_kit.scheduler.nodes.filters import node_loads
 
 Object = dict[str, Any]
 CLASSES: dict[tuple[str, str], Object] = {

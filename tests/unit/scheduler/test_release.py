@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_kit.scheduler.release import DELETE_PROTECTION, next_step
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION, next_step
 
 Object = dict[str, Any]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from dra_kit.apiserver.api import Api
 from dra_kit.apiserver.kinds.kind import Kind
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.cel.admission.json_values import json_value
 from dra_kit.resource import labels
+from dra_kit.values.json import Object
 
 
 class NotConfigured(Exception):

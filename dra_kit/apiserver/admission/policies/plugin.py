@@ -15,9 +15,9 @@ from dra_kit.apiserver.admission.policies.params import NotConfigured, collect, 
 from dra_kit.apiserver.admission.policies.requests import Shown
 from dra_kit.apiserver.answers import Refusal, forbidden
 from dra_kit.apiserver.api import Attributes
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.apiserver.storage import Stored
 from dra_kit.cel.admission.policy import Denial, Policy, compile_policy
+from dra_kit.values.json import Object
 
 _GROUP: Final = "admissionregistration.k8s.io"
 _POLICIES: Final = f"validatingadmissionpolicies.{_GROUP}"

@@ -10,11 +10,11 @@ from typing import Any, Final
 from dra_kit.apiserver.api import Api, Attributes
 from dra_kit.apiserver.authorization.attributes import Attributes as Authorized
 from dra_kit.apiserver.authorization.users import User
-from dra_kit.apiserver.kinds.strategy import Object
 from dra_kit.cel.admission.json_values import json_value
 from dra_kit.cel.admission.policy import Request
 from dra_kit.cel.functions.authorization import Authorizer, Question, ResourceCheck, Ruling
-from dra_kit.resource.validation.metadata import subdomain_problems
+from dra_kit.resource.validation.fields.metadata import subdomain_problems
+from dra_kit.values.json import Object
 
 _NAMESPACE_METADATA: Final = (
     "name", "generateName", "namespace", "labels", "annotations", "uid", "creationTimestamp",

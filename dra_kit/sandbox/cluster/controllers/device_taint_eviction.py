@@ -14,8 +14,9 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import DEVICE_TAINT_RULES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.pods import Key, Object, key_of, timestamp
-from dra_kit.scheduler.taints import Eviction, TaintedDevices, evictions, rule_condition
+from dra_kit.scheduler.nodes.taints import Eviction, TaintedDevices, evictions, rule_condition
+from dra_kit.scheduler.pods import Key, key_of, timestamp
+from dra_kit.values.json import ObjectView
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class DeviceTaintEviction:
         waits += [work.later for work in self._rules.values() if work.later is not None]
         return max((min(waits) - self._now()).total_seconds(), 0.0) if waits else None
 
-    def _notice(self, rules: Iterable[Object]) -> None:
+    def _notice(self, rules: Iterable[ObjectView]) -> None:
         """Look at once at rules that are new or have another spec, and forget those that are gone."""
         found: dict[str, _RuleWork] = {}
         for rule in rules:
@@ -177,7 +178,9 @@ class DeviceTaintEviction:
     async def _delete(self, pod: Mapping[str, Any]) -> None:
         self._record(pod, "Marking for deletion")
         uid, (namespace, name) = pod["metadata"]["uid"], key_of(pod)
-        kept = [item for item in pod.get("status", {}).get("conditions", []) if item["type"] != "DisruptionTarget"]
+        conditions = [
+            item for item in pod.get("status", {}).get("conditions", []) if item["type"] != "DisruptionTarget"
+        ]
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -187,7 +190,7 @@ class DeviceTaintEviction:
         }
         body = {
             "metadata": {"uid": uid, "resourceVersion": pod["metadata"]["resourceVersion"]},
-            "status": {"conditions": [*kept, condition]},
+            "status": {"conditions": [*conditions, condition]},
         }
         try:
             await self._client.patch(PODS, name, body, namespace, subresource="status")
@@ -195,7 +198,7 @@ class DeviceTaintEviction:
         except NotFound:
             pass
 
-    async def _tell(self, rule: Object, work: _RuleWork, due: Mapping[Key, Eviction]) -> None:
+    async def _tell(self, rule: ObjectView, work: _RuleWork, due: Mapping[Key, Eviction]) -> None:
         """Write a rule's condition if it changed and the last one is old enough."""
         now = self._now()
         conditions = rule.get("status", {}).get("conditions", [])

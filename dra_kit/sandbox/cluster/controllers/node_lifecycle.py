@@ -11,13 +11,13 @@ from dra_kit.kube.informer import Change
 from dra_kit.kube.resources import NODES
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 """The taint that the API server gives every new node (admission plugin TaintNodesByCondition)."""
 
 
-def taints_by_condition(node: Object) -> list[Any] | None:
+def taints_by_condition(node: ObjectView) -> list[Any] | None:
     """The taints that a node should have; None where those it has are right."""
     taints = node.get("spec", {}).get("taints", [])
     conditions = {item["type"]: item["status"] for item in node.get("status", {}).get("conditions", [])}

@@ -14,9 +14,9 @@ from dra_kit.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAI
 from dra_kit.resource.pods import pod_claims
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.generation import claim_from_template, generated_claim, missing_claims
+from dra_kit.scheduler.claims.generation import claim_from_template, generated_claim, missing_claims
+from dra_kit.scheduler.claims.release import consumer, next_step, to_reserve
 from dra_kit.scheduler.pods import Key, key_of
-from dra_kit.scheduler.release import consumer, next_step, to_reserve
 
 COMPONENT: Final = "resource_claim"
 _FIELD_MANAGER: Final = "ResourceClaimController"

@@ -1,4 +1,4 @@
-"""What a kubelet did, and what became of drivers on its node, told while it happens: for a view, not for its work."""
+"""What a kubelet did, and what became of drivers on its node, as it happens: for a view, not for its work."""
 
 from __future__ import annotations
 
@@ -134,4 +134,4 @@ Activity: TypeAlias = (
 )
 
 Observer: TypeAlias = Callable[[Activity], None]
-"""Is told; must return at once, in the kubelet's event loop."""
+"""Receives what happens; must return at once, in the kubelet's event loop."""

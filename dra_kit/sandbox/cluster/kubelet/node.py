@@ -16,7 +16,7 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.informer import Change, Informer
 from dra_kit.kube.resources import PODS
-from dra_kit.resource.pods import Object, PodReference
+from dra_kit.resource.pods import PodReference
 from dra_kit.sandbox.cluster.kubelet.activity import Observer
 from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
 from dra_kit.sandbox.cluster.kubelet.dra.kubelet import Kubelet
@@ -33,6 +33,7 @@ from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfi
 from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts
 from dra_kit.sandbox.cluster.kubelet.pods.pod_worker import PodServices, PodWorker
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime
+from dra_kit.values.json import ObjectView
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class NodeKubelet:
         wiping_delay: seconds that a driver may be without a connection before its slices are deleted; scaled, too.
         declared_features: alpha features of Kubernetes 1.37 that are on, for the Node's ``status.declaredFeatures``.
             ``DRAOptionalNodeOperations`` lets allocations skip calls to a driver; others are only declared.
-        observer: is told what the kubelet does, while it does it.
+        observer: is notified of what the kubelet does, while it does it.
     """
 
     def __init__(
@@ -183,7 +184,7 @@ class NodeKubelet:
                     await worker.idle()
 
     async def wait(self) -> None:
-        """Returns when the kubelet has ended; raises what made it end, if that was no wish."""
+        """Wait until the kubelet has ended; raise what made it end, if that was no wish."""
         life = self._life
         if life is not None:
             await asyncio.wait([life])
@@ -239,7 +240,7 @@ class NodeKubelet:
         )
 
     async def _follow(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
-        """Gives every pod of the node a worker, and tells it what becomes of the object."""
+        """Give every pod of the node a worker, and tell it what becomes of the object."""
         async with aclosing(pods.changes()) as changes:
             async for change in changes:
                 self._take(change, services, group)
@@ -254,7 +255,7 @@ class NodeKubelet:
         else:
             self._employ(PodWorker(services, change.object), change.object, group)
 
-    def _employ(self, worker: PodWorker, pod: Object, group: asyncio.TaskGroup) -> None:
+    def _employ(self, worker: PodWorker, pod: ObjectView, group: asyncio.TaskGroup) -> None:
         uid = pod["metadata"]["uid"]
         self._workers[uid] = worker
 
@@ -265,14 +266,14 @@ class NodeKubelet:
         group.create_task(work(), name=f"pod {pod['metadata']['name']} on {self.name}")
 
     async def _see_to_left(self, pods: Informer, services: PodServices, group: asyncio.TaskGroup) -> None:
-        """Ends what was left of pods; before all pods are known, each looks as if it were gone."""
+        """End what was left of pods; before all pods are known, each looks as if it were gone."""
         await pods.synced.wait()
         self._adopt(services, group)
         self._known.set()
         await self._reconcile(services.manager)
 
     def _adopt(self, services: PodServices, group: asyncio.TaskGroup) -> None:
-        """Ends the pods whose objects were deleted while there was no kubelet."""
+        """End the pods whose objects were deleted while there was no kubelet."""
         for left in self._runtime.pods():
             if left.uid not in self._workers:
                 worker = PodWorker(services, _without_object(left))
@@ -280,7 +281,7 @@ class NodeKubelet:
                 self._employ(worker, _without_object(left), group)
 
     async def _reconcile(self, manager: ClaimManager) -> None:
-        """Releases claims of pods that are gone without a worker having seen it."""
+        """Release claims of pods that are gone without a worker having seen it."""
         while True:
             await asyncio.sleep(RECONCILE_SECONDS / self._time_scale)
             for uid in manager.pods - self._workers.keys():

@@ -99,7 +99,7 @@ def host_capacity() -> dict[str, str]:
 
 
 def boot_id() -> str:
-    """Tells this boot of the machine from others; empty where the kernel does not say."""
+    """Tell this boot of the machine from others; empty where the kernel does not say."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -107,7 +107,7 @@ def boot_id() -> str:
 
 
 async def register_node(client: Client, node: Mapping[str, Any]) -> dict[str, Any]:
-    """Creates the Node, or brings one that exists up to date; returns it as stored.
+    """Create the Node, or bring one that exists up to date; return it as stored.
 
     Raises:
         KubeError: the API server refused it.
@@ -122,7 +122,7 @@ async def register_node(client: Client, node: Mapping[str, Any]) -> dict[str, An
 
 
 async def renew_lease(client: Client, node: Mapping[str, Any]) -> None:
-    """Creates or renews the node's Lease; one whose namespace does not exist yet has to wait.
+    """Create or renews the node's Lease; one whose namespace does not exist yet has to wait.
 
     Raises:
         KubeError: the API server refused it.

@@ -13,12 +13,13 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
-from dra_kit.scheduler.claim_tracker import ClaimTracker
-from dra_kit.scheduler.cycle import Placement, Unschedulable
-from dra_kit.scheduler.extended import ExtendedClaim, made_for
-from dra_kit.scheduler.pods import Object, is_reserved_for, key_of, seconds_since, shown, timestamp
-from dra_kit.scheduler.readiness import BindingFailed, awaited, is_ready
-from dra_kit.scheduler.release import DELETE_PROTECTION, consumer
+from dra_kit.scheduler.claims.extended import ExtendedClaim, made_for
+from dra_kit.scheduler.claims.readiness import BindingFailed, awaited, is_ready
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION, consumer
+from dra_kit.scheduler.claims.tracker import ClaimTracker
+from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable
+from dra_kit.scheduler.pods import is_reserved_for, key_of, seconds_since, shown, timestamp
+from dra_kit.values.json import ObjectView
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class Binder:
 
     Args:
         client: to write with.
-        claims: is told of every claim that was made or written.
+        claims: is notified of every claim that was made or written.
         events: of the scheduler.
         time_scale: waits are divided by this.
     """
@@ -50,7 +51,7 @@ class Binder:
             Unschedulable: something changed in the meantime, a device was not made ready for the node, or the API
                 server refuses.
         """
-        written: list[Object] = []
+        written: list[ObjectView] = []
         try:
             await self._prepare(placement, written)
             await self._bind(placement)
@@ -58,12 +59,12 @@ class Binder:
             await self._take_back(placement.pod, written)
             raise
 
-    def is_overdue(self, claim: Object) -> bool:
+    def is_overdue(self, claim: ObjectView) -> bool:
         """Whether the devices of an allocated claim had time enough to become ready for the node."""
         since = claim["status"]["allocation"].get("allocationTimestamp")
         return since is not None and seconds_since(since) > self._timeout
 
-    async def _prepare(self, placement: Placement, written: list[Object]) -> None:
+    async def _prepare(self, placement: Placement, written: list[ObjectView]) -> None:
         """Write the claims, and wait until their devices are ready; ``written`` is what was written so far."""
         try:
             await self._write_claims(placement, written)
@@ -71,7 +72,7 @@ class Binder:
         except KubeError as error:
             raise _binding_failed(error.text) from None
 
-    async def _write_claims(self, placement: Placement, written: list[Object]) -> None:
+    async def _write_claims(self, placement: Placement, written: list[ObjectView]) -> None:
         pod = placement.pod
         extended = placement.extended
         for claim, allocation in placement.allocations:
@@ -110,7 +111,7 @@ class Binder:
             note=f"Successfully assigned {shown(pod)} to {placement.node}",
         )
 
-    async def _take_back(self, pod: Object, written: list[Object]) -> None:
+    async def _take_back(self, pod: ObjectView, written: list[ObjectView]) -> None:
         for claim in written:
             try:
                 if made_for(claim) is not None:
@@ -120,7 +121,7 @@ class Binder:
             except KubeError as error:
                 logger.debug("claim not given back", extra={"claim": shown(claim), "error": str(error)})
 
-    async def _tell_pod(self, pod: Object, extended: ExtendedClaim, claim: Object) -> None:
+    async def _tell_pod(self, pod: ObjectView, extended: ExtendedClaim, claim: ObjectView) -> None:
         """Write to the pod's status which claim its extended resources come from."""
         namespace, name = key_of(pod)
         if not extended.mappings:
@@ -132,10 +133,12 @@ class Binder:
         with _telling(f"update pod {shown(pod)} ExtendedResourceClaimStatus"):
             await self._client.patch(PODS, name, body, namespace, subresource="status")
 
-    async def _reserve(self, claim: Object, pod: Object, allocation: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def _reserve(
+        self, claim: ObjectView, pod: ObjectView, allocation: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         """Give the claim its allocation, unless that is None, and the pod as a consumer."""
         namespace, name = key_of(claim)
-        current: Object = claim
+        current: ObjectView = claim
         for attempt in range(_ATTEMPTS):
             try:
                 return await self._reserve_once(current, pod, allocation)
@@ -147,7 +150,9 @@ class Binder:
             self._check(current, claim, allocation)
         raise AssertionError
 
-    async def _reserve_once(self, claim: Object, pod: Object, allocation: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def _reserve_once(
+        self, claim: ObjectView, pod: ObjectView, allocation: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
         new = dict(claim)
         finalizers = claim["metadata"].get("finalizers", [])
         if allocation is not None and DELETE_PROTECTION not in finalizers:
@@ -165,7 +170,7 @@ class Binder:
         self._claims.written(pod, new)
         return new
 
-    def _check(self, current: Object, claim: Object, allocation: Mapping[str, Any] | None) -> None:
+    def _check(self, current: ObjectView, claim: ObjectView, allocation: Mapping[str, Any] | None) -> None:
         has = bool(current.get("status", {}).get("allocation"))
         if current["metadata"]["uid"] != claim["metadata"]["uid"] or "deletionTimestamp" in current["metadata"]:
             what = "deleted"
@@ -179,7 +184,7 @@ class Binder:
 
     # --- binding conditions (KEP-5007)
 
-    async def _binding_conditions(self, placement: Placement, claims: Sequence[Object]) -> None:
+    async def _binding_conditions(self, placement: Placement, claims: Sequence[ObjectView]) -> None:
         """Wait until the drivers say that the devices are ready for the node."""
         if not any(awaited(claim) for claim in claims):
             return
@@ -202,7 +207,7 @@ class Binder:
             waiting = next(claim for claim in claims if not self._is_ready(claim))
             raise _binding_failed(f"device binding timeout: claim={waiting['metadata']['name']}") from None
 
-    def _is_ready(self, claim: Object) -> bool:
+    def _is_ready(self, claim: ObjectView) -> bool:
         current = self._claims.claim(key_of(claim))
         if current is None:
             raise _binding_failed(f'could not find ResourceClaim "{shown(claim)}"')

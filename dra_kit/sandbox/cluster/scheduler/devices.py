@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from dra_kit.allocator import Allocator, Attempt, Gates, Node, Snapshot
-from dra_kit.allocator.expressions import CelEvaluator
-from dra_kit.allocator.selection import Selection
+from dra_kit.allocator.selectors.expressions import CelEvaluator
+from dra_kit.allocator.selectors.selection import Selection
 from dra_kit.kube.informer import Change
-from dra_kit.scheduler.choice import DeviceChoice, explain_choices
-from dra_kit.scheduler.pods import Object
+from dra_kit.scheduler.cycle.choice import DeviceChoice, explain_choices
+from dra_kit.values.json import ObjectView
 
 
 class Devices:
@@ -28,7 +28,7 @@ class Devices:
         self._evaluator = CelEvaluator()
         self._snapshot = Snapshot()
         self._allocator = Allocator(self._snapshot, gates, evaluator=self._evaluator)
-        self._held: dict[str, Object] = {}  # allocation by the UID of its claim
+        self._held: dict[str, ObjectView] = {}  # allocation by the UID of its claim
         self._later: list[Callable[[], None]] | None = None  # changes to apply; None where it is not held still
         self._aborted = threading.Event()
 
@@ -69,14 +69,14 @@ class Devices:
         else:
             self._apply(lambda: self._snapshot.define([change.object]))
 
-    def rules_changed(self, rules: Iterable[Object]) -> None:
+    def rules_changed(self, rules: Iterable[ObjectView]) -> None:
         """These are all DeviceTaintRules now."""
         known = list(rules)
         self._apply(lambda: self._snapshot.taint(known))
 
     # --- who holds what
 
-    def hold(self, claim: str, allocation: Object | None) -> None:
+    def hold(self, claim: str, allocation: ObjectView | None) -> None:
         """A claim holds these devices from now on, and no others.
 
         Args:
@@ -85,7 +85,7 @@ class Devices:
         """
         self._apply(lambda: self._hold(claim, allocation))
 
-    def _hold(self, claim: str, allocation: Object | None) -> None:
+    def _hold(self, claim: str, allocation: ObjectView | None) -> None:
         former = self._held.pop(claim, None)
         if former is not None:
             self._snapshot.deallocate(former)
@@ -95,13 +95,13 @@ class Devices:
 
     # --- for one pod
 
-    def attempt(self, claims: Sequence[Object]) -> Attempt:
+    def attempt(self, claims: Sequence[ObjectView]) -> Attempt:
         """The attempt to allocate the claims of a pod, to be made on one node after the other."""
         return self._allocator.attempt(claims, is_aborted=self._aborted.is_set)
 
     def explain(
-        self, node: Node, allocations: Sequence[tuple[Object, Object]]
-    ) -> tuple[tuple[Object, DeviceChoice], ...]:
+        self, node: Node, allocations: Sequence[tuple[ObjectView, ObjectView]]
+    ) -> tuple[tuple[ObjectView, DeviceChoice], ...]:
         """Why allocations of a pod, by claim, have the devices they have; to be asked before anybody holds them."""
         selection = Selection(node, self._gates, self._evaluator)
         return tuple(explain_choices(self._snapshot, self._gates, selection, node, allocations))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dra_kit.errors import Conflict, KubeError, NotFound
 from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.scheduler.pods import Object, key_of, shown
-from dra_kit.scheduler.release import DELETE_PROTECTION
-from dra_kit.scheduler.remedies import Remedy
+from dra_kit.scheduler.claims.release import DELETE_PROTECTION
+from dra_kit.scheduler.cycle.remedies import Remedy
+from dra_kit.scheduler.pods import key_of, shown
+from dra_kit.values.json import ObjectView
 
 _ATTEMPTS = 5
 _RELEASED = frozenset({"allocation", "reservedFor", "devices"})
@@ -35,7 +36,7 @@ class Releaser:
         status = {name: value for name, value in remedy.claim["status"].items() if name not in _RELEASED}
         await self._client.update(RESOURCE_CLAIMS, {**remedy.claim, "status": status}, subresource="status")
 
-    async def unreserve(self, claim: Object, pod: Object) -> Object:
+    async def unreserve(self, claim: ObjectView, pod: ObjectView) -> ObjectView:
         """The claim without the pod among its consumers.
 
         Raises:
@@ -50,7 +51,7 @@ class Releaser:
             RESOURCE_CLAIMS, name, body, namespace, subresource="status", content_type=STRATEGIC_MERGE_PATCH
         )
 
-    async def delete(self, claim: Object) -> None:
+    async def delete(self, claim: ObjectView) -> None:
         """Delete a claim that was made for extended resources, whatever protects it.
 
         Raises:
@@ -60,9 +61,9 @@ class Releaser:
         current = claim
         try:
             for attempt in range(_ATTEMPTS):
-                kept = [item for item in current["metadata"].get("finalizers", []) if item != DELETE_PROTECTION]
+                finalizers = [item for item in current["metadata"].get("finalizers", []) if item != DELETE_PROTECTION]
                 try:
-                    metadata = {**current["metadata"], "finalizers": kept}
+                    metadata = {**current["metadata"], "finalizers": finalizers}
                     await self._client.update(RESOURCE_CLAIMS, {**current, "metadata": metadata})
                     break
                 except Conflict:

@@ -24,14 +24,15 @@ from dra_kit.sandbox.cluster.scheduler.binding import Binder
 from dra_kit.sandbox.cluster.scheduler.devices import Devices
 from dra_kit.sandbox.cluster.scheduler.releaser import Releaser
 from dra_kit.scheduler import hints
-from dra_kit.scheduler.assumed_pods import AssumedPods
-from dra_kit.scheduler.choice import DeviceChoice
-from dra_kit.scheduler.claim_tracker import ClaimTracker
-from dra_kit.scheduler.claims import Hopeless, NotReady, pod_needs
-from dra_kit.scheduler.cycle import Placement, Unschedulable, place
-from dra_kit.scheduler.decision import Decision
-from dra_kit.scheduler.nodes import DYNAMIC_RESOURCES, node_loads, prefilter_message
-from dra_kit.scheduler.pods import Key, Object, is_terminal, key_of, timestamp
+from dra_kit.scheduler.claims.prefilter import Hopeless, NotReady, pod_needs
+from dra_kit.scheduler.claims.tracker import ClaimTracker
+from dra_kit.scheduler.cycle.assumed_pods import AssumedPods
+from dra_kit.scheduler.cycle.choice import DeviceChoice
+from dra_kit.scheduler.cycle.cycle import Placement, Unschedulable, place
+from dra_kit.scheduler.cycle.decision import Decision
+from dra_kit.scheduler.nodes.filters import DYNAMIC_RESOURCES, node_loads, prefilter_message
+from dra_kit.scheduler.pods import Key, is_terminal, key_of, timestamp
+from dra_kit.values.json import ObjectView
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _LAST_BACKOFF: Final = 10.0
 
 _NO_CHANGE_HELPS: Final = frozenset({"SchedulerError"})  # instead of plugins: where the attempt failed, time decides
 
-_Hint: TypeAlias = Callable[[Object, frozenset[str]], bool]
+_Hint: TypeAlias = Callable[[ObjectView, frozenset[str]], bool]
 """Whether a change may help a pod that these plugins rejected."""
 
 
@@ -52,7 +53,7 @@ class Scheduler:
         client: to write with.
         informers: follow nodes, pods, and all of resource.k8s.io.
         devices: knows which devices there are and who has them.
-        observe: told of every decision, right when it is made.
+        observe: notified of every decision, right when it is made.
         time_scale: waits are divided by this.
     """
 
@@ -82,7 +83,7 @@ class Scheduler:
         self._failures: dict[str, int] = {}  # attempts that failed, by pod UID
         self._backed_off: set[str] = set()  # UIDs of pods tried again after a failed attempt: claims were ready before
         self._missed: list[_Hint] | None = None  # what changed while a pod is tried
-        self._told: dict[str, str] = {}  # resource version of a pod when an event was last told of it, by its UID
+        self._event_versions: dict[str, str] = {}  # resource version of a pod at its last Event, by its UID
         self._wake = asyncio.Event()
         informers.listen(PODS, self._pod_changed)
         informers.listen(RESOURCE_CLAIMS, self._claim_changed)
@@ -119,7 +120,7 @@ class Scheduler:
             self._active.pop(key, None)
             self._waiting.pop(key, None)
             self._failures.pop(pod["metadata"]["uid"], None)
-            self._told.pop(pod["metadata"]["uid"], None)
+            self._event_versions.pop(pod["metadata"]["uid"], None)
             self._backed_off.discard(pod["metadata"]["uid"])
             self._assumed.forget(pod)
             if change.type == "DELETED" or is_terminal(pod):
@@ -149,7 +150,7 @@ class Scheduler:
         slices = self._slices.values()
         self._retry(lambda _, plugins: hints.rule_helps(plugins, *_states(change), slices))
 
-    def _is_ours(self, pod: Object) -> bool:
+    def _is_ours(self, pod: ObjectView) -> bool:
         return (
             pod["spec"].get("schedulerName", NAME) == NAME
             and "deletionTimestamp" not in pod["metadata"]
@@ -166,7 +167,7 @@ class Scheduler:
         """The pods that wait for somebody to write their claims."""
         return [key for key, plugins in self._waiting.items() if plugins is None]
 
-    def _activate_users(self, claim: Object, keys: Iterable[Key]) -> None:
+    def _activate_users(self, claim: ObjectView, keys: Iterable[Key]) -> None:
         for key in keys:
             pod = self._pods.get(key)
             if pod and hints.uses(pod, claim):
@@ -214,13 +215,13 @@ class Scheduler:
         self._observe(Decision(pod, placement, choices))
         group.create_task(self._bind(placement), name=f"binding {'/'.join(key)}")
 
-    async def _decide(self, pod: Object) -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
+    async def _decide(self, pod: ObjectView) -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
         """Find a node, in a thread, since the search for devices may take its time; what it reads does not change."""
         loads = node_loads(self._nodes.values(), self._assumed.placed())
         claims = self._claims.needed_by(pod)
         classes = dict(self._classes)
 
-        def decide() -> tuple[Placement, tuple[tuple[Object, DeviceChoice], ...]]:
+        def decide() -> tuple[Placement, tuple[tuple[ObjectView, DeviceChoice], ...]]:
             placement = place(pod, loads, claims, classes, self._devices, is_overdue=self._binder.is_overdue)
             node = loads[placement.node].node
             return placement, self._devices.explain(node, placement.allocations)
@@ -234,7 +235,7 @@ class Scheduler:
                 await asyncio.gather(search, return_exceptions=True)
                 raise
 
-    async def _turn_down(self, pod: Object, refusal: Unschedulable, missed: Iterable[_Hint]) -> None:
+    async def _turn_down(self, pod: ObjectView, refusal: Unschedulable, missed: Iterable[_Hint]) -> None:
         refusal = await self._help(refusal)
         if self._is_gone(pod):
             return
@@ -251,7 +252,7 @@ class Scheduler:
             return refusal.after_remedy(error.text)
         return refusal.after_remedy(refusal.remedy.text)
 
-    def _is_gone(self, pod: Object) -> bool:
+    def _is_gone(self, pod: ObjectView) -> bool:
         now = self._pods.get(key_of(pod))
         return now is None or now["metadata"]["uid"] != pod["metadata"]["uid"] or not self._is_ours(now)
 
@@ -269,14 +270,14 @@ class Scheduler:
             for claim, _ in placement.allocations:
                 self._activate_users(claim, self._untried())  # they waited until it was written
 
-    async def _binding_failed(self, pod: Object, refusal: Unschedulable) -> None:
+    async def _binding_failed(self, pod: ObjectView, refusal: Unschedulable) -> None:
         now = self._pods.get(key_of(pod))
         if now is None or self._is_gone(pod):
             return
         self._observe(Decision(now, refusal=refusal))
         await self._refuse(now, refusal)
 
-    async def _refuse(self, pod: Object, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
+    async def _refuse(self, pod: ObjectView, refusal: Unschedulable, missed: Iterable[_Hint] = ()) -> None:
         """Tell that a pod has no node; look again later, soon where the attempt itself failed.
 
         Args:
@@ -296,14 +297,14 @@ class Scheduler:
                 self._activate(key)
         # client-go takes a second event about the same state of a pod for the first one again, whatever it says
         version = pod["metadata"]["resourceVersion"]
-        repeated, self._told[uid] = self._told.get(uid) == version, version
+        repeated, self._event_versions[uid] = self._event_versions.get(uid) == version, version
         if not repeated:
             self._events.record(
                 ObjectReference.to(pod), "Warning", reason="FailedScheduling", action="Scheduling", note=refusal.message
             )
         await self._write_condition(pod, refusal)
 
-    def _is_gated(self, pod: Object) -> bool:
+    def _is_gated(self, pod: ObjectView) -> bool:
         """Whether a pod has to wait for its claims, however its attempt ended."""
         try:
             pod_needs(pod, self._claims.named_by(pod), self._classes)
@@ -313,7 +314,7 @@ class Scheduler:
             pass
         return False
 
-    async def _write_condition(self, pod: Object, refusal: Unschedulable) -> None:
+    async def _write_condition(self, pod: ObjectView, refusal: Unschedulable) -> None:
         status: dict[str, Any] = {}
         known_status = pod.get("status", {})
         condition = {"type": "PodScheduled", "status": "False", "reason": refusal.reason, "message": refusal.message}
@@ -343,7 +344,7 @@ class Scheduler:
             self._activate(key)
 
 
-def _states(change: Change) -> tuple[Object | None, Object | None]:
+def _states(change: Change) -> tuple[ObjectView | None, ObjectView | None]:
     """The states of an object before and after a change."""
     return change.previous, None if change.type == "DELETED" else change.object
 
@@ -353,5 +354,5 @@ def _schedulable_differently(before: Mapping[str, Any], now: Mapping[str, Any]) 
     return _pod_essence(before) != _pod_essence(now)
 
 
-def _pod_essence(pod: Object) -> tuple[Any, ...]:
+def _pod_essence(pod: ObjectView) -> tuple[Any, ...]:
     return pod["spec"], pod["metadata"].get("labels"), pod.get("status", {}).get("resourceClaimStatuses")

@@ -68,7 +68,7 @@ class OutputPipe:
     Args:
         source: its file descriptor.
         log: where to put what is read.
-        come: told once when there is something to read; :meth:`read` is called then.
+        come: called once when there is something to read; :meth:`read` is called then.
     """
 
     def __init__(self, source: int, log: ContainerLog, come: Callable[[OutputPipe], None]) -> None:

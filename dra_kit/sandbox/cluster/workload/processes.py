@@ -45,7 +45,7 @@ class Processes:
         directory: Path,
         output: int,
     ) -> int:
-        """Starts a process in a session of its own.
+        """Start a process in a session of its own.
 
         Args:
             identity: to speak of it.
@@ -85,15 +85,15 @@ class Processes:
             self._starting.pop(identity, None)
 
     def signal(self, identity: str, number: int) -> None:
-        """Sends a signal to the process; to one that has ended, nothing."""
+        """Send a signal to the process; to one that has ended, nothing."""
         self._order({"signal": identity, "number": int(number)})
 
     def kill(self, identity: str) -> None:
-        """Kills the process and what it started in its group."""
+        """Kill the process and what it started in its group."""
         self._order({"kill": identity})
 
     async def close(self) -> None:
-        """Kills everything, and returns when it is gone."""
+        """Kill everything, and return when it is gone."""
         self._disconnect()
         started, self._reaper = self._reaper, None
         if started is not None:

@@ -49,7 +49,7 @@ class Reaper:
         self._signal_end = signal_end
 
     def run(self) -> None:
-        """Works until the other side is gone; then nothing is left."""
+        """Work until the other side is gone; then nothing is left."""
         # orphans become children of this process, so that they can be found
         self._libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         signal.set_wakeup_fd(self._signal_end.fileno(), warn_on_full_buffer=False)
@@ -123,7 +123,7 @@ class Reaper:
         self._tell({"started": order["run"]})
 
     def _reap(self) -> None:
-        """Takes the ends of all children; what a main process leaves in its group ends with it, as in a container."""
+        """Take the ends of all children; what a main process leaves in its group ends with it, as in a container."""
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -143,7 +143,7 @@ class Reaper:
         self._control.send(json.dumps(message).encode())
 
     def _kill_everything(self) -> None:
-        """Kills descendants until there are none: whoever loses its parent meanwhile becomes a child."""
+        """Kill descendants until there are none: whoever loses its parent meanwhile becomes a child."""
         for process in self._ids:
             _kill_group(process)
         while True:

@@ -113,7 +113,7 @@ class ProcessRuntime:
     # -- what the kubelet asks for
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
-        """Starts a container; one that cannot start has ended at once, with the reason ``StartError``."""
+        """Start a container; one that cannot start has ended at once, with the reason ``StartError``."""
         identity = f"local-process://{secrets.token_hex(16)}"
         directory = Path(tempfile.mkdtemp(prefix=f"{config.name[:32]}-", dir=self._root))
         variables = {**image_environment(config.hostname, directory), **config.environment}
@@ -136,7 +136,7 @@ class ProcessRuntime:
         return container.status
 
     def stop(self, container_id: str, grace: float) -> None:
-        """Asks a container to end, and makes it end after ``grace`` seconds; asking again may only shorten them."""
+        """Ask a container to end, and make it end after ``grace`` seconds; asking again may only shorten them."""
         container = self._containers[container_id]
         if not container.status.running:
             return
@@ -163,21 +163,21 @@ class ProcessRuntime:
         return list(dict.fromkeys(item.config.pod for item in self._containers.values()))
 
     def remove(self, pod_uid: str) -> None:
-        """Forgets the containers of a pod, apart from their reports; all have ended."""
+        """Forget the containers of a pod, except their reports; all have ended."""
         for identity in [key for key, item in self._containers.items() if item.config.pod.uid == pod_uid]:
             container = self._containers.pop(identity)
             self._settle(container)
             self._past.append(container.report())
             shutil.rmtree(container.directory, ignore_errors=True)
-        kept = sum(report.log.size for report in self._past)
+        size = sum(report.log.size for report in self._past)
         for report in self._past:
-            if kept <= _REMEMBERED_BYTES:
+            if size <= _REMEMBERED_BYTES:
                 break
-            kept -= report.log.size
+            size -= report.log.size
             report.log.discard()
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Has ``changed`` called with the UID of each pod of which a container ends; returns what ends that."""
+        """Have ``changed`` called with the UID of each pod of which a container ends; return what ends that."""
         self._listeners.append(changed)
         return lambda: self._listeners.remove(changed)
 

@@ -54,7 +54,13 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
                     events, listening = self.hardware.nvml.events(sorted(uuids)), uuids
                     yield from self._unmonitored(events)
                 yield from self._look()
-                event = events.wait(self.wait)
+                try:
+                    event = events.wait(self.wait)
+                except NvmlError as error:
+                    if error.code is not NvmlReturn.UNINITIALIZED:
+                        raise
+                    events.close()  # NVML was closed, for a GPU that changes hands
+                    events, event = None, None
                 if event is not None:
                     yield from self._happened(event)
         finally:
@@ -130,11 +136,11 @@ class GpuHealth(dra.HealthSource[Gpu, Hardware, Settings]):
             instances = self.hardware.nvml.gpu_instances(event.uuid)
         except NvmlError:
             return parts  # which part it was cannot be told any more
-        places = [instance.placement for instance in instances if instance.id == event.gpu_instance]
+        places = [(item.profile_id, item.placement.start) for item in instances if item.id == event.gpu_instance]
         on_it = [
             device
             for device in parts
-            if device.partition is not None and any(device.partition.start == place.start for place in places)
+            if device.partition is not None and (device.partition.profile_id, device.partition.start) in places
         ]
         return on_it or parts
 

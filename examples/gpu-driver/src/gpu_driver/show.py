@@ -36,12 +36,15 @@ def main(arguments: list[str]) -> int:
         return 2
     nvml = FakeNvml(load(arguments[1]), Path(arguments[0]))
     before: list[str] | None = None
+    seen: object = "nothing"
     while True:
-        now = list(lines(nvml))
-        if now != before:
-            print("\n".join(f"  GPUs | {line}" for line in now or ["no GPU is divided"]), flush=True)
-        before = now
-        time.sleep(0.05)
+        seen, last = nvml.state.version(), seen
+        if seen != last:
+            now = list(lines(nvml))
+            if now != before:
+                print("\n".join(f"  GPUs | {line}" for line in now or ["no GPU is divided"]), flush=True)
+            before = now
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,10 @@ class Functions(dra.Preparer):
         number = list(CARDS).index(device.name.removesuffix("-vf-0"))
         return dra.Prepared(
             env={f"{device.env_name}_RDMA": f"mlx5_{number}"},
-            device_nodes=[dra.DeviceNode(path=f"/dev/infiniband/uverbs{number}")],
+            # with its numbers (Documentation/admin-guide/devices.txt): the pretended card has no file on the node
+            device_nodes=[
+                dra.DeviceNode(path=f"/dev/infiniband/uverbs{number}", type="c", major=231, minor=192 + number)
+            ],
         )
 
 

@@ -189,7 +189,7 @@ def test_classic_claims_stay_with_the_text_to_write() -> None:
 
 def test_a_template_of_helm_is_left_as_it_is_and_named() -> None:
     text = claim("deviceClasName: '{{ .Values.class }}'")
-    made = mend([SourceFile("claim.yaml", text, chosen=False)])
+    made = mend([SourceFile("claim.yaml", text, explicit=False)])
     assert made.files[0].text == text
     assert made.templates == ["claim.yaml"]
     assert [finding.rule for finding in made.outcome.findings] == ["unknown-field"]

@@ -426,10 +426,8 @@ async def test_a_replugged_device_is_prepared_again(node: Node) -> None:
         assert await node.prepare(lunch) == before
 
 
-async def test_what_an_older_process_prepares_by_its_older_inventory_is_prepared_again(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+async def test_what_an_older_process_prepares_by_its_older_inventory_is_prepared_again(node: Node) -> None:
+    node.given["leftovers_interval"] = 0.05
 
     def plugged(slot: int) -> dra.Driver[Any, Any]:
         cook = Doing(lambda claim, device: dra.Prepared(env={"SLOT": str(device.advertised.attributes["slot"])}))

@@ -75,7 +75,8 @@ class Model:
             assert answer.error
             return
         if self.prepared.get(claim, wanted) != wanted:
-            del self.prepared[claim]  # another allocation: the old one is released whatever becomes of the new one
+            assert "was allocated anew since it was prepared" in answer.error  # its containers may still run
+            return
         for other, devices in list(self.prepared.items()):
             taken = set(devices) & set(wanted)
             if other != claim and taken:

@@ -437,16 +437,14 @@ async def test_releases_do_not_overlap_with_prepares_with_concurrency_driver(nod
         assert preparer.calls == ["a pizza-0", "b pizza-1"]
 
 
-@pytest.mark.parametrize("released", [False, True])
-async def test_another_allocation_of_the_same_claim_releases_the_old_one(node: Node, released: bool) -> None:
-    """Two pods named the claim, one after the other; the kubelet has told of the end of the first, or has not."""
+async def test_a_claim_that_was_released_is_prepared_as_it_is_allocated_now(node: Node) -> None:
+    """Two pods named the claim, one after the other; the kubelet has told of the end of the first."""
     baker = Baker()
     baker.ovens |= {"lunch pizza-0": "left", "lunch pizza-1": "right"}
     lunch = node.claim(devices=["pizza-0"])
     async with node.running(kitchen(baker)):
         await node.prepare(lunch)
-        if released:
-            await node.unprepare(lunch)
+        await node.unprepare(lunch)
         node.claim(devices=["pizza-1"])
         [device] = await node.prepare(lunch)
         assert device.device_name == "pizza-1"
@@ -502,6 +500,9 @@ async def test_another_config_of_the_same_claim_is_another_allocation(node: Node
     async with node.running(driver(Cook())):
         await node.prepare(lunch)
         node.claim(config=[config | {"slices": 6}])
+        assert "claim default/lunch was allocated anew since it was prepared" in await node.error(lunch)
+        assert node.env(lunch) == ["SLICES=4"]
+        await node.unprepare(lunch)
         await node.prepare(lunch)
         assert node.env(lunch) == ["SLICES=6"]
 
@@ -610,7 +611,7 @@ class SlowToRelease(Imperative):
 async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.exclusive.RELEASE_WAIT", PLENTY)
+    monkeypatch.setattr("dra_kit.node.claims.holders.exclusive.RELEASE_WAIT", PLENTY)
     waiter = SlowToRelease()
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(driver(waiter)):
@@ -631,7 +632,7 @@ async def test_a_device_that_is_being_released_for_a_stale_claim_is_waited_for(
 async def test_a_release_that_does_not_end_is_told_to_whoever_needs_the_device(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.exclusive.RELEASE_WAIT", 0.05)
+    monkeypatch.setattr("dra_kit.node.claims.holders.exclusive.RELEASE_WAIT", 0.05)
     waiter = SlowToRelease()
     lunch, dinner = node.claim("lunch"), node.claim("dinner")
     async with node.running(driver(waiter)):
@@ -675,10 +676,10 @@ async def test_two_claims_that_swapped_their_devices(node: Node) -> None:
         await node.prepare(a, b)
         node.claim("a", ["pizza-1"])
         node.claim("b", ["pizza-0"])
-        for _ in range(3):  # while both are under way each may find the other in its way
-            answers = await node.kubelet.plugin("dra.pizza").prepare([a, b])
-            if not any(answer.error for answer in answers.values()):
-                break
+        for claim in (a, b):
+            assert "a container may still run with that" in await node.error(claim)
+        await node.unprepare(a, b)
+        answers = await node.kubelet.plugin("dra.pizza").prepare([a, b])
         assert [answers[claim.uid].devices[0].device_name for claim in (a, b)] == ["pizza-1", "pizza-0"]
         assert node.records() == ["a", "b"]
 
@@ -735,7 +736,7 @@ async def test_a_cdi_directory_that_cannot_be_written(node: Node) -> None:
 async def test_a_stale_claim_that_is_allocated_again_while_its_lock_is_waited_for_is_kept(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.exclusive.RELEASE_WAIT", PLENTY)
+    monkeypatch.setattr("dra_kit.node.claims.holders.exclusive.RELEASE_WAIT", PLENTY)
     fetch, entered, go_on = ClaimReader.fetch, asyncio.Event(), asyncio.Event()
 
     async def slowly(reader: ClaimReader, reference: ClaimReference) -> AllocatedClaim:

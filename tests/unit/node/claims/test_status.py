@@ -543,7 +543,7 @@ async def test_a_claim_that_another_process_has_released_is_written_nothing_of(n
 async def test_a_status_that_is_refused_for_a_while_is_written_later(
     node: Node, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
+    monkeypatch.setattr("dra_kit.node.claims.reports.status.RETRY", (0.05,))
     lunch = node.claim()
     async with node.running(driver(Doing(lambda claim, device: dra.Prepared(status=ready())))):
         with node.api.failing(code, "PATCH"):
@@ -555,7 +555,7 @@ async def test_a_status_that_is_refused_for_a_while_is_written_later(
 async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_knows(
     node: Node, monkeypatch: pytest.MonkeyPatch, written: list[Step]
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.claims.status.RETRY", (0.05,))
+    monkeypatch.setattr("dra_kit.node.claims.reports.status.RETRY", (0.05,))
     away = True
 
     def served(oven: Oven) -> dra.Driver[Any, Any]:
@@ -588,7 +588,7 @@ async def test_what_the_last_process_knew_is_not_written_over_what_the_next_one_
 async def test_a_fact_is_told_also_while_the_files_of_the_claim_cannot_be_written(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.mending.LOOK_EVERY", 0.05)
+    node.given["mending_interval"] = 0.05
 
     def full(*_: object) -> None:
         raise StoreError("no space left")

@@ -8,7 +8,7 @@ import pytest
 
 from dra_kit.node.health.ledger import Remembered
 from dra_kit.node.health.memory import HealthMemory
-from dra_kit.node.state.place import sync
+from dra_kit.node.state.sqlite.place import sync
 
 
 def of(device: str) -> list[Remembered]:

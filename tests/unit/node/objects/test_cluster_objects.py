@@ -15,8 +15,10 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.connection import Connection
 from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
+from dra_kit.node.effects.without_class import undo_of, without_class
 from dra_kit.node.objects.keeper import ClusterObjects
 from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.state.records import EffectRecord
 
 CLAIM = "6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10"
 LABELS = {"app": "oven"}
@@ -212,3 +214,22 @@ def test_a_class_that_does_not_say_what_it_makes_is_refused() -> None:
         type("Nothing", (dra.ClusterObject,), {}, id="nothing", api_version="v1")
     with pytest.raises(dra.ConfigurationError, match="effect Wrong: api_version 'one' is none"):
         type("Wrong", (dra.ClusterObject,), {}, id="wrong", api_version="one", kind="A", plural="as")
+
+
+async def test_it_is_deleted_without_its_class(client: Client, keeper: ClusterObjects) -> None:
+    kept, gone = menu(keeper), Menu(claim_uid="other", namespace="default", dish="soup").with_keeper(keeper)
+    await kept.apply(None)
+    await gone.apply(None)
+    stored = EffectRecord(
+        number=1, effect="menu", spec="{}", keys=tuple(gone.keys()), phase="applied", boot_id="b", undo=undo_of(gone)
+    )
+    effect = without_class(stored)
+    assert isinstance(effect, dra.ClusterObject)
+    await effect.with_keeper(keeper).revert(None)
+    assert [item["metadata"]["name"] for item in (await client.list(CONFIG_MAPS)).items] == [f"menu-{CLAIM}"]
+
+
+def test_what_is_written_of_an_effect_may_be_damaged() -> None:
+    for undo in ("", "{", "[]", '{"what":"ClusterObject"}', '{"what":"Oven"}'):
+        stored = EffectRecord(number=1, effect="menu", spec="{}", keys=("a",), phase="applied", boot_id="b", undo=undo)
+        assert without_class(stored) is None

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.slices.acceptance import Acceptance
+from dra_kit.publishing.acceptance import Acceptance
+from dra_kit.publishing.scope import node_source
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import NODE
 
@@ -27,7 +28,7 @@ def pools(**fields: Any) -> dra.Inventory[dra.Device]:
 
 
 def acceptance(**options: Any) -> Acceptance:
-    return Acceptance(driver(**options), NODE, lambda name, rule: None)
+    return Acceptance(node_source(driver(**options), NODE), lambda name, rule: None)
 
 
 @pytest.mark.parametrize("make", [pizzas, pools], ids=["list", "inventory"])

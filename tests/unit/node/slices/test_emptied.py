@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.scope import node_source
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import NODE
@@ -64,7 +65,10 @@ async def looking(
     current = CurrentInventory()
     seen = Seen(current)
     discovery = Discovery(
-        driver(provider=provider), NODE, current, look_again_after=again_after, believed_after=believed_after
+        node_source(driver(provider=provider), NODE),
+        current,
+        look_again_after=again_after,
+        believed_after=believed_after,
     )
     running = asyncio.create_task(discovery.run(asyncio.Event()))
     try:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import dra_kit as dra
-from dra_kit.node.slices.discovery import Discovery
-from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.publishing.discovery import Discovery
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.scope import node_source
 from tests.support.api import eventually
 from tests.unit.node.drivers import driver
 from tests.unit.node.role import NODE
@@ -33,7 +34,7 @@ class Restless(dra.DeviceProvider):
 
 async def test_a_discover_without_a_pause_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     provider = Restless()
-    discovery = Discovery(driver(provider=provider), NODE, CurrentInventory())
+    discovery = Discovery(node_source(driver(provider=provider), NODE), CurrentInventory())
     running = asyncio.create_task(discovery.run(asyncio.Event()))
 
     def told() -> list[logging.LogRecord]:

@@ -20,8 +20,10 @@ from dra_kit.author.devices.inventory import Inventory, Pool
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.slices.inventory import as_inventory
-from dra_kit.node.slices.publisher import TOLD_AGAIN, Publisher
+from dra_kit.node.slices.scope import NodeScope
+from dra_kit.publishing.inventory import as_inventory
+from dra_kit.publishing.publisher import TOLD_AGAIN, Publisher
+from dra_kit.publishing.scope import node_source
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.role import AGENT, NODE, Node
@@ -244,7 +246,7 @@ SPOILT = {
     ),
     "conditions": (
         dra.Device(name="bad", binding_conditions=["dra.pizza/hot"], binding_failure_conditions=["dra.pizza/cold"]),
-        "Device 'bad': binding_conditions: no role sets conditions of claims yet, and the scheduler would wait",
+        "Device 'bad': binding_conditions: nobody makes these conditions true, and the scheduler would wait; ",
     ),
     "no device": ("bad", "'bad' is no dra_kit.Device"),
     "duplicate": (dra.Device(name="a"), "Device 'a': name: Duplicate value: \"a\": devices must be unique in a pool"),
@@ -351,8 +353,8 @@ async def test_a_pool_that_is_not_of_this_node_refuses_the_inventory(
     async with node.running(driver(provider=Yielding(devices("a"), inventory, None), invalid_devices="drop")):
         await eventually(lambda: messages(caplog, "discover failed"))
         assert messages(caplog, "discover failed")[0] == (
-            f"Pool 'fabric': {field}: the node role publishes what belongs to its own node only; leave it out, or the "
-            "whole pool"
+            f"Pool 'fabric': {field}: the node role publishes what belongs to its own node only; leave it out, or "
+            'yield the pool from a provider with scope="cluster" (Driver(cluster_provider=…))'
         )
         await eventually(lambda: node.published() == ["a"])
 
@@ -537,7 +539,7 @@ async def test_an_unknown_node_is_told_again_after_a_while(
     node: Node, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("dra_kit.node.slices.publisher.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("dra_kit.publishing.publisher.time", SimpleNamespace(monotonic=lambda: now))
     caplog.set_level(logging.DEBUG)
     node.api.delete("nodes", NODE)
 
@@ -553,9 +555,10 @@ async def test_an_unknown_node_is_told_again_after_a_while(
 async def test_the_slices_are_looked_at_again_a_while_after_a_write(node: Node) -> None:
     made = driver(provider=Oven("a"))
     async with Client(await load_credentials(node.kubeconfig), user_agent="dra-kit") as client:
-        publisher = Publisher(made, NODE, client, ServerFacts(client, NODE, lambda known: None), check_after_write=0.3)
+        scope = NodeScope(made.name, NODE, ServerFacts(client, NODE, lambda known: None))
+        publisher = Publisher(scope, client, check_after_write=0.3)
         running = asyncio.create_task(publisher.run(asyncio.Event()))
-        publisher.publish(as_inventory(made, devices("a"), NODE, lambda name, rule: None))
+        publisher.publish(as_inventory(node_source(made, NODE), devices("a"), lambda name, rule: None))
         await eventually(node.slices)
         [item] = node.api.objects("resourceslices")
         node.api.delete("resourceslices", item["metadata"]["name"])  # nobody watches here

@@ -22,9 +22,11 @@ from dra_kit.kube.credentials import load_credentials
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.parts import Startup
 from dra_kit.node.server_facts import ServerFacts
-from dra_kit.node.slices.inventory import as_inventory
-from dra_kit.node.slices.pace import LOSSES_FORGOTTEN, RETRY, Brake
-from dra_kit.node.slices.publisher import Publisher
+from dra_kit.node.slices.scope import NodeScope
+from dra_kit.publishing.inventory import as_inventory
+from dra_kit.publishing.pace import LOSSES_FORGOTTEN, RETRY, Brake
+from dra_kit.publishing.publisher import Publisher
+from dra_kit.publishing.scope import node_source
 from tests.support.api import eventually
 from tests.unit.node.drivers import Oven, driver
 from tests.unit.node.role import NODE, Node
@@ -41,14 +43,14 @@ def publish(publisher: Publisher, *devices: str | dra.Device) -> None:
 
 def publish_pool(publisher: Publisher, pool: Pool[dra.Device]) -> None:
     made: Inventory[dra.Device] = Inventory(pools=[pool])
-    publisher.publish(as_inventory(driver(), made, NODE, lambda name, rule: None))
+    publisher.publish(as_inventory(node_source(driver(), NODE), made, lambda name, rule: None))
 
 
 @asynccontextmanager
 async def publishing(node: Node, agent: str = "dra-kit") -> AsyncIterator[Publisher]:
     """A publisher that looks at the slices only when the test says so."""
     async with Client(await load_credentials(node.kubeconfig), user_agent=agent) as client:
-        yield Publisher(driver(provider=Oven()), NODE, client, ServerFacts(client, NODE, lambda known: None))
+        yield Publisher(NodeScope(driver().name, NODE, ServerFacts(client, NODE, lambda known: None)), client)
 
 
 @asynccontextmanager
@@ -137,7 +139,7 @@ async def test_what_was_taken_of_a_refused_publication_does_not_make_it_tried_ag
 
 
 async def test_another_inventory_does_not_wait_after_an_error(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.node.slices.pace.RETRY", (600.0,))
+    monkeypatch.setattr("dra_kit.publishing.pace.RETRY", (600.0,))
     async with publishing(node) as publisher, running(publisher):
         with node.api.failing(503, "POST", below=SLICES):
             publish(publisher, "a")
@@ -224,7 +226,7 @@ async def test_a_write_whose_answer_was_lost_is_nobody_elses(node: Node, caplog:
 
 def test_losses_are_forgotten_after_a_quiet_while(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("dra_kit.node.slices.pace.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("dra_kit.publishing.pace.time", SimpleNamespace(monotonic=lambda: now))
     brake = Brake()
     found = []
     for _ in range(9):

@@ -33,8 +33,8 @@ def told(caplog: pytest.LogCaptureFixture, text: str) -> int:
 
 
 @pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+def _quick(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.given["leftovers_interval"] = 0.05
     caplog.set_level(logging.INFO)
 
 

@@ -19,9 +19,9 @@ import pytest
 
 from dra_kit.errors import ConfigurationError, StoreError, TransientError
 from dra_kit.node.state.checksums import checksum
-from dra_kit.node.state.database import Database
 from dra_kit.node.state.records import ClaimRecord
-from dra_kit.node.state.schema import MAJOR
+from dra_kit.node.state.sqlite.database import Database
+from dra_kit.node.state.sqlite.schema import MAJOR
 from dra_kit.node.state.store import Store
 
 
@@ -212,7 +212,7 @@ def test_a_file_system_without_space_loses_nothing_that_was_answered(tmp_path: P
         import asyncio, resource, signal, sys
         from pathlib import Path
         from dra_kit.errors import StoreError
-        from dra_kit.node.state.database import Database
+        from dra_kit.node.state.sqlite.database import Database
 
         async def main() -> None:
             database = Database(Path(sys.argv[1]))

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.database import Database
-from dra_kit.node.state.log import CHECKPOINT
 from dra_kit.node.state.records import ClaimRecord, DeviceRecord
+from dra_kit.node.state.sqlite.database import Database
+from dra_kit.node.state.sqlite.log import CHECKPOINT
 from dra_kit.node.state.store import Store
 from tests.support.api import eventually
 from tests.support.mounts import fill, small

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.database import Database
-from dra_kit.node.state.place import Place
+from dra_kit.node.state.sqlite.database import Database
+from dra_kit.node.state.sqlite.place import Place
 from tests.support.api import eventually
 
 
@@ -130,7 +130,7 @@ async def test_a_removal_that_has_only_come_to_the_log_loses_nothing(
 
     await add(database, "before")
     the_log(path)
-    monkeypatch.setattr("dra_kit.node.state.database.Place", SimpleNamespace(of=of))
+    monkeypatch.setattr("dra_kit.node.state.sqlite.database.Place", SimpleNamespace(of=of))
     await add(database, "after")
     assert held(database) == ["after", "before"]
     assert found(path) == ["after", "before"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dra_kit.errors import StoreError
-from dra_kit.node.state.database import Database
 from dra_kit.node.state.salvage import is_damaged
+from dra_kit.node.state.sqlite.database import Database
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, listen
 from tests.support.api import eventually
@@ -205,7 +205,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from dra_kit.errors import StoreError
-from dra_kit.node.state.database import Database
+from dra_kit.node.state.sqlite.database import Database
 
 async def main():
     database = Database(Path(sys.argv[1]))

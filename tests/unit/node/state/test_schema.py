@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.salvage import is_damaged
-from dra_kit.node.state.schema import MAJOR, MINOR
+from dra_kit.node.state.sqlite.schema import MAJOR, MINOR
 from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
 
@@ -83,15 +84,20 @@ async def test_a_form_that_is_damaged_is_written_again(path: Path, caplog: pytes
     assert [item.getMessage() for item in caplog.records] == ["form of the state is damaged, it is written again"]
 
 
-async def test_a_database_of_the_form_before_is_read_and_written(path: Path) -> None:
+@pytest.mark.parametrize(("form", "unknown"), [(1002, ("undo", "defaults")), (1003, ("undo",))])
+async def test_a_database_of_a_form_before_is_read_and_written(path: Path, form: int, unknown: Sequence[str]) -> None:
     with closing(sqlite3.connect(path)) as db, db:
-        db.execute("ALTER TABLE effects DROP COLUMN defaults")
-        db.execute("UPDATE facts SET number = 1002 WHERE what = 'form'")
-        db.execute("PRAGMA user_version = 1002")
+        for column in unknown:
+            db.execute(f"ALTER TABLE effects DROP COLUMN {column}")
+        db.execute("UPDATE facts SET number = ? WHERE what = 'form'", (form,))
+        db.execute(f"PRAGMA user_version = {form}")
     assert not is_damaged(path)
     with closing(Store(path)) as store:
-        await store.intend("cold", '{"deep":1}', ["fridge"], claim=LUNCH.reference, boot_id="b", defaults=["deep"])
-        assert [(effect.effect, effect.defaults) for effect in store.effects()] == [("heat", ()), ("cold", ("deep",))]
+        await store.intend(
+            "cold", '{"deep":1}', ["fridge"], claim=LUNCH.reference, boot_id="b", defaults=["deep"], undo="{}"
+        )
+        found = [(effect.effect, effect.defaults, effect.undo) for effect in store.effects()]
+        assert found == [("heat", (), ""), ("cold", ("deep",), "{}")]
     assert list(path.parent.glob("*.damaged-*")) == []
 
 

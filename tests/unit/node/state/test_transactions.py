@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dra_kit.node.state.database import Database
+from dra_kit.node.state.sqlite.database import Database
 from dra_kit.node.state.store import Store
 from tests.support.api import eventually
 from tests.support.write_ahead import in_use, log_of

@@ -15,7 +15,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.errors import StoreError
-from dra_kit.node.claims.facts import DeviceFacts, updated
+from dra_kit.node.claims.reports.facts import DeviceFacts, updated
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.locks.processes import Processes
 from dra_kit.node.state.store import Store
@@ -76,7 +76,7 @@ class SlowToStart(Waiter):
 
 @pytest.mark.parametrize("trouble", [False, True], ids=["at once", "once the state can be read"])
 async def test_what_it_had_begun_is_undone(node: Node, monkeypatch: pytest.MonkeyPatch, trouble: bool) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    node.given["leftovers_interval"] = 0.05
     resume, resumed, failures = Unasked.resume, list[Unasked](), list[StoreError]()
 
     async def counted(unasked: Unasked) -> None:
@@ -140,7 +140,7 @@ async def test_the_epochs_of_one_that_came_and_went_between_two_looks_are_forgot
 async def test_one_that_ends_while_the_leftovers_of_another_are_removed_is_told(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    node.given["leftovers_interval"] = 0.05
     looks: list[tuple[int, int]] = []
     monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
     ended = told_of_ended(monkeypatch)
@@ -153,7 +153,7 @@ async def test_one_that_ends_while_the_leftovers_of_another_are_removed_is_told(
 async def test_state_that_cannot_be_read_is_told_once(
     node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
+    node.given["leftovers_interval"] = 0.05
     looked: list[Store] = []
 
     def unreadable(store: Store) -> dict[str, int]:
@@ -168,8 +168,8 @@ async def test_state_that_cannot_be_read_is_told_once(
 
 
 async def test_files_that_one_had_not_come_to_write_are_written(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dra_kit.node.upkeep.leftovers.LOOK_EVERY", 0.05)
-    monkeypatch.setattr("dra_kit.node.upkeep.mending.LOOK_EVERY", 0.05)
+    node.given["leftovers_interval"] = 0.05
+    node.given["mending_interval"] = 0.05
     looks: list[tuple[int, int]] = []
     monkeypatch.setattr(Processes, "sweep", lambda _: looks.pop(0) if looks else (0, 0))
     served = dra.Prepared(metadata=dra.DeviceMetadata(attributes={"dough": "pan"}))

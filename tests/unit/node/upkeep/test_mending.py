@@ -27,7 +27,6 @@ async def test_what_another_process_has_released_is_not_seen_to_any_more(
 
     files = ClaimFiles(SpecStore(tmp_path / "cdi", "dra.pizza"), MetadataFiles(tmp_path / "metadata", "dra.pizza"))
     record = ClaimRecord(namespace="default", name="lunch", uid="uid-1", allocation="a", boot_id="boot-1")
-    monkeypatch.setattr("dra_kit.node.upkeep.mending.LOOK_EVERY", 0.05)
     monkeypatch.setattr(MetadataFiles, "write", full)
     with pytest.raises(StoreError):
         files.write(record)
@@ -42,7 +41,7 @@ async def test_what_another_process_has_released_is_not_seen_to_any_more(
             return await look(mending)
 
         monkeypatch.setattr(Mending, "_mend_all", counted)
-        mending = Mending((tmp_path,), store, files, Locks(tmp_path / "claims.lock"), boot_id="boot-1")
+        mending = Mending((tmp_path,), store, files, Locks(tmp_path / "claims.lock"), boot_id="boot-1", every=0.05)
         running = asyncio.create_task(mending.run(asyncio.Event()))
         await eventually(lambda: len(looks) > 1)
         assert files.unwritten() == {"uid-1"}

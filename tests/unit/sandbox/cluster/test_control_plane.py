@@ -9,7 +9,7 @@ from dra_kit.errors import ConfigurationError, InternalError, SandboxError
 from dra_kit.kube.resources import NODES, PODS, RESOURCE_CLAIM_TEMPLATES
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.stories.objects import apply
-from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.cycle.decision import Decision
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 POD = """\

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
 from dra_kit.sandbox.driver.drivers import SandboxDriver, device_classes, project_settings
-from dra_kit.sandbox.driver.project import other_project
+from dra_kit.sandbox.driver.settings.project import other_project
 
 
 class Settings(BaseModel):

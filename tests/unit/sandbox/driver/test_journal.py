@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.journal import DriverLog
+from dra_kit.sandbox.driver.roles.journal import DriverLog
 
 
 def problems(raised: Exception, **fields: object) -> tuple[str, ...]:
@@ -60,3 +60,15 @@ def test_problems_are_told_once_and_the_oldest_go() -> None:
 
 def test_an_error_of_dra_kit_speaks_for_itself() -> None:
     assert problems(ConfigurationError("give --oven")) == ("part failed: give --oven",)
+
+
+def test_problems_are_found_by_their_message_alone() -> None:
+    log = DriverLog()
+    logger = logging.Logger("dra_kit.node")  # noqa: LOG001 - of this test alone
+    logger.addHandler(log)
+    logger.error("discover failed", extra={"error": "slices not published"})
+    logger.warning("slices not published", extra={"error": "no answer"})
+
+    assert log.problems_of("discover failed") == ("discover failed: slices not published",)
+    assert log.problems_of("slices not published") == ("slices not published: no answer",)
+    assert log.problems_of("no answer") == ()

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 import dra_kit as dra
 from dra_kit.errors import ConfigurationError
-from dra_kit.sandbox.driver.named_settings import by_driver
+from dra_kit.sandbox.driver.settings.named_settings import by_driver
 
 
 class Nothing(dra.DeviceProvider):

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from dra_kit.resource.pods import PodReference
 from dra_kit.sandbox.cluster.workload.container_log import ContainerLog
-from dra_kit.sandbox.timeline.container_entries import OutputLines
 from dra_kit.sandbox.timeline.container_output import ContainerOutputs
 from dra_kit.sandbox.timeline.records import ContainerOutput, ContainerReference, ContainerStarted
+from dra_kit.sandbox.timeline.view.container_entries import OutputLines
 
 POD = PodReference("kitchen", "guest", "uid-1")
 
@@ -172,3 +172,17 @@ def test_a_letter_that_is_cut_at_the_end_of_a_record_is_whole_in_the_next() -> N
     log.finish(0)
 
     assert "".join(record.text for record in [*first, *watched.rest(1)]) == f"x{text}"
+
+
+def test_more_is_expected_until_all_of_a_container_that_ended_is_recorded() -> None:
+    log, outputs = ContainerLog(), ContainerOutputs()
+    assert not outputs.expects_more
+    outputs.add(ContainerReference(POD, "eater-0", "r://0"), log)
+    assert outputs.expects_more
+    log.append(b"one\n", 0)
+    log.finish(0)
+    assert outputs.expects_more
+
+    assert [record.text for record in outputs.news(0)] == ["one\n"]
+
+    assert not outputs.expects_more

@@ -8,7 +8,6 @@ from typing import Any
 from dra_kit.cdi.spec import ContainerEdits, Mount
 from dra_kit.resource.pods import PodReference
 from dra_kit.resource.reference import ClaimReference
-from dra_kit.sandbox.timeline.live import LiveView
 from dra_kit.sandbox.timeline.records import (
     PREPARE,
     UNPREPARE,
@@ -36,6 +35,7 @@ from dra_kit.sandbox.timeline.records import (
     PreparedDevice,
     Record,
 )
+from dra_kit.sandbox.timeline.view.live import LiveView
 from tests.unit.sandbox.timeline.runs import changed, pod
 
 LUNCH = ClaimReference("default", "lunch", "claim-1")

@@ -15,7 +15,7 @@ from dra_kit.resource.gates import FeatureGates
 from dra_kit.sandbox.cluster.workload.container_log import LIMIT
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
-from dra_kit.sandbox.timeline.live import LiveView
+from dra_kit.sandbox.timeline.view.live import LiveView
 from tests.unit.sandbox.cluster.kubelet.polling import until
 from tests.unit.sandbox.test_sandbox import CLASS, Settings, claim, new_driver, phase, pod
 from tests.unit.sandbox.timeline.feeding import feeding

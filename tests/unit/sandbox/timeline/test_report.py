@@ -14,8 +14,6 @@ from typing import Any
 from hypothesis import given
 
 from dra_kit.sandbox.timeline.file import TimelineFile, read
-from dra_kit.sandbox.timeline.live import LiveView
-from dra_kit.sandbox.timeline.problems import PodProblems
 from dra_kit.sandbox.timeline.records import (
     PREPARE,
     CallEnded,
@@ -28,8 +26,10 @@ from dra_kit.sandbox.timeline.records import (
     Record,
     RunEnded,
 )
-from dra_kit.sandbox.timeline.report import RunReport, writes_by_agent
+from dra_kit.sandbox.timeline.report.problems import PodProblems
+from dra_kit.sandbox.timeline.report.report import RunReport, writes_by_agent
 from dra_kit.sandbox.timeline.timeline import Timeline
+from dra_kit.sandbox.timeline.view.live import LiveView
 from tests.unit.sandbox.timeline.runs import (
     LUNCH,
     changed,

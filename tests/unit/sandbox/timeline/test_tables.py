@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dra_kit.sandbox.timeline.tables import device_table
+from dra_kit.sandbox.timeline.view.tables import device_table
 
 TAINT = {"key": "gpu.example/xid", "value": "79", "effect": "NoSchedule"}
 

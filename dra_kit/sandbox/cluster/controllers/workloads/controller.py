@@ -23,7 +23,8 @@ from dra_kit.sandbox.cluster.controllers.workloads import daemon_sets, deploymen
 from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan
 from dra_kit.sandbox.cluster.controllers.workqueue import WorkQueue
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.scheduler.pods import Key, Object, key_of
+from dra_kit.scheduler.pods import Key, key_of
+from dra_kit.values.json import ObjectView
 
 FOLLOWED: Final = (DEPLOYMENTS, REPLICA_SETS, DAEMON_SETS, STATEFUL_SETS)
 _BY_KIND: Final[Mapping[str, Resource]] = {resource.kind: resource for resource in (*FOLLOWED, PODS)}
@@ -111,7 +112,7 @@ class Workloads:
             await self._delete(surplus)
         await self._tell(_BY_KIND[kind], workload, plan)
 
-    def _plan(self, kind: str, workload: Object) -> Plan:
+    def _plan(self, kind: str, workload: ObjectView) -> Plan:
         if kind == DEPLOYMENTS.kind:
             return self._deployment_plan(workload)
         pods = self._owned(PODS, workload)
@@ -121,7 +122,7 @@ class Workloads:
             return stateful_sets.plan(workload, pods)
         return replica_sets.plan(workload, pods)
 
-    def _deployment_plan(self, deployment: Object) -> Plan:
+    def _deployment_plan(self, deployment: ObjectView) -> Plan:
         """The plan, with a look at the clock: a Deployment that does not move for too long is late."""
         sets, uid = self._owned(REPLICA_SETS, deployment), deployment["metadata"]["uid"]
         loop = asyncio.get_running_loop()
@@ -138,7 +139,7 @@ class Workloads:
         self._timers[uid] = loop.call_at(end, self._queue.add, work)
         return deployments.plan(deployment, sets)
 
-    def _owned(self, resource: Resource, owner: Object) -> list[Object]:
+    def _owned(self, resource: Resource, owner: ObjectView) -> list[ObjectView]:
         uid = owner["metadata"]["uid"]
         return [
             item
@@ -146,7 +147,7 @@ class Workloads:
             if any(ref["uid"] == uid and ref.get("controller") for ref in item["metadata"].get("ownerReferences", []))
         ]
 
-    async def _delete(self, obj: Object) -> None:
+    async def _delete(self, obj: ObjectView) -> None:
         metadata = obj["metadata"]
         try:
             await self._client.delete(
@@ -155,8 +156,8 @@ class Workloads:
         except (NotFound, Conflict):  # it is gone, or another one has its name
             pass
 
-    async def _tell(self, resource: Resource, workload: Object, plan: Plan) -> None:
-        """Writes status and annotations where they have changed."""
+    async def _tell(self, resource: Resource, workload: ObjectView, plan: Plan) -> None:
+        """Write status and annotations where they have changed."""
         namespace, name = key_of(workload)
         uid = workload["metadata"]["uid"]
         annotations = workload["metadata"].get("annotations") or {}

@@ -19,8 +19,8 @@ from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     share,
     short_hash,
 )
-from dra_kit.scheduler.nodes import is_affine, is_tainted
-from dra_kit.scheduler.pods import Object
+from dra_kit.scheduler.nodes.filters import is_affine, is_tainted
+from dra_kit.values.json import ObjectView
 
 _TOLERATED: Final = (
     ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
@@ -28,7 +28,7 @@ _TOLERATED: Final = (
 )  # fmt: skip
 
 
-def plan(daemon_set: Object, pods: Sequence[Object], nodes: Sequence[Object]) -> Plan:
+def plan(daemon_set: ObjectView, pods: Sequence[ObjectView], nodes: Sequence[ObjectView]) -> Plan:
     """What to do about a DaemonSet.
 
     Args:
@@ -54,7 +54,7 @@ def plan(daemon_set: Object, pods: Sequence[Object], nodes: Sequence[Object]) ->
     return Plan(create=create, delete=delete, status=status)
 
 
-def _outdated(daemon_set: Object, old: list[Object], unavailable: int) -> list[Object]:
+def _outdated(daemon_set: ObjectView, old: list[ObjectView], unavailable: int) -> list[ObjectView]:
     """The pods of former templates that go now: those that are not ready, and as many others as may lack."""
     strategy = daemon_set["spec"].get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
@@ -65,7 +65,7 @@ def _outdated(daemon_set: Object, old: list[Object], unavailable: int) -> list[O
     return broken + sound[: max(max(limit, 1) - unavailable, 0)]
 
 
-def _node_of(pod: Object) -> str:
+def _node_of(pod: ObjectView) -> str:
     """The node that a pod is on, or was made for."""
     if name := pod["spec"].get("nodeName"):
         return str(name)
@@ -73,7 +73,7 @@ def _node_of(pod: Object) -> str:
     return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
 
 
-def _pod(daemon_set: Object, node: str) -> dict[str, Any]:
+def _pod(daemon_set: ObjectView, node: str) -> dict[str, Any]:
     metadata, current = daemon_set["metadata"], revision(daemon_set)
     name = f"{metadata['name']}-{short_hash(metadata['uid'], node, current)}"
     pod = new_pod(daemon_set, name, {REVISION_LABEL: current})
@@ -92,5 +92,5 @@ def _pod(daemon_set: Object, node: str) -> dict[str, Any]:
     return pod
 
 
-def _fits(pod: Object, node: Object) -> bool:
+def _fits(pod: ObjectView, node: ObjectView) -> bool:
     return is_affine(pod, node) and not is_tainted(pod, node)

@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dra_kit.sandbox.cluster.controllers.workloads.plan import Plan, owner_reference, revision, share, wanted
-from dra_kit.scheduler.pods import Object, timestamp
+from dra_kit.scheduler.pods import timestamp
+from dra_kit.values.json import ObjectView
 
 _HASH_LABEL: Final = "pod-template-hash"
 _REVISION: Final = "deployment.kubernetes.io/revision"
 _HISTORY: Final = 10
 
 
-def plan(deployment: Object, sets: Sequence[Object], *, late: bool = False) -> Plan:
+def plan(deployment: ObjectView, sets: Sequence[ObjectView], *, late: bool = False) -> Plan:
     """What to do about a Deployment.
 
     Args:
@@ -46,16 +47,16 @@ def plan(deployment: Object, sets: Sequence[Object], *, late: bool = False) -> P
     )  # fmt: skip
 
 
-def _revision(replica_set: Object) -> int:
+def _revision(replica_set: ObjectView) -> int:
     return int((replica_set["metadata"].get("annotations") or {}).get(_REVISION, 0))
 
 
-def _count(replica_set: Object | None, name: str) -> int:
+def _count(replica_set: ObjectView | None, name: str) -> int:
     number: int = ((replica_set or {}).get("status") or {}).get(name, 0)
     return number
 
 
-def _limits(deployment: Object) -> tuple[int, int]:
+def _limits(deployment: ObjectView) -> tuple[int, int]:
     """How many pods there may be beyond the number asked for, and how many of it may lack."""
     rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
     total = wanted(deployment)
@@ -64,7 +65,9 @@ def _limits(deployment: Object) -> tuple[int, int]:
     return surge, lacking if surge or lacking else 1
 
 
-def _rolled(deployment: Object, new: Object | None, old: Sequence[Object]) -> tuple[int, list[tuple[Object, int]]]:
+def _rolled(
+    deployment: ObjectView, new: ObjectView | None, old: Sequence[ObjectView]
+) -> tuple[int, list[tuple[ObjectView, int]]]:
     """The size that the new set should have, and those of the old ones."""
     total, size = wanted(deployment), 0 if new is None else wanted(new)
     if (deployment["spec"].get("strategy") or {}).get("type") == "Recreate":
@@ -91,7 +94,7 @@ def _rolled(deployment: Object, new: Object | None, old: Sequence[Object]) -> tu
     return target, [(item, sizes[item["metadata"]["name"]]) for item in old]
 
 
-def _new_set(deployment: Object, name: str, size: int, number: int) -> dict[str, Any]:
+def _new_set(deployment: ObjectView, name: str, size: int, number: int) -> dict[str, Any]:
     template = deployment["spec"]["template"]
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), _HASH_LABEL: revision(deployment)}
@@ -110,7 +113,7 @@ def _new_set(deployment: Object, name: str, size: int, number: int) -> dict[str,
     }  # fmt: skip
 
 
-def _status(deployment: Object, new: Object | None, old: Sequence[Object], *, late: bool) -> dict[str, Any]:
+def _status(deployment: ObjectView, new: ObjectView | None, old: Sequence[ObjectView], *, late: bool) -> dict[str, Any]:
     every = [*old, *([new] if new is not None else [])]
     replicas, available = (sum(_count(item, name) for item in every) for name in ("replicas", "availableReplicas"))
     total, updated = wanted(deployment), _count(new, "replicas")

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dra_kit.scheduler.pods import Object, is_terminal
+from dra_kit.scheduler.pods import is_terminal
+from dra_kit.values.json import ObjectView
 
 REVISION_LABEL: Final = "controller-revision-hash"
 _ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own, without vowels
@@ -29,8 +30,8 @@ class Plan:
 
     status: Mapping[str, Any]
     create: Sequence[dict[str, Any]] = ()
-    delete: Sequence[Object] = ()
-    replicas: Sequence[tuple[Object, int]] = ()
+    delete: Sequence[ObjectView] = ()
+    replicas: Sequence[tuple[ObjectView, int]] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -44,12 +45,12 @@ def short_hash(*parts: object, length: int = 5) -> str:
     return "".join(letters)
 
 
-def revision(workload: Object) -> str:
+def revision(workload: ObjectView) -> str:
     """The hash of a workload's template."""
     return short_hash(workload["spec"]["template"], length=10)
 
 
-def owner_reference(owner: Object) -> dict[str, Any]:
+def owner_reference(owner: ObjectView) -> dict[str, Any]:
     """The controlling owner."""
     return {
         "apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": owner["metadata"]["name"],
@@ -57,7 +58,7 @@ def owner_reference(owner: Object) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def new_pod(owner: Object, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+def new_pod(owner: ObjectView, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
     """A pod of a workload's template."""
     template = owner["spec"]["template"]
     metadata = template.get("metadata") or {}
@@ -71,19 +72,19 @@ def new_pod(owner: Object, name: str, labels: Mapping[str, str] | None = None) -
     }  # fmt: skip
 
 
-def is_active(pod: Object) -> bool:
+def is_active(pod: ObjectView) -> bool:
     """Whether a pod counts: it neither ended nor is being deleted."""
     return not is_terminal(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
-def is_ready(pod: Object) -> bool:
+def is_ready(pod: ObjectView) -> bool:
     """Whether a pod's condition says so."""
     return any(
         item["type"] == "Ready" and item["status"] == "True" for item in pod.get("status", {}).get("conditions", [])
     )
 
 
-def ready(pods: Iterable[Object]) -> int:
+def ready(pods: Iterable[ObjectView]) -> int:
     """How many are."""
     return sum(map(is_ready, pods))
 
@@ -96,7 +97,7 @@ def share(value: Any, total: int, *, up: bool) -> int:
     return int(value or 0)
 
 
-def wanted(workload: Object) -> int:
+def wanted(workload: ObjectView) -> int:
     """``spec.replicas``, 1 where it is missing."""
     number: int = workload["spec"].get("replicas", 1)
     return number

@@ -14,10 +14,10 @@ from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     short_hash,
     wanted,
 )
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 
-def plan(replica_set: Object, pods: Sequence[Object]) -> Plan:
+def plan(replica_set: ObjectView, pods: Sequence[ObjectView]) -> Plan:
     """What to do about a ReplicaSet.
 
     Args:

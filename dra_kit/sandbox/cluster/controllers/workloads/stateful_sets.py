@@ -18,10 +18,10 @@ from dra_kit.sandbox.cluster.controllers.workloads.plan import (
     revision,
     wanted,
 )
-from dra_kit.scheduler.pods import Object
+from dra_kit.values.json import ObjectView
 
 
-def plan(stateful_set: Object, pods: Sequence[Object]) -> Plan:
+def plan(stateful_set: ObjectView, pods: Sequence[ObjectView]) -> Plan:
     """What to do about a StatefulSet.
 
     Args:
@@ -36,7 +36,7 @@ def plan(stateful_set: Object, pods: Sequence[Object]) -> Plan:
     missing = [number for number, pod in enumerate(names) if pod not in by_name]
     broken = [pod for pod in names if pod in by_name and not (is_active(by_name[pod]) and is_ready(by_name[pod]))]
     create: list[dict[str, Any]] = []
-    delete: list[Object] = []
+    delete: list[ObjectView] = []
     if missing:
         # in order: not before all with lower numbers are ready
         held = not parallel and any(names.index(pod) < missing[0] for pod in broken)
@@ -49,7 +49,7 @@ def plan(stateful_set: Object, pods: Sequence[Object]) -> Plan:
     return Plan(create=create, delete=delete, status=_status(stateful_set, list(by_name.values()), update))
 
 
-def _outdated(stateful_set: Object, pods: Sequence[Object], update: str) -> list[Object]:
+def _outdated(stateful_set: ObjectView, pods: Sequence[ObjectView], update: str) -> list[ObjectView]:
     """The pod with the highest number that has a former template, where all are ready."""
     strategy = stateful_set["spec"].get("updateStrategy") or {}
     if strategy.get("type", "RollingUpdate") != "RollingUpdate":
@@ -58,15 +58,15 @@ def _outdated(stateful_set: Object, pods: Sequence[Object], update: str) -> list
     return [pod for pod in pods[partition:] if _revision_of(pod) != update][-1:]
 
 
-def _revision_of(pod: Object) -> str:
+def _revision_of(pod: ObjectView) -> str:
     return str((pod["metadata"].get("labels") or {}).get(REVISION_LABEL, ""))
 
 
-def _number(pod: Object) -> int:
+def _number(pod: ObjectView) -> int:
     return int(pod["metadata"]["name"].rpartition("-")[2])
 
 
-def _pod(stateful_set: Object, number: int, update: str) -> dict[str, Any]:
+def _pod(stateful_set: ObjectView, number: int, update: str) -> dict[str, Any]:
     name = f"{stateful_set['metadata']['name']}-{number}"
     labels = {
         REVISION_LABEL: update, "statefulset.kubernetes.io/pod-name": name,
@@ -77,7 +77,7 @@ def _pod(stateful_set: Object, number: int, update: str) -> dict[str, Any]:
     return pod
 
 
-def _status(stateful_set: Object, pods: Sequence[Object], update: str) -> dict[str, Any]:
+def _status(stateful_set: ObjectView, pods: Sequence[ObjectView], update: str) -> dict[str, Any]:
     active = [pod for pod in pods if is_active(pod)]
     updated = [pod for pod in active if _revision_of(pod) == update]
     current = (stateful_set.get("status") or {}).get("currentRevision") or update

@@ -62,7 +62,7 @@ class Checkpoint:
             ) from error
 
     def store(self, claims: Iterable[ClaimInfo]) -> None:
-        """Replaces the file.
+        """Replace the file.
 
         Raises:
             KubeletError: it cannot be written.

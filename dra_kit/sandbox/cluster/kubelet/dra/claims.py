@@ -13,13 +13,14 @@ from typing import Any, Final, Protocol
 from dra_kit.errors import KubeletError, NotFound
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import RESOURCE_CLAIMS
-from dra_kit.resource.pods import Object, PodClaim, claim_uses, pod_claims, reference
+from dra_kit.resource.pods import PodClaim, claim_uses, pod_claims, reference
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.resource.v1 import ResourceClaim
 from dra_kit.resource.v1.claims import DeviceRequestAllocationResult
 from dra_kit.sandbox.cluster.kubelet.activity import ClaimsPrepared, ClaimsReleased, Observer, PluginCalled
 from dra_kit.sandbox.cluster.kubelet.dra.checkpoint import Checkpoint, ClaimInfo
 from dra_kit.sandbox.cluster.kubelet.dra.plugin import Device, PluginClient
+from dra_kit.values.json import ObjectView
 
 PREPARE: Final = "NodePrepareResources"
 UNPREPARE: Final = "NodeUnprepareResources"
@@ -37,7 +38,7 @@ class Plugins(Protocol):
         ...
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimReference]) -> None:
-        """Returns when the claims are released, else a KubeletError."""
+        """Wait until the claims are released, else a KubeletError."""
         ...
 
     def health(self, driver: str, pool: str, device: str) -> tuple[str, str]:
@@ -52,7 +53,7 @@ class ClaimManager:
         client: to fetch claims with.
         plugins: the drivers.
         directory: the kubelet's root directory; the checkpoint lives there.
-        observer: is told of the calls.
+        observer: is notified of the calls.
         optional_operations: the feature gate DRAOptionalNodeOperations (KEP-5945): a driver whose allocation results
             say so is not called.
 
@@ -87,8 +88,8 @@ class ClaimManager:
             uid for info in self._claims.values() if info.prepared and driver in info.drivers for uid in info.pods
         )
 
-    async def prepare(self, pod: Object) -> None:
-        """Has the drivers prepare all claims of a pod; what is prepared already is not prepared again.
+    async def prepare(self, pod: ObjectView) -> None:
+        """Have the drivers prepare all claims of a pod; what is prepared already is not prepared again.
 
         Raises:
             KubeletError: the pod cannot start, in the words of its event.
@@ -123,7 +124,7 @@ class ClaimManager:
             self._store()
 
     async def release(self, pod_uid: str) -> None:
-        """Has the drivers release the claims that only this pod uses, and ends its use of the others.
+        """Have the drivers release the claims that only this pod uses, and end its use of the others.
 
         Raises:
             KubeletError: a driver did not; the claims stay the pod's.
@@ -148,7 +149,7 @@ class ClaimManager:
         if alone:
             self._store()
 
-    def cdi_devices(self, pod: Object, container: Object) -> tuple[str, ...]:
+    def cdi_devices(self, pod: ObjectView, container: ObjectView) -> tuple[str, ...]:
         """Qualified CDI names that the drivers gave for a container of a pod with prepared claims.
 
         A container that names a request of a claim gets the devices that serve this request, or every request.
@@ -168,7 +169,7 @@ class ClaimManager:
                 names += device.cdi_device_ids
         return tuple(dict.fromkeys(names))
 
-    def allocated_resources(self, pod: Object, container: Object) -> list[dict[str, Any]]:
+    def allocated_resources(self, pod: ObjectView, container: ObjectView) -> list[dict[str, Any]]:
         """``allocatedResourcesStatus`` of a container's status (KEP-4680): its devices, each with its health.
 
         A claim that is not known here, because it is released, has none.
@@ -183,8 +184,8 @@ class ClaimManager:
                 ids, place = device.cdi_device_ids, (device.pool_name, device.device_name)
                 identity = ids[0] if ids else "/".join((driver, *place))
                 health, message = self._plugins.health(driver, *place)
-                told = {"resourceID": identity, "health": health, **({"message": message} if message else {})}
-                resources.setdefault(identity, told)
+                health_status = {"resourceID": identity, "health": health, **({"message": message} if message else {})}
+                resources.setdefault(identity, health_status)
             found.append(
                 {
                     "name": f"claim:{use.name}/{use.request}" if use.request else f"claim:{use.name}",
@@ -193,7 +194,7 @@ class ClaimManager:
             )
         return found
 
-    async def _fetch(self, pod: Object, entry: PodClaim) -> ResourceClaim:
+    async def _fetch(self, pod: ObjectView, entry: PodClaim) -> ResourceClaim:
         """A claim that the pod may use and that is allocated."""
         who = reference(pod)
         if entry.claim is None:

@@ -96,7 +96,7 @@ class HealthCache:
             self._changed(driver)
 
     def clear(self, driver: str) -> None:
-        """A stream of the driver has ended: nothing is known until the next report, not even what another one told."""
+        """A stream of the driver has ended: nothing is known until the next report, whatever another one said."""
         known = self._known.pop(driver, {})
         for _, timer in known.values():
             timer.cancel()

@@ -86,7 +86,7 @@ class Kubelet:
                 watcher.result()
 
     async def restart(self) -> None:
-        """Forgets every plugin and every connection, then finds and registers the plugins again."""
+        """Forget every plugin and every connection, then find and register the plugins again."""
         await self.__aexit__(None, None, None)
         await self.__aenter__()
 
@@ -115,7 +115,7 @@ class Kubelet:
         return any(client.connected for client in self.plugins(driver))
 
     async def wait_for_plugin(self, driver: str, *, timeout: float = 30.0) -> PluginClient:
-        """Returns the driver's instance once one is registered.
+        """Return the driver's instance once one is registered.
 
         Raises:
             KubeletError: none was registered within ``timeout`` seconds; the text has what was refused meanwhile.
@@ -132,7 +132,7 @@ class Kubelet:
         return self.plugin(driver)
 
     async def prepare(self, driver: str, claims: Sequence[ClaimReference]) -> dict[str, tuple[Device, ...]]:
-        """Has the driver prepare the claims of a pod, in one call; the devices by claim UID.
+        """Have the driver prepare the claims of a pod, in one call; the devices by claim UID.
 
         Raises:
             KubeletError: the pod could not start, in the words of the pod's event.
@@ -140,7 +140,7 @@ class Kubelet:
         return check_prepared(claims, await self.plugin(driver).prepare(claims))
 
     async def unprepare(self, driver: str, claims: Sequence[ClaimReference]) -> None:
-        """Has the driver release the claims of a pod, in one call.
+        """Have the driver release the claims of a pod, in one call.
 
         Raises:
             KubeletError: the pod would stay terminating, in the words of the kubelet's log.
@@ -163,7 +163,7 @@ class Kubelet:
                     keepers[socket] = group.create_task(self._keep_registered(socket))
 
     async def _keep_registered(self, socket: Path) -> None:
-        """Registers the plugin behind a socket, with repetition, and forgets it when cancelled."""
+        """Register the plugin behind a socket, with repetition, and forget it when cancelled."""
         delay = _FIRST_DELAY
         try:
             while not await self._register(socket):
@@ -180,7 +180,7 @@ class Kubelet:
             await self._forget(socket)
 
     async def _keep_watching(self, driver: str, client: PluginClient) -> None:
-        """Takes what a plugin tells of its devices' health, and opens the stream again when it ends."""
+        """Take what a plugin tells of its devices' health, and open the stream again when it ends."""
         while True:
             try:
                 async for report in client.health():

@@ -69,7 +69,7 @@ class PluginClient:
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def connection(self) -> AsyncGenerator[bool, None]:
-        """Yields whether the connection is up, now and after every change; a lost one is made again."""
+        """Yield whether the connection is up, now and after every change; a lost one is made again."""
         while True:
             state = self._channel.get_state(try_to_connect=True)
             yield state is grpc.ChannelConnectivity.READY
@@ -123,7 +123,7 @@ class PluginClient:
                 yield report
 
     async def close(self) -> None:
-        """Ends the connection; calls in progress fail."""
+        """End the connection; calls in progress fail."""
         await self._channel.close(grace=None)
 
 

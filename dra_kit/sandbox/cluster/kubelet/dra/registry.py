@@ -35,7 +35,7 @@ def find_sockets(directory: Path) -> dict[Path, Identity]:
 
 
 async def watch_sockets(directory: Path, *, interval: float = POLL_INTERVAL) -> AsyncGenerator[RegistryChange, None]:
-    """Yields changes, at first everything that is there; ends only when its consumer stops."""
+    """Yield changes, at first everything that is there; end only when its consumer stops."""
     known: dict[Path, Identity] = {}
     while True:
         present = find_sockets(directory)

@@ -38,7 +38,7 @@ class SliceWiper:
         connected: tells whether a driver has a connection.
         delay: seconds that a driver may be without one.
         time_scale: all waits are divided by this.
-        observer: is told of connections and deletions.
+        observer: is notified of connections and deletions.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SliceWiper:
         self._news = asyncio.Event()
 
     def changed(self, driver: str) -> None:
-        """Looks at a driver's connections: with the last one gone a wait begins, which a new one ends."""
+        """Look at a driver's connections: with the last one gone a wait begins, which a new one ends."""
         connected = self._connected(driver)
         if connected == (driver in self._known):
             return
@@ -76,7 +76,7 @@ class SliceWiper:
         self._news.set()
 
     async def run(self) -> None:
-        """Deletes what is due, until cancelled."""
+        """Delete what is due, until cancelled."""
         while True:
             self._news.clear()
             pause = min(self._due.values()) - time.monotonic() if self._due else None
@@ -89,7 +89,7 @@ class SliceWiper:
                     del self._due[driver]
 
     async def wipe_all(self) -> None:
-        """Deletes the node's slices of all drivers: again and again until the API server has done it."""
+        """Delete the node's slices of all drivers: again and again until the API server has done it."""
         await self._wipe("", None)
 
     async def _wipe(self, driver: str, due: float | None) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from dra_kit.resource.pods import Object, init_containers, is_sidecar
+from dra_kit.resource.pods import init_containers, is_sidecar
+from dra_kit.values.json import ObjectView
 
 Sandbox: TypeAlias = Literal["none", "ready", "stopped"]
 """What containers start in: a pod's sandbox."""
 
 
 def conditions(
-    pod: Object,
+    pod: ObjectView,
     inits: Sequence[Mapping[str, Any]],
     regulars: Sequence[Mapping[str, Any]],
     phase: str,
@@ -55,7 +56,7 @@ def _ready_to_start(sandbox: Sandbox) -> dict[str, Any]:
 
 
 def _initialized(
-    pod: Object, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]], phase: str
+    pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]], phase: str
 ) -> dict[str, Any]:
     if phase == "Succeeded":
         return {"status": "True", "reason": "PodCompleted"}
@@ -73,7 +74,7 @@ def _initialized(
 
 
 def _containers_ready(
-    pod: Object, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]], phase: str
+    pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]], phase: str
 ) -> dict[str, Any]:
     if phase in {"Succeeded", "Failed"}:
         return {"status": "False", "reason": "PodCompleted" if phase == "Succeeded" else "PodFailed"}
@@ -85,7 +86,9 @@ def _containers_ready(
     return {"status": "True"}
 
 
-def _ready(pod: Object, containers_ready: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _ready(
+    pod: ObjectView, containers_ready: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     if containers_ready["status"] != "True":
         return dict(containers_ready)
     problems = []

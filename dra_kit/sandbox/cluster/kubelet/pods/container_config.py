@@ -9,10 +9,11 @@ from typing import Any
 from dra_kit.cdi.resolution import load
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import CONFIG_MAPS, SECRETS
-from dra_kit.resource.pods import Object, reference
+from dra_kit.resource.pods import reference
 from dra_kit.sandbox.cluster.kubelet.pods.environment import NodeFacts, environment
 from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerConfig
+from dra_kit.values.json import ObjectView
 
 _HOSTNAME_LENGTH = 63
 
@@ -22,7 +23,7 @@ class ContainerConfigurator:
 
     Args:
         client: to fetch ConfigMaps and Secrets with.
-        node: what containers may be told of it.
+        node: what containers may learn of it.
         cdi_directories: where spec files are, the one that wins last.
     """
 
@@ -32,7 +33,7 @@ class ContainerConfigurator:
         self._cdi_directories = tuple(cdi_directories)
 
     async def config(
-        self, pod: Object, container: Object, *, attempt: int, cdi_devices: tuple[str, ...]
+        self, pod: ObjectView, container: ObjectView, *, attempt: int, cdi_devices: tuple[str, ...]
     ) -> ContainerConfig:
         """The config of a container.
 

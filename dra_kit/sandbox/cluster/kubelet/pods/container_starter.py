@@ -8,7 +8,7 @@ from typing import Final
 
 from dra_kit.errors import KubeletError, UnresolvableDevices
 from dra_kit.kube.events import EventRecorder
-from dra_kit.resource.pods import Object, reference, restarts
+from dra_kit.resource.pods import reference, restarts
 from dra_kit.sandbox.cluster.kubelet.activity import ContainerStarted, Observer
 from dra_kit.sandbox.cluster.kubelet.dra.claims import ClaimManager
 from dra_kit.sandbox.cluster.kubelet.pods.backoff import CrashBackoff
@@ -16,6 +16,7 @@ from dra_kit.sandbox.cluster.kubelet.pods.container_config import ContainerConfi
 from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
 from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Waiting
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
+from dra_kit.values.json import ObjectView
 
 RETRY_SECONDS: Final = 10.0
 """Seconds until a pod is looked at again after an error, up to half as long again."""
@@ -34,7 +35,7 @@ class ContainerStarter:
         configurator: makes the configs.
         runtime: runs them.
         recorder: takes the Events.
-        observer: is told.
+        observer: is notified.
         time_scale: all waits are divided by this.
 
     Attributes:
@@ -60,8 +61,8 @@ class ContainerStarter:
         self._time_scale = time_scale
         self._backoff = CrashBackoff(time_scale)
 
-    async def start(self, pod: Object, container: Object, previous: ContainerStatus | None) -> float | None:
-        """Starts a container, unless it has to wait.
+    async def start(self, pod: ObjectView, container: ObjectView, previous: ContainerStatus | None) -> float | None:
+        """Start a container, unless it has to wait.
 
         Args:
             pod: the object.
@@ -103,12 +104,12 @@ class ContainerStarter:
         self.waiting.pop(name, None)
         return None
 
-    def _pulled(self, pod: Object, container: Object) -> None:
+    def _pulled(self, pod: ObjectView, container: ObjectView) -> None:
         image = container.get("image", "")
         note = f'Container image "{image}" already present on machine and can be accessed by the pod'
         record(self._recorder, pod, "Normal", "Pulled", note, container=container["name"])
 
-    def _wait_for_backoff(self, pod: Object, name: str) -> None:
+    def _wait_for_backoff(self, pod: ObjectView, name: str) -> None:
         who = reference(pod)
         delay = _go_duration(self._backoff.delay(name))
         where = f"{who.name}_{who.namespace}({who.uid})"
@@ -118,7 +119,7 @@ class ContainerStarter:
             record(self._recorder, pod, "Warning", "BackOff", note, container=name)
         self.waiting[name] = ("CrashLoopBackOff", message)
 
-    def _fail(self, pod: Object, name: str, reason: str, message: str) -> float:
+    def _fail(self, pod: ObjectView, name: str, reason: str, message: str) -> float:
         record(self._recorder, pod, "Warning", "Failed", f"Error: {message}", container=name)
         self.waiting[name] = (reason, message)
         return retry_seconds(self._time_scale)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dra_kit.errors import KubeletError, NotFound
-from dra_kit.resource.pods import Object, containers, init_containers
+from dra_kit.resource.pods import containers, init_containers
 from dra_kit.sandbox.cluster.kubelet.pods.expansion import expand
+from dra_kit.values.json import ObjectView
 from dra_kit.values.quantity import Quantity
 
 Fetch = Callable[[str, str, str], Awaitable[dict[str, Any]]]
@@ -22,7 +23,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a container may be told of its node.
+    """What a container may learn of its node.
 
     Attributes:
         name: of the node.
@@ -35,7 +36,7 @@ class NodeFacts:
     allocatable: Mapping[str, str]
 
 
-async def environment(pod: Object, container: Object, node: NodeFacts, fetch: Fetch) -> dict[str, str]:
+async def environment(pod: ObjectView, container: ObjectView, node: NodeFacts, fetch: Fetch) -> dict[str, str]:
     """The variables of a container, in the order of the pod, each a text.
 
     Args:
@@ -61,7 +62,7 @@ async def environment(pod: Object, container: Object, node: NodeFacts, fetch: Fe
     return found
 
 
-def field_value(pod: Object, path: str, node: NodeFacts) -> str:
+def field_value(pod: ObjectView, path: str, node: NodeFacts) -> str:
     """The value of a ``fieldRef``.
 
     Raises:
@@ -86,7 +87,7 @@ def field_value(pod: Object, path: str, node: NodeFacts) -> str:
     return str(known[path])
 
 
-def resource_value(container: Object, reference: Mapping[str, Any], node: NodeFacts) -> str:
+def resource_value(container: ObjectView, reference: Mapping[str, Any], node: NodeFacts) -> str:
     """The value of a ``resourceFieldRef``: a whole number of divisors, rounded up.
 
     Raises:
@@ -102,7 +103,7 @@ def resource_value(container: Object, reference: Mapping[str, Any], node: NodeFa
 
 
 async def _referenced(
-    pod: Object, container: Object, source: Mapping[str, Any], node: NodeFacts, fetch: Fetch
+    pod: ObjectView, container: ObjectView, source: Mapping[str, Any], node: NodeFacts, fetch: Fetch
 ) -> str | None:
     """The value that ``valueFrom`` leads to; None where there is none and need be none."""
     if field := source.get("fieldRef"):
@@ -123,14 +124,14 @@ async def _referenced(
     raise KubeletError(f"environment source {', '.join(sorted(source))} is not known to this kubelet")
 
 
-async def _keys(pod: Object, source: Mapping[str, Any], fetch: Fetch) -> dict[str, str]:
+async def _keys(pod: ObjectView, source: Mapping[str, Any], fetch: Fetch) -> dict[str, str]:
     for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
         if reference := source.get(field):
             return await _data(pod, kind, reference, fetch)
     return {}
 
 
-async def _data(pod: Object, kind: str, reference: Mapping[str, Any], fetch: Fetch) -> dict[str, str]:
+async def _data(pod: ObjectView, kind: str, reference: Mapping[str, Any], fetch: Fetch) -> dict[str, str]:
     name = reference.get("name", "")
     try:
         found = await fetch(kind, pod["metadata"].get("namespace", ""), name)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dra_kit.resource.pods import Object, containers, init_containers, is_sidecar, restarts
+from dra_kit.resource.pods import containers, init_containers, is_sidecar, restarts
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerStatus
+from dra_kit.values.json import ObjectView
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Plan:
     ended: bool = False
 
 
-def plan(pod: Object, latest: Mapping[str, ContainerStatus]) -> Plan:
+def plan(pod: ObjectView, latest: Mapping[str, ContainerStatus]) -> Plan:
     """What is to be done for a pod that nobody deleted.
 
     Init containers come one after the other, each once it succeeded; a sidecar need only have started. The regular

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from dra_kit.kube.events import EventRecorder, ObjectReference
-from dra_kit.resource.pods import Object, init_containers, reference
+from dra_kit.resource.pods import init_containers, reference
+from dra_kit.values.json import ObjectView
 
 _ACTIONS: Final = {
     "FailedPrepareDynamicResources": "Prepare",
@@ -21,14 +22,14 @@ _ACTIONS: Final = {
 
 def record(
     recorder: EventRecorder,
-    pod: Object,
+    pod: ObjectView,
     type: Literal["Normal", "Warning"],  # noqa: A002 - the API's word
     reason: str,
     note: str,
     *,
     container: str = "",
 ) -> None:
-    """Records an Event about a pod.
+    """Record an Event about a pod.
 
     Args:
         recorder: takes it.

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from dra_kit.resource.pods import Object, containers, init_containers, is_deleted, is_sidecar, phase, restarts
+from dra_kit.resource.pods import containers, init_containers, is_deleted, is_sidecar, phase, restarts
 from dra_kit.sandbox.cluster.kubelet.pods.conditions import Sandbox, conditions
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerExit, ContainerStatus
+from dra_kit.values.json import ObjectView
 
 Waiting: TypeAlias = tuple[str, str]
 """Reason and message of a container that waits, such as ``("CrashLoopBackOff", "back-off 10s …")``."""
@@ -42,7 +43,7 @@ class Observation:
     failure: tuple[str, str] | None = None
 
 
-def pod_status(pod: Object, seen: Observation, *, now: dt.datetime, address: str) -> dict[str, Any]:
+def pod_status(pod: ObjectView, seen: Observation, *, now: dt.datetime, address: str) -> dict[str, Any]:
     """``status`` of a pod, as far as the kubelet writes it.
 
     Args:
@@ -95,7 +96,7 @@ def timestamp(moment: dt.datetime) -> str:
 
 
 def _container_status(
-    pod: Object, container: Object, history: Mapping[str, list[ContainerStatus]], seen: Observation
+    pod: ObjectView, container: ObjectView, history: Mapping[str, list[ContainerStatus]], seen: Observation
 ) -> dict[str, Any]:
     name = container["name"]
     known = history.get(name, [])
@@ -146,7 +147,7 @@ def _state(status: ContainerStatus) -> dict[str, Any]:
     }
 
 
-def _phase(pod: Object, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]]) -> str:
+def _phase(pod: ObjectView, inits: Sequence[Mapping[str, Any]], regulars: Sequence[Mapping[str, Any]]) -> str:
     begun = any(_has_started(status) for status in regulars)
     for container, status in zip(init_containers(pod), inits, strict=True):
         terminated = status["state"].get("terminated")

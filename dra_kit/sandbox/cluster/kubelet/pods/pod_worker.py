@@ -16,7 +16,6 @@ from dra_kit.kube.client import STRATEGIC_MERGE_PATCH, Client
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.resources import PODS
 from dra_kit.resource.pods import (
-    Object,
     containers,
     grace_seconds,
     init_containers,
@@ -36,6 +35,7 @@ from dra_kit.sandbox.cluster.kubelet.pods.pod_events import record
 from dra_kit.sandbox.cluster.kubelet.pods.pod_status import Observation, pod_status
 from dra_kit.sandbox.cluster.kubelet.pods.runtime import ContainerRuntime, ContainerStatus
 from dra_kit.sandbox.cluster.kubelet.pods.status_patch import status_patch
+from dra_kit.values.json import ObjectView
 
 log: logging.Logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class PodServices:
         configurator: makes the configs of containers.
         runtime: runs containers.
         recorder: takes Events.
-        observer: is told what happens.
+        observer: is notified of what happens.
         time_scale: all waits are divided by this.
     """
 
@@ -80,7 +80,7 @@ class PodWorker:
         pod: the object as it is known first.
     """
 
-    def __init__(self, services: PodServices, pod: Object) -> None:
+    def __init__(self, services: PodServices, pod: ObjectView) -> None:
         self._services = services
         self._pod = pod
         self._who = reference(pod)
@@ -92,7 +92,7 @@ class PodWorker:
         self._late = False
         self._terminating = False
         self._released = False
-        self._told: set[str] = set()  # containers whose end was told
+        self._ended_containers: set[str] = set()  # containers whose end was told
         self._stopping: set[str] = set()
         self._reported: Mapping[str, Any] | None = None
         self._starter = ContainerStarter(
@@ -113,8 +113,8 @@ class PodWorker:
         """Wait until all that is known of the pod has been acted on, or has failed and is tried again later."""
         await self._idle.wait()
 
-    def update(self, pod: Object) -> None:
-        """Takes a state of the object; what the kubelet itself writes is no reason to look at the pod."""
+    def update(self, pod: ObjectView) -> None:
+        """Take a state of the object; what the kubelet itself writes is no reason to look at the pod."""
         if _version(pod) < _version(self._pod):
             return  # the answer to a write was quicker than the watch
         if _wishes(pod) != _wishes(self._pod):
@@ -127,7 +127,7 @@ class PodWorker:
         self.wake()
 
     async def run(self) -> None:
-        """Works until the object is gone and nothing of the pod is left on the node."""
+        """Work until the object is gone and nothing of the pod is left on the node."""
         while True:
             self._news.clear()
             try:
@@ -218,7 +218,7 @@ class PodWorker:
         return None
 
     def _stop_containers(self) -> bool:
-        """Asks what runs to end, sidecars once the regular containers have ended; whether anything still runs."""
+        """Ask what runs to end, sidecars once the regular containers have ended; whether anything still runs."""
         running = {status.name: status for status in self._statuses() if status.running}
         regular = [name for item in containers(self._pod) if (name := item["name"]) in running]
         beside = [name for item in reversed(init_containers(self._pod)) if (name := item["name"]) in running]
@@ -246,8 +246,8 @@ class PodWorker:
 
     def _tell_ends(self) -> None:
         for status in self._statuses():
-            if not status.running and status.id not in self._told:
-                self._told.add(status.id)
+            if not status.running and status.id not in self._ended_containers:
+                self._ended_containers.add(status.id)
                 self._services.observer(ContainerEnded(self._who, status))
 
     def _tell_deletion(self) -> None:
@@ -256,7 +256,7 @@ class PodWorker:
             self._services.observer(PodTerminating(self._who))
 
     async def _report(self) -> None:
-        """Writes the pod's status, when it says something new."""
+        """Write the pod's status, when it says something new."""
         statuses = self._statuses()
         seen = Observation(
             containers=statuses,
@@ -288,12 +288,12 @@ class PodWorker:
         self.update(written)
 
 
-def _version(pod: Object) -> int:
+def _version(pod: ObjectView) -> int:
     # Kubernetes promises that versions of one resource compare as integers (KEP-5504)
     return int(pod["metadata"].get("resourceVersion") or 0)
 
 
-def _wishes(pod: Object) -> tuple[Any, ...]:
+def _wishes(pod: ObjectView) -> tuple[Any, ...]:
     """What others say of a pod, as far as a kubelet acts on it."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     return (

@@ -90,7 +90,7 @@ class ContainerStatus:
 class ContainerRuntime(Protocol):
     """Runs the containers of one node, and knows of them until their pod is removed, whatever becomes of the kubelet.
 
-    No method takes long, apart from :meth:`run`; everything happens in one event loop.
+    No method takes long, except :meth:`run`; everything happens in one event loop.
     """
 
     @property
@@ -99,11 +99,11 @@ class ContainerRuntime(Protocol):
         ...
 
     async def run(self, config: ContainerConfig) -> ContainerStatus:
-        """Starts a container; one that cannot start has ended at once, with the reason ``StartError``."""
+        """Start a container; one that cannot start has ended at once, with the reason ``StartError``."""
         ...
 
     def stop(self, container_id: str, grace: float) -> None:
-        """Asks a container to end, and makes it end after ``grace`` seconds; asking again may only shorten them."""
+        """Ask a container to end, and make it end after ``grace`` seconds; asking again may only shorten them."""
         ...
 
     def containers(self, pod_uid: str) -> Sequence[ContainerStatus]:
@@ -115,9 +115,9 @@ class ContainerRuntime(Protocol):
         ...
 
     def remove(self, pod_uid: str) -> None:
-        """Forgets the containers of a pod; all have ended."""
+        """Forget the containers of a pod; all have ended."""
         ...
 
     def subscribe(self, changed: Callable[[str], None]) -> Callable[[], None]:
-        """Has ``changed`` called with the UID of each pod of which a container ends; returns what ends that."""
+        """Have ``changed`` called with the UID of each pod of which a container ends; return what ends that."""
         ...

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dra_kit.resource.pods import Object
+from dra_kit.values.json import ObjectView
 
 # a condition loses these when it becomes true
 _REMOVABLE = ("reason", "message")
 
 
-def status_patch(pod: Object, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def status_patch(pod: ObjectView, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """``status`` of the patch.
 
     Conditions are merged by type: those of others stay, and PodScheduled is the scheduler's where it has set it.

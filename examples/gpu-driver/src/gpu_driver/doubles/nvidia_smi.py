@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from gpu_driver.nvml.errors import NvmlError
@@ -16,6 +17,7 @@ def main() -> int:
     """Run it with the process's arguments; the exit code."""
     profile = load(os.environ[PROFILE])
     nvml = FakeNvml(profile, Path(os.environ[FOLDER]))
+    time.sleep(profile.timing.smi)
     match sys.argv[1:]:
         case ["compute-policy", "-i", gpu, "--set-timeslice", number] if number in {"0", "1", "2", "3"}:
             return _set_time_slice(nvml, gpu, int(number))

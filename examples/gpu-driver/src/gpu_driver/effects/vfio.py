@@ -50,8 +50,10 @@ class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
             persistent = self._persistence() or persistent
             if persistent:
                 self._set_persistence(on=False)
-            self._wait_for(f"/dev/nvidia{self.minor}")
-        self.hardware.pci.bind(self.address, VFIO)
+        with self.hardware.nvml.released():  # NVML in this process holds every GPU, too
+            if bound == NVIDIA:
+                self._wait_for(f"/dev/nvidia{self.minor}")
+            self.hardware.pci.bind(self.address, VFIO)
         return persistent
 
     def holds(self, outcome: bool) -> bool:
@@ -62,7 +64,8 @@ class BindVfio(dra.Effect[bool, Hardware], id="vfio"):
         bound = pci.bound_driver(self.hardware.host, self.address)
         if bound in {VFIO, ""}:
             self._wait_for(f"/dev/vfio/{self.group}")
-            self.hardware.pci.bind(self.address, NVIDIA)
+            with self.hardware.nvml.released():  # it lists the GPUs that were there when it was opened
+                self.hardware.pci.bind(self.address, NVIDIA)
         if outcome:
             self._set_persistence(on=True)
 

@@ -14,16 +14,24 @@ def refuse_beside_device_plugin(host: Path, kubelet: Path) -> None:
         kubelet: the kubelet's root directory, on the host.
 
     Raises:
-        ConfigurationError: the device plugin answers on its socket.
+        ConfigurationError: the device plugin answers on one of its sockets.
     """
-    path = host / str(kubelet).lstrip("/") / "device-plugins/nvidia-gpu.sock"
+    # one for each resource that it offers: nvidia-gpu.sock, nvidia-gpu.shared.sock, nvidia-mig-1g.5gb.sock
+    for path in sorted((host / str(kubelet).lstrip("/") / "device-plugins").glob("nvidia-*.sock")):
+        if _answers(path):
+            raise dra.ConfigurationError(
+                f"NVIDIA's device plugin serves this node ({path}), and would give the same GPUs to other pods; keep "
+                "it off this node (a nodeSelector of its DaemonSet), or set --beside-device-plugin if it has GPUs of "
+                "its own"
+            )
+
+
+def _answers(path: Path) -> bool:
+    """Whether somebody listens; one that has ended leaves its socket behind."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(2)
         try:
             client.connect(str(path))
         except OSError:
-            return  # none, or what one that has ended has left behind
-    raise dra.ConfigurationError(
-        f"NVIDIA's device plugin serves this node ({path}), and would give the same GPUs to other pods; keep it off "
-        "this node (a nodeSelector of its DaemonSet), or set --beside-device-plugin if it has GPUs of its own"
-    )
+            return False
+    return True

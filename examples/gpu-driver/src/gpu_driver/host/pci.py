@@ -64,6 +64,13 @@ def virtual_functions(host: Path, address: str) -> int:
         return 0
 
 
+def rendering_files(host: Path, address: str) -> list[str]:
+    """Its device files for graphics, such as ``/dev/dri/renderD129``; none without the kernel module nvidia-drm."""
+    found = sorted((function(host, address) / "drm").glob("*"))
+    names = [entry.name for entry in found if re.fullmatch(r"card\d+|renderD\d+", entry.name)]
+    return [f"/dev/dri/{name}" for name in names if (host / "dev/dri" / name).exists()]
+
+
 def vfio_device(host: Path, address: str) -> str | None:
     """Its name below ``/dev/vfio/devices`` while vfio-pci has it; None where the kernel has no such interface."""
     found = sorted((function(host, address) / "vfio-dev").glob("vfio*"))

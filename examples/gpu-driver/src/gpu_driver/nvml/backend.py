@@ -5,6 +5,7 @@ Calls block and may take seconds: call them in a thread. Any of them raises :cla
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, Protocol
@@ -162,7 +163,7 @@ class EventSet(Protocol):
         ...
 
     def wait(self, timeout: float) -> NvmlEvent | None:
-        """The next event; None after ``timeout`` seconds without one."""
+        """The next event; None after ``timeout`` seconds without one. ``UNINITIALIZED`` once NVML was closed."""
         ...
 
     def close(self) -> None:
@@ -240,5 +241,12 @@ class NvmlBackend(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of every GPU, as unbinding one from its driver needs. The next call opens NVML again."""
+        """Let go of every GPU. The next call opens NVML again."""
+        ...
+
+    def released(self) -> AbstractContextManager[None]:
+        """Hold no GPU meanwhile, as giving one to another kernel driver needs: calls of other threads wait.
+
+        Events end; they are listened to anew. A GPU that comes back is seen by whoever opens NVML after that.
+        """
         ...

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -49,7 +50,7 @@ class NvmlLibrary:
     """An :class:`~gpu_driver.nvml.backend.NvmlBackend` of real GPUs.
 
     While it is open it holds the device nodes of all GPUs: none of them can be reset or given to another kernel driver
-    before :meth:`close`.
+    before :meth:`close`, nor while others call it: see :meth:`released`.
 
     Args:
         library: ``libnvidia-ml.so.1`` of the driver.
@@ -150,6 +151,9 @@ class NvmlLibrary:
 
     def close(self) -> None:
         self.session.close()
+
+    def released(self) -> AbstractContextManager[None]:
+        return self.session.closed()
 
 
 _BROKEN = {

@@ -96,15 +96,36 @@ class Session:
                 return
             self._closing = True
             try:
-                self._changed.wait_for(lambda: self._users == 0)
-                self._is_open = False
-                self.call("nvmlShutdown")
-            except NvmlError as error:
-                if error.code not in _OVER:
-                    raise
+                self._end()
             finally:
                 self._closing = False
                 self._changed.notify_all()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """End the session, and let nobody open another one meanwhile: whoever calls waits, this thread for ever."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closing)
+            self._closing = True
+        try:
+            with self._changed:
+                self._end()
+            yield
+        finally:
+            with self._changed:
+                self._closing = False
+                self._changed.notify_all()
+
+    def _end(self) -> None:
+        self._changed.wait_for(lambda: self._users == 0)
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self.call("nvmlShutdown")
+        except NvmlError as error:
+            if error.code not in _OVER:
+                raise
 
     def _open(self) -> None:
         _load(self._library)

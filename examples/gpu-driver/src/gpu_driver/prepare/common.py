@@ -1,6 +1,7 @@
 """``CommonEdits``: what every container with a GPU gets, whichever it has."""
 
 from collections.abc import Hashable
+from pathlib import Path
 
 import dra_kit as dra
 
@@ -12,13 +13,14 @@ from gpu_driver.settings import Settings
 
 
 class CommonEdits:
-    """The control nodes, looked at each time, and the driver's files, looked for once for each version of the driver.
+    """The control nodes, looked at each time, and the driver's files, looked for when they are others than before.
 
-    ``nvidia-ctk`` opens every GPU to tell of them, which takes seconds.
+    ``nvidia-ctk`` opens every GPU to tell of them, which takes seconds. What it has told holds as long as the versions
+    of driver and tool stay, and every file is where it was.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, dra.ContainerEdits] = {}
+        self._known: dict[Hashable, tuple[dra.ContainerEdits, frozenset[str]]] = {}
 
     def of(self, hardware: Hardware, settings: Settings) -> dra.ContainerEdits:
         """The edits.
@@ -28,12 +30,14 @@ class CommonEdits:
             TransientError: ``nvidia-ctk`` fails.
         """
         program = ctk.installed(hardware, settings.nvidia_ctk)
-        changed = None if program is None else program.stat().st_mtime_ns
-        key = (hardware.host, settings.driver_root, hardware.nvml.driver_version(), program, changed)
-        files = self._known.get(key)
-        if files is None:  # claims that are prepared at once may look at once: they see the same
+        tool = None if program is None else program.stat()
+        version = None if tool is None else (tool.st_ino, tool.st_mtime_ns)
+        key = (hardware.host, settings.driver_root, hardware.nvml.driver_version(), program, version)
+        files, missing = self._known.get(key, (None, frozenset[str]()))
+        if files is None or _missing(files, hardware.host) != missing:
+            # claims that are prepared at once may look at once: they see the same
             files = self._look(hardware, settings, by_tool=program is not None)
-            self._known = {key: files}
+            self._known = {key: (files, _missing(files, hardware.host))}
         # keeps the container toolkit's own hook from adding GPUs that the claim does not have
         env = {**files.env, "NVIDIA_VISIBLE_DEVICES": "void"}
         return files.model_copy(update={"env": env, "device_nodes": control_nodes(hardware)})
@@ -42,3 +46,14 @@ class CommonEdits:
         if by_tool:
             return ctk.edits_of_driver(hardware, settings.nvidia_ctk, settings.driver_root)
         return dra.ContainerEdits(mounts=driver_files(hardware, settings.driver_root))
+
+
+def _missing(files: dra.ContainerEdits, host: Path) -> frozenset[str]:
+    """What of all that is mounted and run is not on the host, or cannot be seen from here."""
+    paths = [*(mount.host_path for mount in files.mounts), *(hook.path for hook in files.hooks)]
+    return frozenset(path for path in paths if not _seen(host, Path(path)).exists())
+
+
+def _seen(host: Path, path: Path) -> Path:
+    """As this process sees it; pretended files have their own path already."""
+    return path if path.is_relative_to(host) else host / path.relative_to("/")

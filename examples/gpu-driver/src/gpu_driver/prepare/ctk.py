@@ -11,7 +11,6 @@ from gpu_driver.hardware import Hardware
 
 _OF_A_CLAIM = "/nvidia-mps"
 """End of the container's folder for MPS: each claim that shares by MPS has one of its own there."""
-_HOOK = "usr/bin/nvidia-cdi-hook"
 
 
 def installed(hardware: Hardware, name: str) -> Path | None:

@@ -4,6 +4,7 @@ import dra_kit as dra
 
 from gpu_driver.devices.gpu import Gpu
 from gpu_driver.hardware import Hardware
+from gpu_driver.host import pci
 from gpu_driver.host.capabilities import capability_nodes
 from gpu_driver.host.device_files import device_node
 
@@ -22,12 +23,25 @@ def control_nodes(hardware: Hardware) -> list[dra.DeviceNode]:
 
 
 def gpu(hardware: Hardware, minor: int) -> list[dra.DeviceNode]:
-    """The node of a whole GPU; a MIG device needs it too.
+    """The node by which programs compute on a GPU; a MIG device needs it too.
 
     Raises:
         NotYet: it is not on the host.
     """
     return [device_node(hardware.host, f"/dev/nvidia{minor}", fake=hardware.fake)]
+
+
+def whole(hardware: Hardware, device: Gpu) -> list[dra.DeviceNode]:
+    """The nodes of a whole GPU: to compute, and to render where the host can.
+
+    Raises:
+        NotYet: one is not on the host.
+    """
+    rendering = pci.rendering_files(hardware.host, device.pci_bus_id)
+    return [
+        *gpu(hardware, device.minor),
+        *(device_node(hardware.host, path, fake=hardware.fake) for path in rendering),
+    ]
 
 
 def partition(hardware: Hardware, device: Gpu, gpu_instance: int, compute_instance: int) -> list[dra.DeviceNode]:

@@ -79,6 +79,7 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
             )
         if gpu.kind == "gpu" and not device.admin_access:
             self._whole(device, entry)
+            return gpu.uuid, edits.whole(self.hardware, gpu)
         return gpu.uuid, edits.gpu(self.hardware, gpu.minor)
 
     def _whole(self, device: Allocated, entry: SharingEntry | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import DEVICE_CLASSES, EVENTS, NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
-from dra_kit.scheduler.decision import Decision
+from dra_kit.scheduler.cycle.decision import Decision
 from tests.unit.sandbox.cluster.kubelet.polling import until
 
 Object = dict[str, Any]

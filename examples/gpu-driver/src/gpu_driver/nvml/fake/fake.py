@@ -2,7 +2,7 @@
 
 import uuid as uuids
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from gpu_driver.nvml.backend import (
@@ -53,7 +53,7 @@ class FakeNvml:
             show(profile, state, folder / "gpus")
 
         self.state = State(folder, first_state(profile), changed)
-        self._faults = Faults(profile.faults, self.state)
+        self._faults = Faults(profile.faults, self.state, profile.timing)
         self._schedule = Schedule(profile, self.state)
         self._schedule.catch_up()
         self._gpus = {gpu.uuid: gpu for gpu in profile.gpus}
@@ -214,6 +214,10 @@ class FakeNvml:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def released(self) -> AbstractContextManager[None]:
+        """Nothing is held."""
+        return nullcontext()
 
     def _gpu(self, call: str, uuid: str) -> ProfileGpu:
         gpu = self._gpus.get(uuid)

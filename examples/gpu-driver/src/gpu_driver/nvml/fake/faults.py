@@ -1,11 +1,13 @@
-"""Calls that go wrong on order, as a profile's ``faults`` say."""
+"""Calls that go wrong on order, or take their time, as a profile's ``faults`` and ``timing`` say."""
 
 import time
 from collections.abc import Sequence
 
 from gpu_driver.nvml.errors import NvmlError, NvmlReturn
-from gpu_driver.nvml.fake.profile import Fault, ProfileGpu
+from gpu_driver.nvml.fake.profile import Fault, ProfileGpu, Timing
 from gpu_driver.nvml.fake.state import State
+
+_FOR_EVER = 1e6
 
 
 class Faults:
@@ -14,11 +16,19 @@ class Faults:
     Args:
         faults: of the profile.
         state: of the node.
+        timing: of the profile.
     """
 
-    def __init__(self, faults: Sequence[Fault], state: State) -> None:
+    def __init__(self, faults: Sequence[Fault], state: State, timing: Timing | None = None) -> None:
         self._faults = faults
         self._state = state
+        known = timing or Timing()
+        self._takes = {
+            "nvmlDeviceGetCount": known.enumerate,
+            "nvmlDeviceSetMigMode": known.set_mig_mode,
+            "nvmlDeviceCreateGpuInstanceWithPlacement": known.create_gi,
+            "nvmlGpuInstanceCreateComputeInstanceWithPlacement": known.create_ci,
+        }
 
     def meet(self, call: str, gpu: ProfileGpu | None) -> None:
         """Let the call wait or fail, where that is its order.
@@ -26,6 +36,7 @@ class Faults:
         Raises:
             NvmlError: it is to fail.
         """
+        time.sleep(self._takes.get(call, 0.0))
         for number, fault in enumerate(self._faults):
             if fault.call not in {call, "*"}:
                 continue
@@ -36,6 +47,6 @@ class Faults:
                 state.calls[str(number)] = before + 1
             if before < fault.after or (fault.times is not None and before >= fault.after + fault.times):
                 continue
-            time.sleep(fault.delay)
+            time.sleep(_FOR_EVER if fault.hang else fault.delay)
             if fault.error:
                 raise NvmlError(NvmlReturn[fault.error], call, gpu.uuid if gpu else "")

@@ -8,6 +8,8 @@ from gpu_driver.nvml.fake.state import NodeState
 
 CAPS_MAJOR = 508
 NVIDIA_MAJOR = 195
+DRM_MAJOR = 226
+FIRST_RENDERER = 128
 VFIO_MAJOR = 511
 VFIO_DEVICES_MAJOR = 510
 UVM_MAJOR = 507
@@ -75,13 +77,18 @@ def _regions(*sizes_mib: int) -> str:
 
 def _of_driver(gpu: ProfileGpu, driver: str, root: Path) -> None:
     """What the driver that has the GPU makes of it: device files come and go."""
-    name = f"vfio{gpu.minor}"
+    name, function = f"vfio{gpu.minor}", root / "sys/devices" / gpu.pcie_root / gpu.pci
+    renderers = {f"card{gpu.minor}": gpu.minor, f"renderD{FIRST_RENDERER + gpu.minor}": FIRST_RENDERER + gpu.minor}
     made = {
-        "nvidia": {root / f"dev/nvidia{gpu.minor}": (NVIDIA_MAJOR, gpu.minor)},
+        "nvidia": {
+            root / f"dev/nvidia{gpu.minor}": (NVIDIA_MAJOR, gpu.minor),
+            **{root / f"dev/dri/{entry}": (DRM_MAJOR, number) for entry, number in renderers.items()},
+            **{function / f"drm/{entry}/dev": (DRM_MAJOR, number) for entry, number in renderers.items()},
+        },
         "vfio-pci": {
             root / f"dev/vfio/{gpu.iommu_group}": (VFIO_MAJOR, gpu.iommu_group or 0),
             root / f"dev/vfio/devices/{name}": (VFIO_DEVICES_MAJOR, gpu.minor),
-            root / "sys/devices" / gpu.pcie_root / gpu.pci / f"vfio-dev/{name}/dev": (VFIO_DEVICES_MAJOR, gpu.minor),
+            function / f"vfio-dev/{name}/dev": (VFIO_DEVICES_MAJOR, gpu.minor),
         },
     }
     for owner, files in made.items():
@@ -90,8 +97,9 @@ def _of_driver(gpu: ProfileGpu, driver: str, root: Path) -> None:
                 _device(path, *numbers)
             else:
                 path.unlink(missing_ok=True)
-    if driver != "vfio-pci":
-        folder = root / "sys/devices" / gpu.pcie_root / gpu.pci / f"vfio-dev/{name}"
+    gone = [function / f"vfio-dev/{name}"] if driver != "vfio-pci" else []
+    gone += [function / f"drm/{entry}" for entry in renderers] if driver != "nvidia" else []
+    for folder in gone:
         if folder.is_dir():
             folder.rmdir()
 

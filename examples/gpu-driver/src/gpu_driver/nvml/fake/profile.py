@@ -125,6 +125,7 @@ class Fault(_Part):
         times: so many go wrong then; None for all.
         error: the name of an ``NvmlReturn``.
         delay: seconds before it answers.
+        hang: it never does.
     """
 
     call: str
@@ -133,6 +134,23 @@ class Fault(_Part):
     times: int | None = 1
     error: str = ""
     delay: float = 0.0
+    hang: bool = False
+
+
+class Timing(_Part):
+    """Seconds that things take; real GPUs take up to ten for some of them.
+
+    Attributes:
+        enumerate: listing the GPUs.
+        set_mig_mode, create_gi, create_ci: of one GPU.
+        smi: each call of ``nvidia-smi``.
+    """
+
+    enumerate: float = Field(default=0.0, ge=0)
+    set_mig_mode: float = Field(default=0.0, ge=0)
+    create_gi: float = Field(default=0.0, ge=0)
+    create_ci: float = Field(default=0.0, ge=0)
+    smi: float = Field(default=0.0, ge=0)
 
 
 class Happening(_Part):
@@ -173,6 +191,7 @@ class Profile(_Part):
     cuda_driver_version: tuple[int, int]
     gpu_types: dict[str, GpuType]
     gpus: tuple[ProfileGpu, ...]
+    timing: Timing = Timing()
     faults: tuple[Fault, ...] = ()
     events: tuple[Happening, ...] = ()
 

@@ -1,0 +1,166 @@
+"""``python -m benchmarks.controller``: what the controller takes with 10,000 claims; exit 1 when a budget is exceeded.
+
+The API server is the embedded one, in a process of its own; the controller is ``dra-kit controller`` with an observer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.table import Row, part
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import RESOURCE_CLAIMS
+
+CLAIMS = 10_000
+DRIVER = "bench.example.com"
+MEMORY = 150  # MiB
+READY = 30.0  # seconds
+SETTLE = 20.0  # seconds in which nothing happens, before memory and processor time are looked at
+IDLE = 30.0
+
+OBSERVED = """
+import pathlib, dra_kit as dra
+from collections.abc import Iterator, Sequence
+class Provider(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield []
+class Preparer(dra.Preparer):
+    def prepare(self, claim, device):
+        return dra.Prepared()
+class Observer(dra.ClaimObserver):
+    told = 0
+    async def allocated(self, claim):
+        self.told += 1
+        if self.told == {claims}:
+            pathlib.Path({file!r}).touch()
+driver = dra.Driver({driver!r}, provider=Provider(), preparer=Preparer(), observer=Observer())
+"""
+
+
+def serve(directory: Path) -> None:
+    """The API server with its claims, until SIGTERM."""
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+        async with ApiServer(controllers=False) as server:  # which would delete claims of pods that there are not
+            async with Client(Credentials(Connection(server.url)), user_agent="bench/1", timeout=120) as client:
+                for number in range(CLAIMS):
+                    await allocated(client, number)
+            (directory / "kubeconfig.part").write_text(yaml.safe_dump(server.kubeconfig()))
+            (directory / "kubeconfig.part").rename(directory / "kubeconfig")
+            await stop.wait()
+
+    asyncio.run(run())
+
+
+async def allocated(client: Client, number: int) -> None:
+    """One claim of a pod's, allocated and reserved."""
+    name, node = f"claim-{number:05}", f"node-{number // 8:04}"
+    requests = [{"name": "device", "exactly": {"deviceClassName": "bench"}}]
+    made = await client.create(RESOURCE_CLAIMS, {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {
+            "name": name, "namespace": "default",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": f"pod-{number}", "uid": f"pod-{number}"}],
+        },
+        "spec": {"devices": {"requests": requests}},
+    })  # fmt: skip
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    result = {"request": "device", "driver": DRIVER, "pool": node, "device": f"device-{number % 8}"}
+    status: dict[str, Any] = {
+        "allocation": {
+            "devices": {"results": [result]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": f"pod-{number}", "uid": f"pod-{number}"}],
+    }
+    await client.update(RESOURCE_CLAIMS, {**made, "status": status}, subresource="status")
+
+
+def resident(pid: int) -> float:
+    """Resident set in MiB."""
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+def highest(pid: int) -> float:
+    """The most it ever was, in MiB."""
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+def processor(pid: int) -> float:
+    """Seconds of user and system time."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure() -> Sequence[Row]:
+    """All rows."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        code = f"import pathlib; from benchmarks.controller import serve; serve(pathlib.Path({name!r}))"
+        server = subprocess.Popen([sys.executable, "-c", code])
+        try:
+            _until((directory / "kubeconfig").exists, server, 600)
+            return _of_controller(directory)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def _of_controller(directory: Path) -> Sequence[Row]:
+    told = directory / "told"
+    (directory / "driver.py").write_text(OBSERVED.format(claims=CLAIMS, file=str(told), driver=DRIVER))
+    command = [
+        Path(sys.executable).with_name("dra-kit"),
+        "controller",
+        directory / "driver.py",
+        "--log-level",
+        "warning",
+    ]
+    begun = time.perf_counter()
+    controller = subprocess.Popen([*command, "--kubeconfig", directory / "kubeconfig"])
+    try:
+        _until(told.exists, controller, 300)
+        first = time.perf_counter() - begun
+        time.sleep(SETTLE)
+        before = processor(controller.pid)
+        time.sleep(IDLE)
+        idle = (processor(controller.pid) - before) / IDLE * 1000
+        return [
+            Row("controller: 10,000 claims told to an observer", first, "s", READY),
+            Row("controller: memory, 10,000 claims", resident(controller.pid), "MiB", MEMORY),
+            Row("controller: most memory ever", highest(controller.pid), "MiB", MEMORY),
+            Row("controller: CPU idle, renewing its lease", idle, "mCPU", 10),
+        ]
+    finally:
+        controller.terminate()
+        controller.wait()
+
+
+def _until(condition: Any, process: subprocess.Popen[bytes], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        if process.poll() is not None or time.monotonic() > end:
+            raise SystemExit(f"{process.args} ended with {process.poll()}, or takes longer than {seconds:.0f} s")
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    sys.exit(part("python -m benchmarks.controller", __doc__, measure))

@@ -1,0 +1,1 @@
+"""What there is: nodes, pools, devices, and what claims hold of them."""

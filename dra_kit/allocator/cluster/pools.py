@@ -1,0 +1,218 @@
+"""Pools of devices, as one node sees them: the newest generation, and whether it is complete and valid."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, AdvertisedSlice, nano
+from dra_kit.allocator.cluster.nodes import Node, node_matches
+from dra_kit.allocator.gates import Gates
+from dra_kit.errors import AllocationError
+
+
+class PoolID(NamedTuple):
+    """Pools are distinguished by driver and name."""
+
+    driver: str
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class NodePool:
+    """A pool as seen from a node; one for all nodes that see the same. Compared by identity, and it never changes.
+
+    Attributes:
+        id: driver and name.
+        incomplete: slices of the generation are missing, or there are more than announced: nothing is allocated.
+        invalid: what is wrong with it, in which case nothing is allocated either; empty if nothing is.
+        devices: in the order of preference, those of the slices that concern the node.
+        elsewhere: further devices of the pool, which count only for counter sets.
+        counters: (counter set, counter) to billionths.
+        binding: a device has binding conditions.
+    """
+
+    id: PoolID
+    incomplete: bool = False
+    invalid: str = ""
+    devices: tuple[AdvertisedDevice, ...] = ()
+    elsewhere: tuple[AdvertisedDevice, ...] = ()
+    counters: dict[tuple[str, str], int] | None = None
+    binding: bool = False
+
+    @property
+    def usable(self) -> tuple[AdvertisedDevice, ...]:
+        """The devices that may be allocated: none of a pool that is incomplete or invalid."""
+        return () if self.incomplete or self.invalid else self.devices
+
+    @property
+    def drawing_elsewhere(self) -> tuple[AdvertisedDevice, ...]:
+        """Those ``elsewhere`` that draw on counters."""
+        return tuple(device for device in self.elsewhere if device.demands)
+
+
+class Pool:
+    """All slices of one pool, in the order of the lister, and what nodes see of them.
+
+    Replaced by a new one whenever a slice of it changes.
+    """
+
+    def __init__(self, pool_id: PoolID, slices: Iterable[AdvertisedSlice]) -> None:
+        self.id = pool_id
+        self.slices: tuple[AdvertisedSlice, ...] = tuple(slices)
+        self._views: dict[tuple[str, Gates], tuple[Hashable, NodePool | None]] = {}
+        self._gathered: dict[tuple[Gates, tuple[AdvertisedSlice, ...]], NodePool | None] = {}
+        self.node_names: frozenset[str] = frozenset(slice_.spec.node_name or "" for slice_ in self.slices)
+        """Nodes that its slices name; ``""`` is among them if a slice names none."""
+
+    def on(self, node: Node, gates: Gates) -> NodePool | None:
+        """What ``node`` sees; None if no slice concerns it, or a newer generation that does not is on its way.
+
+        Raises:
+            AllocationError: ``node-selector-invalid``.
+        """
+        key = (node.name, gates)
+        known = self._views.get(key)
+        if known is not None and known[0] == node.key:
+            return known[1]
+        known_slices = [slice_ for slice_ in self.slices if gates.compatibility_groups or not slice_.grouped]
+        concerned = tuple(
+            slice_ for slice_ in known_slices if _is_usable(slice_, gates) and _concerns(slice_, node, gates)
+        )
+        if (gates, concerned) not in self._gathered:
+            self._gathered[gates, concerned] = self._gather(known_slices, concerned, gates)
+        view = self._gathered[gates, concerned]
+        self._views[key] = (node.key, view)
+        return view
+
+    def _gather(
+        self, known: Sequence[AdvertisedSlice], concerned: Sequence[AdvertisedSlice], gates: Gates
+    ) -> NodePool | None:
+        if not concerned:
+            return None
+        generation = max(slice_.spec.pool.generation for slice_ in concerned)
+        members = [slice_ for slice_ in concerned if slice_.spec.pool.generation == generation]
+        everything: Sequence[AdvertisedSlice] = members
+        announced = members[0].spec.pool.resource_slice_count
+        if len(members) != announced:
+            if any(slice_.spec.pool.generation > generation for slice_ in known):
+                return None
+            everything = [slice_ for slice_ in known if slice_.spec.pool.generation == generation]
+            if len(everything) != announced:
+                return NodePool(self.id, incomplete=True)
+        if gates.variant.ordered:
+            members = sorted(members, key=lambda slice_: slice_.name)
+        return self._build(members, [slice_ for slice_ in everything if slice_ not in members], gates)
+
+    def _build(self, members: Sequence[AdvertisedSlice], others: Sequence[AdvertisedSlice], gates: Gates) -> NodePool:
+        partitions = gates.partitionable_devices
+        # with the gate, a slice has either counter sets or devices
+        device_slices = [slice_ for slice_ in members if not (partitions and slice_.spec.shared_counters)]
+        devices = tuple(device for slice_ in device_slices for device in slice_.devices)
+        problem = _duplicate_name(devices)
+        if problem or not partitions:
+            return NodePool(self.id, invalid=problem, devices=devices, binding=_binds(device_slices))
+        counters, problem = _counter_sets((*members, *others))
+        elsewhere = tuple(device for slice_ in others for device in slice_.devices)
+        problem = problem or _unknown_counter((device for slice_ in members for device in slice_.devices), counters)
+        problem = problem or _unknown_counter(elsewhere, counters)
+        return NodePool(
+            self.id,
+            invalid=problem,
+            devices=devices,
+            elsewhere=elsewhere,
+            counters=counters,
+            binding=_binds(device_slices),
+        )
+
+
+class NodePools:
+    """The pools that concern one node, in the order in which they are tried.
+
+    By driver and name, those with binding conditions last. Kubernetes' stable allocator takes them in random order,
+    so that any order is as good as another there.
+
+    Args:
+        node: the node.
+        pools: those that concern it.
+
+    Attributes:
+        ordered: all of them.
+        devices: of those that are complete and valid.
+    """
+
+    def __init__(self, node: Node, pools: Iterable[NodePool]) -> None:
+        self._node = node
+        self.ordered: list[NodePool] = sorted(pools, key=lambda pool: (pool.binding and not pool.invalid, pool.id))
+        self.devices: list[AdvertisedDevice] = [device for pool in self.ordered for device in pool.usable]
+
+    @cached_property
+    def reach(self) -> bytes | None:
+        """For each device with a node scope of its own, whether it is for the node; None if a selector is not valid."""
+        try:
+            return bytes(
+                node_matches(self._node, *device.node_scope)
+                for device in self.devices
+                if device.spec.per_device_node_selection
+            )
+        except ValueError:
+            return None
+
+
+def _is_usable(slice_: AdvertisedSlice, gates: Gates) -> bool:
+    return gates.partitionable_devices or not (
+        slice_.spec.shared_counters or slice_.spec.per_device_node_selection is not None
+    )
+
+
+def _concerns(slice_: AdvertisedSlice, node: Node, gates: Gates) -> bool:
+    try:
+        return slice_.concerns(node, counters_everywhere=gates.variant.counters_everywhere)
+    except ValueError as error:
+        raise AllocationError(
+            f"gather pool information: failed to perform node selection for slice {slice_.name}: {error}",
+            kind="node-selector-invalid",
+        ) from error
+
+
+def _binds(slices: Iterable[AdvertisedSlice]) -> bool:
+    return any(slice_.binding for slice_ in slices)
+
+
+def _duplicate_name(devices: Iterable[AdvertisedDevice]) -> str:
+    names: set[str] = set()
+    for device in devices:
+        if device.id.device in names:
+            return f"duplicate device name {device.id.device}"
+        names.add(device.id.device)
+    return ""
+
+
+def _counter_sets(slices: Iterable[AdvertisedSlice]) -> tuple[dict[tuple[str, str], int], str]:
+    counters: dict[tuple[str, str], int] = {}
+    names: set[str] = set()
+    for slice_ in slices:
+        for counter_set in slice_.spec.shared_counters:
+            if counter_set.name in names:
+                return counters, f"duplicate counter set name {counter_set.name}"
+            names.add(counter_set.name)
+            for name, counter in counter_set.counters.items():
+                counters[counter_set.name, name] = nano(counter.value)
+    return counters, ""
+
+
+def _unknown_counter(devices: Iterable[AdvertisedDevice], counters: dict[tuple[str, str], int]) -> str:
+    sets = {counter_set for counter_set, _ in counters}
+    for device in devices:
+        for demand in device.demands:
+            if demand.counter_set not in sets:
+                return f"counter set {demand.counter_set} not found"
+            for name, _ in demand.amounts:
+                if (demand.counter_set, name) not in counters:
+                    return f"counter {name} not found in counter set {demand.counter_set}"
+    return ""

@@ -1,0 +1,1 @@
+"""Attempts whose outcome is known already."""

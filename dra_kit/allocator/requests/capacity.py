@@ -1,0 +1,166 @@
+"""Consumable capacity: how much of a device one share takes (KEP-5075).
+
+The rounding is that of k8s.io/dynamic-resource-allocation v0.37.1, its limits in int64 and milli units included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from dra_kit.allocator.cluster.devices import AdvertisedDevice, nano
+from dra_kit.errors import AllocationError, Unsupported
+from dra_kit.resource.v1 import CapacityRequestPolicy, CapacityRequestPolicyRange, DeviceCapacity
+from dra_kit.values.amount import INT64_MAX, divide_up
+from dra_kit.values.quantity import Quantity
+
+_NANO_PER_MILLI: Final = 10**6
+_MANY_DIGITS: Final = 18
+
+
+class Share(NamedTuple):
+    """What one claim takes of a device.
+
+    Attributes:
+        amounts: of each capacity that the device has.
+        nanos: the same in billionths.
+    """
+
+    amounts: dict[str, Quantity]
+    nanos: dict[str, int]
+
+    def fits(self, device: AdvertisedDevice, *taken: Mapping[str, int]) -> bool:
+        """Whether that much is left of a device, of which ``taken`` billionths of each capacity are in use."""
+        return all(
+            amount + sum([part.get(name, 0) for part in taken]) <= device.capacity[name]
+            for name, amount in self.nanos.items()
+        )
+
+
+NOTHING: Final = Share({}, {})
+
+
+def consumption(
+    requested: Mapping[str, Quantity] | None, device: AdvertisedDevice, *, fractional: bool
+) -> Share | None:
+    """What a share takes of each capacity of a device, or None if the device cannot serve the request.
+
+    Whether that much is left is another question.
+
+    Args:
+        requested: amounts by name; names that the device lacks make it unsuitable.
+        device: the device.
+        fractional: gate FractionalCapacityRange.
+
+    Raises:
+        AllocationError: ``capacity-not-representable``, ``capacity-negative``.
+    """
+    capacity = device.device.capacity
+    if not capacity and not requested:
+        return NOTHING
+    if not requested and device.whole:
+        return Share({name: offer.value for name, offer in capacity.items()}, device.capacity)
+    requested = requested or {}
+    if not requested.keys() <= capacity.keys():
+        return None
+    amounts = {}
+    for name, offer in capacity.items():
+        amount = _resolve(name, requested.get(name), offer, fractional=fractional)
+        if amount.sign < 0:
+            raise AllocationError(f'capacity "{name}": capacity value is negative', kind="capacity-negative")
+        amounts[name] = amount
+    if any(_violates(amount, capacity[name].request_policy, fractional=fractional) for name, amount in amounts.items()):
+        return None
+    return Share(amounts, {name: nano(amount) for name, amount in amounts.items()})
+
+
+def _resolve(name: str, requested: Quantity | None, offer: DeviceCapacity, *, fractional: bool) -> Quantity:
+    policy = offer.request_policy
+    if requested is None:
+        return offer.value if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return requested
+    if policy.valid_range is not None and policy.valid_range.min is not None:
+        return _round_up(name, requested, policy.valid_range, policy.valid_range.min, fractional=fractional)
+    return next((value for value in policy.valid_values if requested <= value), requested)
+
+
+def _round_up(
+    name: str, requested: Quantity, valid: CapacityRequestPolicyRange, least: Quantity, *, fractional: bool
+) -> Quantity:
+    if requested < least:
+        return least
+    step = valid.step
+    if step is None:
+        return requested
+    milli = fractional and _has_milli_values(valid)
+    size, start = (step.milli_value, least.milli_value) if milli else (step.value, least.value)
+    if size <= 0:
+        raise Unsupported(f'capacity "{name}": a request policy whose step is not positive')
+    if milli:
+        if not _is_milli(requested):
+            raise _not_representable(name, f"request {requested} is not a representable milli value")
+        wanted = requested.milli_value
+    else:
+        if nano(requested) > nano(Quantity(INT64_MAX)):
+            raise _not_representable(name, f"request {requested} exceeds MaxInt64")
+        wanted = requested.value
+    rounded = start + size * divide_up(wanted - start, size)
+    if rounded > INT64_MAX and start >= 0:
+        limit = "the milli-value range" if milli else "MaxInt64"
+        raise _not_representable(name, f"rounding request {requested} up to the next step passes {limit}")
+    return _written_like(step, Quantity(f"{rounded}m") if milli else Quantity(rounded))
+
+
+def _violates(amount: Quantity, policy: CapacityRequestPolicy | None, *, fractional: bool) -> bool:
+    if policy is None or (policy.default is not None and _is_same_representation(amount, policy.default)):
+        return False
+    valid = policy.valid_range
+    if valid is None:
+        return bool(policy.valid_values) and amount not in policy.valid_values
+    if valid.max is not None and amount > valid.max:
+        return True
+    if valid.step is None:
+        return False
+    if valid.min is None or valid.step.value <= 0:
+        raise Unsupported("a request policy whose range has a step and no minimum, or a step that is not positive")
+    if fractional and _has_milli_values(valid):
+        if not _is_milli(amount):
+            return True
+        return (amount.milli_value - valid.min.milli_value) % valid.step.milli_value != 0
+    return (amount.value - valid.min.value) % valid.step.value != 0
+
+
+def _has_milli_values(valid: CapacityRequestPolicyRange) -> bool:
+    if valid.step is None or valid.step.milli_value < 1:
+        return False
+    return all(bound is None or _is_milli(bound) for bound in (valid.min, valid.max, valid.step))
+
+
+def _is_milli(quantity: Quantity) -> bool:
+    """Whether a quantity is a whole number of thousandths within int64."""
+    return nano(quantity) == quantity.milli_value * _NANO_PER_MILLI
+
+
+def _written_like(model: Quantity, number: Quantity) -> Quantity:
+    """``number`` with the suffix family of ``model``, which is not zero: a sum keeps that of its left operand."""
+    return model + (number - model)
+
+
+def _is_same_representation(left: Quantity, right: Quantity) -> bool:
+    """Whether Go's ``==`` holds, which compares the internal form: int64 with exponent, and suffix family.
+
+    The decimal form holds its number behind a pointer, so that no two of them are the same. It is the form of binary
+    quantities with a fraction and of all with more digits than surely fit.
+    """
+    if left.format != right.format or left.as_decimal.as_tuple() != right.as_decimal.as_tuple():
+        return False
+    digits, exponent = left.as_decimal.as_tuple().digits, left.as_decimal.as_tuple().exponent
+    return len(digits) <= _MANY_DIGITS and not (left.format == "BinarySI" and exponent != 0)
+
+
+def _not_representable(name: str, text: str) -> AllocationError:
+    return AllocationError(
+        f'capacity "{name}": capacity request cannot be represented in the device\'s range arithmetic: {text}',
+        kind="capacity-not-representable",
+    )

@@ -1,0 +1,234 @@
+"""Constraints of a claim: what its devices must have in common, or in which they must differ.
+
+A constraint is monotonic: once it refuses a device, it refuses it beside still more devices, too.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from dra_kit.allocator.cluster.attributes import Scalar, elements, scalar
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.gates import Gates
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.errors import AllocationError
+from dra_kit.resource.v1 import DeviceAttribute, ResourceClaim
+
+AttributeLookup: TypeAlias = Callable[[Choice, AdvertisedDevice, str], DeviceAttribute | None]
+"""The attribute of a device under a request, with derived attributes; raises AllocationError."""
+
+
+class DevicesByValue:
+    """Devices that a choice may have, by what they have of an attribute.
+
+    Args:
+        positions: of devices in ascending order, by value.
+    """
+
+    def __init__(self, positions: Mapping[Scalar, Sequence[int]]) -> None:
+        self._positions = positions
+        self._merged: dict[int | frozenset[Scalar], Sequence[int]] = {}
+
+    def having(self, values: frozenset[Scalar]) -> Sequence[int]:
+        """Those with any of these values."""
+        if values not in self._merged:
+            self._merged[values] = _merge([self._positions[value] for value in values if value in self._positions])
+        return self._merged[values]
+
+    def in_groups_of(self, size: int) -> Sequence[int]:
+        """Those with a value that so many of them have."""
+        if size not in self._merged:
+            self._merged[size] = _merge([group for group in self._positions.values() if len(group) >= size])
+        return self._merged[size]
+
+    def values_besides(self, used: frozenset[Scalar]) -> int:
+        """How many other values there are."""
+        return len(self._positions) - sum(value in self._positions for value in used)
+
+
+def _merge(groups: Sequence[Sequence[int]]) -> Sequence[int]:
+    return groups[0] if len(groups) == 1 else sorted({position for group in groups for position in group})
+
+
+class Constraint(ABC):
+    """One constraint of one claim, with the devices picked so far.
+
+    Args:
+        requests: names of requests and subrequests; empty covers all.
+        attribute: fully qualified name.
+        lookup: how attributes are found.
+    """
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        self._requests = frozenset(requests)
+        self._attribute = attribute
+        self._lookup = lookup
+
+    def covers(self, choice: Choice) -> bool:
+        """Whether devices for this choice are subject to it; a request's name covers its subrequests."""
+        return not self._requests or choice.request in self._requests or choice.name in self._requests
+
+    def add(self, choice: Choice, device: AdvertisedDevice) -> bool:
+        """Pick a device unless it is refused, as any device without the attribute is."""
+        attribute = self._lookup(choice, device, self._attribute)
+        return attribute is not None and self._push(attribute)
+
+    @abstractmethod
+    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+        """What a device has of the attribute, to be in common with others or not; None if it lacks the attribute.
+
+        Raises:
+            AllocationError: as ``add``.
+        """
+
+    @abstractmethod
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        """The devices of which several may still be added, perhaps some more; None if that may be any.
+
+        Args:
+            devices: those that a choice may have.
+            needed: how many are to be added.
+        """
+
+    @abstractmethod
+    def _push(self, attribute: DeviceAttribute) -> bool: ...
+
+    @abstractmethod
+    def remove_last(self) -> None:
+        """Give back the device that was picked last."""
+
+
+class _OfScalars(Constraint):
+    """Looks at attributes that are no lists."""
+
+    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+        attribute = self._lookup(choice, device, self._attribute)
+        if attribute is None:
+            return None
+        value = scalar(attribute)
+        return frozenset() if value is None else frozenset({value})
+
+
+class _OfElements(Constraint):
+    """Looks at all attributes as sets."""
+
+    def values(self, choice: Choice, device: AdvertisedDevice) -> frozenset[Scalar] | None:
+        attribute = self._lookup(choice, device, self._attribute)
+        return None if attribute is None else elements(attribute)
+
+
+class _MatchScalars(_OfScalars):
+    """Equal values. Before list attributes, the first device was not looked at, and a list equalled nothing."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._count = 0
+        self._value: Scalar | None = None
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        value = scalar(attribute)
+        if self._count == 0:
+            self._value = value
+        elif value is None or value != self._value:
+            return False
+        self._count += 1
+        return True
+
+    def remove_last(self) -> None:
+        self._count -= 1
+
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        if self._count == 0:
+            return None if needed == 1 else devices.in_groups_of(needed)
+        return () if self._value is None else devices.having(frozenset({self._value}))
+
+
+class _MatchElements(_OfElements):
+    """Some element in common to all."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._common: list[frozenset[Scalar]] = []
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        common = elements(attribute)
+        if self._common:
+            common &= self._common[-1]
+        if not common:
+            return False
+        self._common.append(common)
+        return True
+
+    def remove_last(self) -> None:
+        self._common.pop()
+
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        return devices.having(self._common[-1]) if self._common else devices.in_groups_of(needed)
+
+
+class _DistinctScalars(_OfScalars):
+    """No value twice. Before list attributes, a list was only accepted as the first device's."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._values: list[Scalar | None] = []
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        value = scalar(attribute)
+        if self._values and (value is None or value in self._values):
+            return False
+        self._values.append(value)
+        return True
+
+    def remove_last(self) -> None:
+        self._values.pop()
+
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        first_may_be_list = not self._values
+        used = frozenset(value for value in self._values if value is not None)
+        return () if devices.values_besides(used) + first_may_be_list < needed else None
+
+
+class _DistinctElements(_OfElements):
+    """No element twice."""
+
+    def __init__(self, requests: Iterable[str], attribute: str, lookup: AttributeLookup) -> None:
+        super().__init__(requests, attribute, lookup)
+        self._values: list[frozenset[Scalar]] = []
+
+    def _push(self, attribute: DeviceAttribute) -> bool:
+        values = elements(attribute)
+        if not values or any(not values.isdisjoint(others) for others in self._values):
+            return False
+        self._values.append(values)
+        return True
+
+    def remove_last(self) -> None:
+        self._values.pop()
+
+    def candidates(self, devices: DevicesByValue, needed: int) -> Sequence[int] | None:
+        used = frozenset[Scalar]().union(*self._values)
+        return () if devices.values_besides(used) < needed else None
+
+
+def constraints_of(claim: ResourceClaim, gates: Gates, lookup: AttributeLookup) -> list[Constraint]:
+    """The constraints of a claim, without any device picked.
+
+    Raises:
+        AllocationError: ``constraint-unknown``.
+    """
+    constraints: list[Constraint] = []
+    for index, constraint in enumerate(claim.spec.devices.constraints):
+        if constraint.match_attribute is not None:
+            match = _MatchElements if gates.list_type_attributes else _MatchScalars
+            constraints.append(match(constraint.requests, constraint.match_attribute, lookup))
+        elif constraint.distinct_attribute is not None and gates.variant.distinct_attribute:
+            distinct = _DistinctElements if gates.list_type_attributes else _DistinctScalars
+            constraints.append(distinct(constraint.requests, constraint.distinct_attribute, lookup))
+        else:
+            name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            text = f"claim {name}, constraint #{index}: empty constraint (unsupported constraint type?)"
+            raise AllocationError(text, kind="constraint-unknown", claim=name)
+    return constraints

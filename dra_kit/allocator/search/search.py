@@ -1,0 +1,276 @@
+"""The search for devices: depth first over claims, requests and devices; the first complete solution wins.
+
+It follows Kubernetes' order to the letter, since that decides which devices a pod gets and which error is met first.
+Within one request it only moves forward through the devices. Positions are generators on an explicit stack, so that
+the depth of the search is not bounded by Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from enum import Enum, auto
+from typing import Final, NamedTuple, TypeAlias
+
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.requests.requests import Choice
+from dra_kit.allocator.search.holding import Holding, Pick
+from dra_kit.allocator.search.prospects import ClaimSearch, NodeChoice, Prospects
+from dra_kit.allocator.search.shortlist import Shortlists
+from dra_kit.allocator.selectors.selection import Selection
+from dra_kit.errors import AllocationError
+from dra_kit.values.quantity import Quantity
+
+MAX_RESULTS: Final = 32
+"""Devices that one claim can get (resource.k8s.io/v1 AllocationResultsMaxSize)."""
+
+
+_BETWEEN_QUESTIONS: Final = 1024
+"""Steps of a search between two questions whether to go on."""
+
+
+class Outcome(Enum):
+    """How the search below a position ended."""
+
+    FOUND = auto()
+    FAILED = auto()
+    TOO_MANY = auto()
+    """The claim would get more than 32 devices, whichever devices were picked before."""
+
+
+_Step: TypeAlias = "Generator[_Step, Outcome, Outcome]"
+
+
+class Limits(NamedTuple):
+    """What ends a search before its time.
+
+    Attributes:
+        steps: visits of a device.
+        is_aborted: asked now and then.
+    """
+
+    steps: int
+    is_aborted: Callable[[], bool] = lambda: False
+
+
+class PickedAt(NamedTuple):
+    """One device for one choice, by their positions.
+
+    Attributes:
+        request: of the claim.
+        choice: of the request.
+        device: of those that the node has.
+        amounts: see :class:`~dra_kit.allocator.search.holding.Pick`.
+    """
+
+    request: int
+    choice: int
+    device: int
+    amounts: dict[str, Quantity] | None
+
+
+class Solution(NamedTuple):
+    """What a search found, without the claims and devices that it was about.
+
+    Attributes:
+        picks: of each claim, in the order of its requests.
+        selected: of each claim, the position of the choice of each request.
+    """
+
+    picks: tuple[tuple[PickedAt, ...], ...]
+    selected: tuple[tuple[int, ...], ...]
+
+
+class _DeadEnd(Exception):
+    """No combination of devices can succeed."""
+
+
+class Search:
+    """One attempt to find devices for all claims of a pod on one node.
+
+    Args:
+        claims: in the order of the pod.
+        devices: those that ExactCount requests may have, in the order of preference.
+        selection: which devices match.
+        holding: which devices are in use.
+        limits: what ends the search before its time.
+    """
+
+    def __init__(
+        self,
+        claims: Sequence[ClaimSearch],
+        devices: Sequence[AdvertisedDevice],
+        selection: Selection,
+        holding: Holding,
+        limits: Limits,
+    ) -> None:
+        self._claims = claims
+        self._devices = devices
+        self._selection = selection
+        self._holding = holding
+        self._prospects = Prospects(claims, devices, selection, holding)
+        self._shortlists = Shortlists(claims, devices, self._prospects)
+        self._limits = limits
+        self._steps = 0
+        self._in_vain = 0
+        self._matches: dict[Choice, list[bool | None]] = {}
+        self.picks: list[list[Pick]] = [[] for _ in claims]
+        self.selected: list[list[Choice]] = [[requests[0].choice for requests in claim.requests] for claim in claims]
+
+    def run(self) -> bool:
+        """Search; ``picks`` and ``selected`` have the solution if there is one.
+
+        Raises:
+            AllocationError: an error is met before a solution, or the search takes too long.
+        """
+        stack = [self._request(0, 0)]
+        outcome: Outcome | None = None
+        while stack:
+            try:
+                step = next(stack[-1]) if outcome is None else stack[-1].send(outcome)
+            except StopIteration as end:
+                outcome = end.value
+                stack.pop()
+            except _DeadEnd:
+                return False
+            else:
+                stack.append(step)
+                outcome = None
+        return outcome is Outcome.FOUND
+
+    def solution(self) -> Solution:
+        """What was found, to be used for other claims that ask for the same on a node that has the same."""
+        places = {device: place for place, device in enumerate(self._devices)}
+        numbers = {
+            choice.choice: (number, place)
+            for asked in self._claims
+            for number, choices in enumerate(asked.requests)
+            for place, choice in enumerate(choices)
+        }
+        return Solution(
+            tuple(
+                tuple(PickedAt(*numbers[pick.choice], places[pick.device], pick.amounts) for pick in picks)
+                for picks in self.picks
+            ),
+            tuple(tuple(numbers[choice][1] for choice in selected) for selected in self.selected),
+        )
+
+    def _request(self, claim: int, request: int) -> _Step:
+        if claim == len(self._claims):
+            return Outcome.FOUND
+        choices = self._claims[claim].requests
+        if request == len(choices):
+            outcome = yield self._request(claim + 1, 0)
+            # another choice in this claim would not help the next one to stay within its limit
+            return Outcome.FAILED if outcome is Outcome.TOO_MANY else outcome
+        outcomes = set()
+        for choice in choices[request]:
+            self.selected[claim][request] = choice.choice
+            outcome = yield self._pick(claim, request, choice, 0, 0)
+            if outcome is Outcome.FOUND:
+                return outcome
+            outcomes.add(outcome)
+        if (claim, request) != (0, 0) and self._prospects.is_dead_end(claim, request):
+            raise _DeadEnd
+        return Outcome.TOO_MANY if outcomes == {Outcome.TOO_MANY} else Outcome.FAILED
+
+    def _pick(self, claim: int, request: int, choice: NodeChoice, picked: int, start: int) -> _Step:
+        needed = choice.count - picked
+        if choice.everything is not None and not choice.everything:
+            return Outcome.FAILED
+        if needed <= 0:
+            return (yield self._request(claim, request + 1))
+        if len(self.picks[claim]) + needed > MAX_RESULTS:
+            return Outcome.TOO_MANY
+        # Too few are left: nothing can come of going deeper, yet errors of the devices that are left must be met.
+        hopeless = choice.everything is None and needed > 1 and self._left(choice.choice, start) < needed
+        constraints = self._claims[claim].constraints
+        for index, device in self._tries(claim, choice, picked, start):
+            taken = self._holding.take(choice.choice, device, claim, constraints, must=choice.everything is not None)
+            if taken is None:
+                continue
+            pick, undo = taken
+            if not hopeless:
+                self.picks[claim].append(pick)
+                outcome = yield self._pick(claim, request, choice, picked + 1, index + 1)
+                if outcome is Outcome.FOUND:
+                    return outcome
+                self.picks[claim].pop()
+                if outcome is Outcome.TOO_MANY:
+                    undo()
+                    return outcome
+            undo()
+        return Outcome.FAILED
+
+    def _tries(self, claim: int, choice: NodeChoice, picked: int, start: int) -> Iterator[tuple[int, AdvertisedDevice]]:
+        """The devices that are worth a try at one position; whoever asks for the next had no success with the last."""
+        if choice.everything is not None:
+            self._count_step(choice.choice)
+            yield picked, choice.everything[picked]
+            return
+        shortlist = self._shortlists.of(claim, choice) if self._is_long() else None
+        everywhere = range(start, len(self._devices))
+        failed: set[Hashable] = set()
+        for index in everywhere if shortlist is None else shortlist.positions(start, choice.count - picked):
+            self._count_step(choice.choice)
+            if not self._is_candidate(choice.choice, index, claim):
+                continue
+            if failed and self._shortlists.likeness(index) in failed:
+                continue
+            yield index, self._devices[index]
+            self._in_vain += 1
+            if self._is_long():
+                failed.add(self._shortlists.likeness(index))
+
+    def _is_long(self) -> bool:
+        """Whether it is worth while to look at all devices once, so that fewer need a visit."""
+        return self._in_vain > len(self._devices)
+
+    def _is_candidate(self, choice: Choice, index: int, claim: int) -> bool:
+        device = self._devices[index]
+        if not self._holding.is_free(choice, device, claim):
+            return False
+        known = self._known_matches(choice)
+        match = known[index]
+        if match is None:
+            match = known[index] = self._selection.matches(choice, device)
+        return match
+
+    def _left(self, choice: Choice, start: int) -> int:
+        """How many devices from ``start`` on may still be had, as far as is known."""
+        known = self._matches.get(choice)
+        left = len(self._devices) - start
+        return left if known is None else left - known[start:].count(False)
+
+    def _known_matches(self, choice: Choice) -> list[bool | None]:
+        known = self._matches.get(choice)
+        if known is None:
+            known = self._matches[choice] = [None] * len(self._devices)
+        return known
+
+    def _count_step(self, choice: Choice) -> None:
+        self._steps += 1
+        if self._steps > self._limits.steps:
+            raise choice.error(
+                f"gave up the search for devices after {self._limits.steps:,} tries; kube-scheduler, which searches "
+                "for ten seconds, may time out as well: ask for fewer devices, or tell the requests apart by their "
+                "selectors",
+                kind="search-limit",
+            )
+        if self._steps % _BETWEEN_QUESTIONS == 0 and self._limits.is_aborted():
+            raise AllocationError("filter operation aborted", kind="aborted")
+
+
+def check_size(claim: str, request: str, minimum: int, counted: int) -> None:
+    """Refuse a claim whose requests need more devices than a claim can have.
+
+    Raises:
+        AllocationError: ``too-many-devices``.
+    """
+    if counted + minimum > MAX_RESULTS:
+        raise AllocationError(
+            f"claim {claim}, request {request}: adding {minimum} devices exceeds the claim limit of {MAX_RESULTS}, "
+            f"with {counted} already accounted for",
+            kind="too-many-devices",
+            claim=claim,
+            request=request,
+        )

@@ -1,0 +1,1 @@
+"""CEL selectors, and which devices they select."""

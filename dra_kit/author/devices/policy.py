@@ -1,0 +1,100 @@
+"""``DevicePolicy``: which of the devices that exist are advertised, and as what."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic
+
+from typing_extensions import TypeVar
+
+from dra_kit.author.devices.device import Device
+from dra_kit.author.model import shown
+from dra_kit.author.node_bound import NodeBound
+from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
+from dra_kit.errors import ConfigurationError
+
+DeviceT_contra = TypeVar("DeviceT_contra", bound=Device, default=Device, contravariant=True)
+
+_GROUP: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?").fullmatch
+_VERSION: Final = re.compile(r"v[0-9]+((alpha|beta)[0-9]+)?").fullmatch
+_PLURAL: Final = re.compile(r"[a-z][a-z0-9-]*").fullmatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedObject:
+    """A cluster-scoped kind of which each node watches one object: the one that has the node's name.
+
+    The API server filters it (``metadata.name``), so that a node hears of no other and asks for nothing while it rests.
+
+    Attributes:
+        group: API group, such as ``kitchen.pizza.example``.
+        version: such as ``v1``.
+        plural: of its kind, as in paths and RBAC rules, such as ``nodemenus``.
+
+    Raises:
+        ConfigurationError: one of them can be no part of the API's paths.
+    """
+
+    group: str
+    version: str
+    plural: str
+
+    def __post_init__(self) -> None:
+        for name, value, fits in (
+            ("group", self.group, _GROUP), ("version", self.version, _VERSION), ("plural", self.plural, _PLURAL),
+        ):  # fmt: skip
+            if not isinstance(value, str) or not fits(value):
+                raise ConfigurationError(
+                    f"WatchedObject: {name} {shown(value)} is none; write WatchedObject(group='kitchen.pizza.example', "
+                    "version='v1', plural='nodemenus')"
+                )
+
+    def rules(self) -> list[dict[str, list[str]]]:
+        """What the node's ServiceAccount must be allowed, as PolicyRules of rbac.authorization.k8s.io/v1."""
+        return [{"apiGroups": [self.group], "resources": [self.plural], "verbs": ["list", "watch"]}]
+
+
+class DevicePolicy(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_contra, HardwareT, AuthorSettingsT]):
+    """Filters and enriches what a node advertises; ``DevicePolicy[Gpu]`` when you have a device class of your own.
+
+    ``class Menu(dra.DevicePolicy, watches=dra.WatchedObject(…))`` also gets an object of the cluster that has the
+    node's name, and is asked again whenever it changes.
+
+    Only what is published follows from it: a claim that has a device keeps it, and its preparer sees the device as
+    ``discover`` yielded it. Taints of a health source are added to what the policy returns.
+
+    Attributes:
+        watches: what was given as class keyword; None: nothing.
+    """
+
+    watches: ClassVar[WatchedObject | None] = None
+
+    def __init_subclass__(cls, *, watches: WatchedObject | None = None, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if watches is None:
+            return
+        if not isinstance(watches, WatchedObject):
+            raise ConfigurationError(
+                f"{cls.__name__}: watches {shown(watches)} is no dra_kit.WatchedObject; write "
+                f"class {cls.__name__}(dra.DevicePolicy, watches=dra.WatchedObject(group=…, version=…, plural=…))"
+            )
+        cls.watches = watches
+
+    @abstractmethod
+    def advertise(
+        self, device: DeviceT_contra, watched: Mapping[str, Any] | None, /
+    ) -> Device | Awaitable[Device | None] | None:
+        """What is published of a device: itself, a copy with other fields and the same name, or None: it is withheld.
+
+        May be ``def``, which runs in a thread, or ``async def``. It is called for every device when the inventory or
+        the watched object changes. When it raises, the device stays advertised as it was, a new one is withheld, the
+        error is logged, and it is called again after a while.
+
+        Args:
+            device: as ``discover`` yielded it; change none, return ``device.model_copy(update={…})``.
+            watched: the object as the API server sent it, not to be changed; None when there is none, or its kind does
+                not exist in the cluster. While it cannot be read nothing new is published.
+        """

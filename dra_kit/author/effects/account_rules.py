@@ -1,0 +1,26 @@
+"""What the node's account may need beside what every driver needs: the RBAC rules of ``ClusterObject`` effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dra_kit.author.effects.cluster_object import ClusterObject
+
+
+def account_rules(effects: Iterable[type[ClusterObject]], settings: Any) -> dict[str, Any]:
+    """The rules, as ``node`` in the values of the chart: ``extraRules``, and ``namespacedRules`` where there are any.
+
+    Args:
+        effects: of the driver.
+        settings: of the driver, which may say in which namespaces the objects are.
+    """
+    anywhere: list[Any] = []
+    namespaced: dict[str, list[Any]] = {}
+    for effect in effects:
+        namespaces = effect.namespaces(settings)
+        if namespaces is None:
+            anywhere += effect.rules()
+        for namespace in namespaces or ():
+            namespaced.setdefault(namespace, []).extend(effect.rules())
+    return {"extraRules": anywhere} | ({"namespacedRules": namespaced} if namespaced else {})

@@ -1,0 +1,47 @@
+"""``ClaimObserver``: an author's hooks on the life of claims, run in the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from dra_kit.author.observing.observed import ObservedClaim
+from dra_kit.author.preparing.claim import ConsumerReference
+
+
+class ClaimObserver:
+    """Told what becomes of claims that hold devices of this driver; each method may be ``def`` or ``async def``.
+
+    The hooks run in the active replica of the controller, far from the node: they can neither hinder nor delay a pod.
+
+    - Each is called **at least once**: again when the controller is started again or another replica takes over. Make
+      them idempotent, by ``claim.uid``.
+    - When a replica becomes active, ``allocated`` and ``reserved`` are called for every claim that holds devices, old
+      ones too; then what happened while the lease changed hands. What was released while no replica ran at all is not
+      told: compare with what ``allocated`` tells at the start.
+    - Those of one claim come one after the other, in order; those of different claims overlap.
+    - A :class:`~dra_kit.TransientError` is tried again, after 1 s, 2 s, 5 s, 15 s and then every minute; later hooks of
+      that claim wait for it, no other claim does. Any other exception is logged, and the hook is over.
+    """
+
+    def allocated(self, claim: ObservedClaim) -> Awaitable[None] | None:
+        """The scheduler gave the claim ``claim.devices``."""
+        del claim
+        return None
+
+    def reserved(self, claim: ObservedClaim, consumers: Sequence[ConsumerReference]) -> Awaitable[None] | None:
+        """``consumers`` may use the claim from now on; usually one pod."""
+        del claim, consumers
+        return None
+
+    def released(self, claim: ObservedClaim, consumers: Sequence[ConsumerReference]) -> Awaitable[None] | None:
+        """``consumers`` use it no longer, or the claim gave its devices back: ``claim.devices`` says which.
+
+        In the first case the claim keeps the devices, in the second ``claim.consumers`` is empty.
+        """
+        del claim, consumers
+        return None
+
+    def deleted(self, claim: ObservedClaim) -> Awaitable[None] | None:
+        """The claim is gone, and with it its hold on ``claim.devices``."""
+        del claim
+        return None

@@ -1,0 +1,1 @@
+"""The author's own kopf handlers, in the active replica."""

@@ -1,0 +1,180 @@
+"""Calls the author's hooks on claims: those of one claim in order, those of different claims side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeAlias, cast
+
+from dra_kit.author.calling import call
+from dra_kit.author.observing.observed import ObservedClaim
+from dra_kit.author.observing.observer import ClaimObserver
+from dra_kit.controller.claims.follower import ClaimFollower, Subscription
+from dra_kit.controller.claims.lifecycle import Change, Transition, transitions
+from dra_kit.controller.claims.observed import consumers, observed_claim
+from dra_kit.errors import TransientError
+from dra_kit.process.logging import log_context
+from dra_kit.process.tracebacks import from_author, named, place_of
+from dra_kit.resource.v1 import ResourceClaim
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+RETRY: Final = (1.0, 2.0, 5.0, 15.0, 60.0)
+AT_ONCE: Final = 100
+"""Hooks that are called at once; those that wait to be called again do not count."""
+
+_Hook: TypeAlias = Callable[..., Awaitable[None] | None]
+
+
+def catching_up(claims: Iterable[ResourceClaim], recent: Iterable[Transition], driver: str) -> Iterator[Transition]:
+    """What an observer is told when a replica becomes active: every claim that holds devices, and what came last.
+
+    Of each claim in order: that it was allocated and reserved comes before what happened to it since.
+
+    Args:
+        claims: those that hold devices now, after ``recent``.
+        recent: what happened and was perhaps not told.
+        driver: whose devices count.
+    """
+    steps = tuple(recent)
+    allocated = {step.claim.metadata.uid for step in steps if step.change is Change.ALLOCATED}
+    reserved = {
+        (step.claim.metadata.uid, user.uid)
+        for step in steps if step.change is Change.RESERVED for user in step.consumers
+    }  # fmt: skip
+    for claim in claims:
+        uid = claim.metadata.uid
+        if uid in allocated:
+            continue  # all of its present life is among the steps
+        for step in transitions(None, claim, driver):
+            users = tuple(user for user in step.consumers if (uid, user.uid) not in reserved)
+            if step.change is Change.ALLOCATED or users:
+                yield replace(step, consumers=users)
+    yield from steps
+
+
+class Observing:
+    """An active part of the controller.
+
+    Args:
+        follower: knows what happens.
+        observer: the author's.
+        driver: its name.
+        retry: seconds until a hook that failed for a while is called again; the last one repeats.
+    """
+
+    name = "observer"
+
+    def __init__(
+        self, follower: ClaimFollower, observer: ClaimObserver, driver: str, *, retry: tuple[float, ...] = RETRY
+    ) -> None:
+        self._follower = follower
+        self._observer = observer
+        self._driver = driver
+        self._retry = retry
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready when it follows."""
+        with self._follower.subscribed() as subscription:
+            ready.set()
+            async with asyncio.TaskGroup() as group:
+                lives = _Lives(group, self._until_over)
+                await self._follow(subscription, lives)
+
+    async def _follow(self, subscription: Subscription, lives: _Lives) -> None:
+        for step in catching_up(subscription.claims, subscription.recent, self._driver):
+            self._add(step, lives)
+            await asyncio.sleep(0)
+            async with self._turns:
+                pass  # thousands of claims are not read before there is a turn for them
+        while True:
+            self._add(await subscription.steps.get(), lives)
+
+    def _add(self, step: Transition, lives: _Lives) -> None:
+        hook, arguments = self._chosen(step)
+        if getattr(type(self._observer), hook.__name__, None) is not getattr(ClaimObserver, hook.__name__):
+            lives.add(_Call(hook, arguments))
+
+    def _chosen(self, step: Transition) -> tuple[_Hook, tuple[Any, ...]]:
+        claim, users = observed_claim(step.claim, step.devices), consumers(step.consumers)
+        match step.change:
+            case Change.ALLOCATED:
+                return self._observer.allocated, (claim,)
+            case Change.RESERVED:
+                return self._observer.reserved, (claim, users)
+            case Change.UNRESERVED:
+                # the step has the claim as it was; the hook tells what is left
+                gone = {user.uid for user in users}
+                left = tuple(user for user in claim.consumers if user.uid not in gone)
+                return self._observer.released, (replace(claim, consumers=left), users)
+            case Change.DEALLOCATED:
+                return self._observer.released, (replace(claim, consumers=()), users)
+            case Change.DELETED:
+                return self._observer.deleted, (replace(claim, consumers=()),)
+
+    async def _until_over(self, made: _Call) -> None:
+        title = f"{type(self._observer).__name__}.{made.hook.__name__}"
+        told = ""
+        for attempt in itertools.count():
+            try:
+                async with self._turns:
+                    await call(made.hook, *made.arguments)
+            except TransientError as error:
+                again = self._retry[min(attempt, len(self._retry) - 1)]
+                level = logging.DEBUG if str(error) == told else logging.WARNING
+                logger.log(
+                    level, "hook is called again",
+                    extra={"hook": title, "error": str(error), "code": error.code, "again_in": again},
+                )  # fmt: skip
+                told = str(error)
+                await asyncio.sleep(again)
+            except Exception as error:
+                module = type(self._observer).__module__
+                extra = {"hook": title, "error": named(error)}
+                if place := place_of(error, module):
+                    extra["at"] = place
+                logger.error("hook failed", extra=extra, exc_info=from_author(error, module))
+                return
+            else:
+                return
+
+
+class _Call(NamedTuple):
+    """A hook with what it is called with, first of all the claim."""
+
+    hook: _Hook
+    arguments: tuple[Any, ...]
+
+    @property
+    def claim(self) -> ObservedClaim:
+        return cast("ObservedClaim", self.arguments[0])
+
+
+class _Lives:
+    """A queue for each claim, and a task while there is something in it."""
+
+    def __init__(self, group: asyncio.TaskGroup, until_over: Callable[[_Call], Awaitable[None]]) -> None:
+        self._group = group
+        self._until_over = until_over
+        self._waiting: dict[str, deque[_Call]] = {}
+
+    def add(self, made: _Call) -> None:
+        """To be called after what came before of the same claim."""
+        queue = self._waiting.get(made.claim.uid)
+        if queue is not None:
+            queue.append(made)
+            return
+        queue = self._waiting[made.claim.uid] = deque([made])
+        self._group.create_task(self._work(made.claim, queue), name=f"observer of {made.claim}")
+
+    async def _work(self, claim: ObservedClaim, queue: deque[_Call]) -> None:
+        with log_context(claim=str(claim), claim_uid=claim.uid):
+            while queue:
+                await self._until_over(queue[0])
+                queue.popleft()
+        del self._waiting[claim.uid]

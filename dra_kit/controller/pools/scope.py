@@ -1,0 +1,124 @@
+"""The slices of no node: what selects them, who owns them, and which names the pools of nodes have taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from typing_extensions import override
+
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Pool
+from dra_kit.controller.owner import Owner
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.kube.versions import ServerFeatures, discover
+from dra_kit.publishing.scope import SliceScope, Write
+from dra_kit.resource import v1
+from dra_kit.resource.slices.desired import DesiredPool
+
+_ASKED_ONE_BY_ONE: Final = 16
+"""Pools that are looked for by name; for more, all slices of the driver are listed."""
+
+
+def field_selector(driver: str) -> str:
+    """What selects this driver's slices of no node on the server."""
+    return f"spec.driver={driver},spec.nodeName="
+
+
+class ClusterScope(SliceScope):
+    """Of one driver; all of its slices without a ``nodeName``.
+
+    Args:
+        driver: the driver's name.
+        client: asks for the server's release, and for pools of nodes.
+        owner: of the slices.
+    """
+
+    def __init__(self, driver: str, client: Client, owner: Owner) -> None:
+        self._driver = driver
+        self._client = client
+        self._owner = owner
+        self._features: ServerFeatures | None = None
+        self._free: frozenset[str] = frozenset()  # names that no pool of a node had when they came up
+
+    @property
+    @override
+    def driver(self) -> str:
+        return self._driver
+
+    @property
+    @override
+    def field_selector(self) -> str:
+        return field_selector(self._driver)
+
+    @override
+    async def features(self) -> ServerFeatures:
+        if self._features is None:
+            self._features = await discover(self._client)
+        return self._features
+
+    @override
+    async def owner(self) -> v1.OwnerReference | None:
+        return await self._owner.reference()
+
+    @override
+    def forget(self) -> None:
+        self._features = None
+        self._owner.forget()
+
+    @override
+    def desired(self, pool: Pool[Device]) -> DesiredPool:
+        return DesiredPool(
+            name=pool.name or "",
+            node_selector=pool.node_selector_v1(),
+            all_nodes=pool.all_nodes,
+            per_device_node_selection=pool.per_device_node_selection,
+            devices=tuple(device.to_v1() for device in pool.devices),
+            counter_sets=tuple(pool.counter_sets_v1()),
+            partition_type_attribute=pool.partition_type_attribute,
+            skip_node_operations=tuple(pool.skip_node_operations),
+        )
+
+    @override
+    async def publishable(
+        self, pools: tuple[DesiredPool, ...]
+    ) -> tuple[tuple[DesiredPool, ...], ConfigurationError | None]:
+        new = [pool.name for pool in pools if pool.name not in self._free]
+        taken = await self._of_nodes(new) if new else {}
+        self._free = frozenset(pool.name for pool in pools if pool.name not in taken)
+        if not taken:
+            return pools, None
+        name, node = next(iter(taken.items()))
+        more = f", and {len(taken) - 1} more like it" if len(taken) > 1 else ""
+        refusal = ConfigurationError(
+            f"pool {name} of no node is not published: node {node} has a pool of that name{more}, and the scheduler "
+            "would take the two for one; give it a name that is not a node's, nor begins with one",
+            code="pool-name-of-node",
+        )
+        return tuple(pool for pool in pools if pool.name in self._free), refusal
+
+    @override
+    def left_to_another(self) -> bool:
+        return False  # the lease decides who is the active one
+
+    @override
+    def wrote(self, what: Write) -> None:
+        pass
+
+    async def _of_nodes(self, names: Sequence[str]) -> dict[str, str]:
+        """Those of the names that pools of nodes have, each with one of the nodes."""
+        selectors = [f"spec.driver={self._driver}"]
+        if (await self.features()).pool_name_selector and len(names) <= _ASKED_ONE_BY_ONE:
+            selectors = [f"spec.driver={self._driver},spec.pool.name={name}" for name in names]
+        found: dict[str, str] = {}
+        for selector in selectors:
+            listed = await self._client.list(RESOURCE_SLICES, field_selector=selector, keep=_pool_and_node)
+            found.update((item["pool"], item["node"]) for item in listed.items if item["node"])
+        return {name: found[name] for name in names if name in found}
+
+
+def _pool_and_node(item: dict[str, Any]) -> dict[str, Any]:
+    spec = item.get("spec") or {}
+    return {"pool": (spec.get("pool") or {}).get("name"), "node": spec.get("nodeName")}

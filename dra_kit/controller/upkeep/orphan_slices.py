@@ -1,0 +1,145 @@
+"""ResourceSlices of nodes that are gone: their drivers cannot delete them, and the scheduler goes on counting them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from dra_kit.errors import Conflict, KubeError, NotFound
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import NODES, RESOURCE_SLICES
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+LOOK_EVERY: Final = 600.0
+"""Seconds between two looks."""
+SURE_AFTER: Final = 60.0
+"""Seconds that a slice must have been an orphan's: a Node may be deleted and made anew under its driver."""
+
+
+class Suspect(NamedTuple):
+    """A slice, as identified and as read."""
+
+    name: str
+    uid: str
+    resource_version: str
+    node: str
+
+
+def suspects(slices: Iterable[Mapping[str, Any]], nodes: Mapping[str, str]) -> tuple[Suspect, ...]:
+    """The slices whose node is gone, or is another one of that name; never one of a pool that belongs to no node.
+
+    Args:
+        slices: of the driver.
+        nodes: UIDs by name.
+    """
+    return tuple(
+        Suspect(metadata["name"], metadata["uid"], metadata["resourceVersion"], node)
+        for item in slices
+        if (node := (item.get("spec") or {}).get("nodeName"))
+        and _is_orphan(metadata := item["metadata"], nodes.get(node))
+    )
+
+
+def _is_orphan(metadata: Mapping[str, Any], node_uid: str | None) -> bool:
+    if node_uid is None:
+        return True
+    owners = [each["uid"] for each in metadata.get("ownerReferences") or () if each.get("kind") == NODES.kind]
+    return bool(owners) and node_uid not in owners
+
+
+class OrphanSlices:
+    """An active part of the controller.
+
+    Kubernetes' garbage collector does this for slices that name their Node as owner; this is for those that it leaves.
+
+    Args:
+        client: lists slices and nodes, deletes slices.
+        driver: whose slices these are.
+        clock: seconds that only rise.
+        every: seconds between two looks.
+        sure_after: seconds between the first look at an orphan and the one that deletes it.
+    """
+
+    name = "orphan slices"
+
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        every: float = LOOK_EVERY,
+        sure_after: float = SURE_AFTER,
+    ) -> None:
+        self._client = client
+        self._driver = driver
+        self._clock = clock
+        self._every = every
+        self._sure_after = sure_after
+        self._since: dict[str, float] = {}
+        self._told = ""
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once."""
+        ready.set()
+        self._since.clear()  # what was seen in an earlier active life says nothing of the time between
+        while True:
+            try:
+                await self.look()
+                self._told = ""
+            except KubeError as error:
+                if str(error) != self._told:
+                    logger.warning(
+                        "slices of gone nodes not looked for", extra={"error": str(error), "code": error.code}
+                    )
+                self._told = str(error)
+            pause = self._sure_after if self._since else self._every
+            await asyncio.sleep(pause * random.uniform(1.0, 1.1))  # noqa: S311 - no secret
+
+    async def look(self) -> int:
+        """Looks once, and deletes what was an orphan long enough ago and is one still; how many those are.
+
+        Raises:
+            KubeError: the API server refuses or does not answer.
+        """
+        slices = (
+            await self._client.list(RESOURCE_SLICES, field_selector=f"spec.driver={self._driver}", keep=_slice)
+        ).items
+        of_nodes = any(item["spec"]["nodeName"] for item in slices)
+        nodes = (await self._client.list(NODES, keep=_node)).items if of_nodes else ()
+        found = suspects(slices, {item["name"]: item["uid"] for item in nodes})
+        now = self._clock()
+        self._since = {each.uid: self._since.get(each.uid, now) for each in found}
+        sure = [each for each in found if now - self._since[each.uid] >= self._sure_after]
+        for each in sure:
+            await self._delete(each)
+        return len(sure)
+
+    async def _delete(self, suspect: Suspect) -> None:
+        try:
+            await self._client.delete(
+                RESOURCE_SLICES, suspect.name, uid=suspect.uid, resource_version=suspect.resource_version
+            )
+        except (NotFound, Conflict):  # gone, or written meanwhile: there is somebody to look after it
+            self._since.pop(suspect.uid, None)
+            return
+        del self._since[suspect.uid]
+        logger.info("slice of a gone node deleted", extra={"slice": suspect.name, "node": suspect.node})
+
+
+def _slice(item: dict[str, Any]) -> dict[str, Any]:
+    metadata = item["metadata"]
+    kept = ("name", "uid", "resourceVersion", "ownerReferences")
+    return {
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": {"nodeName": (item.get("spec") or {}).get("nodeName")},
+    }
+
+
+def _node(item: dict[str, Any]) -> dict[str, Any]:
+    return {"name": item["metadata"]["name"], "uid": item["metadata"]["uid"]}

@@ -1,0 +1,94 @@
+"""Claims that are in use, from the claims of a cluster alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.resource.v1 import NodeSelector, ResourceClaim
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Holder:
+    """A claim with devices of the driver.
+
+    Attributes:
+        node: where its devices are; empty where the allocation names no single node.
+        namespace: of the claim.
+        claim: its name.
+        devices: as ``pool/device``, those of the driver.
+        users: who has reserved the claim, pods by their names, others as ``resource.group/name``; none: it keeps its
+            devices for whoever comes next.
+    """
+
+    node: str
+    namespace: str
+    claim: str
+    devices: tuple[str, ...]
+    users: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """Everybody who has devices of a driver, by node, namespace and name.
+
+    Attributes:
+        held: claims in use: their pods could not end without the driver.
+        idle: claims that keep devices, and that nobody uses.
+    """
+
+    held: tuple[Holder, ...]
+    idle: tuple[Holder, ...]
+
+
+def holders(claims: Iterable[Mapping[str, Any]], driver: str, node: str | None = None) -> Holders:
+    """Who has devices of a driver.
+
+    Args:
+        claims: all claims, as the API server gives them.
+        driver: whose devices count.
+        node: only claims on this node, and those that name no single node; None for all.
+
+    Raises:
+        ConfigurationError: a claim is not understood, so that nobody can say that it holds nothing.
+    """
+    ours = (item for claim in claims if (item := _holder(claim, driver)))
+    found = sorted(item for item in ours if not node or item.node in {"", node})
+    return Holders(tuple(item for item in found if item.users), tuple(item for item in found if not item.users))
+
+
+def _holder(raw: Mapping[str, Any], driver: str) -> Holder | None:
+    metadata, status = raw.get("metadata") or {}, raw.get("status") or {}
+    kept = {key: status.get(key) for key in ("allocation", "reservedFor") if status.get(key)}
+    try:
+        claim = ResourceClaim.model_validate({"metadata": dict(metadata), "status": kept})
+    except ValidationError as error:
+        name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+        raise ConfigurationError(
+            f"claim {name} is not understood: {error.errors(include_url=False)[0]['msg']}; use a newer release"
+        ) from error
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    devices = tuple(f"{result.pool}/{result.device}" for result in results if result.driver == driver)
+    if allocation is None or not devices:
+        return None
+    users = tuple(
+        item.name if item.resource == "pods" and not item.api_group else f"{item.resource}.{item.api_group}/{item.name}"
+        for item in claim.status.reserved_for
+    )
+    return Holder(_node(allocation.node_selector), claim.metadata.namespace, claim.metadata.name, devices, users)
+
+
+def _node(selector: NodeSelector | None) -> str:
+    """The one node that a selector names: the scheduler writes it so for devices of a node (Kubernetes 1.37)."""
+    terms = selector.node_selector_terms if selector is not None else ()
+    if len(terms) != 1:
+        return ""
+    for field in terms[0].match_fields:
+        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+            return field.values[0]
+    return ""

@@ -1,0 +1,1 @@
+"""The author's preparer, run for one claim."""

@@ -1,0 +1,178 @@
+"""Devices that a claim has to itself: never prepared for a claim while another one's container may run with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from dra_kit.errors import KubeError, NotFound, TransientError
+from dra_kit.kube.resources import RESOURCE_CLAIMS
+from dra_kit.node.claims.reader import AllocatedClaim, Getter, still_holds
+from dra_kit.node.locks.named import Holding, Locks
+from dra_kit.node.state.records import ClaimRecord
+from dra_kit.node.state.rows import Damage
+from dra_kit.node.state.store import Store
+from dra_kit.resource.reference import ClaimReference
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+RELEASE_WAIT: Final = 5.0
+"""Seconds that a claim waits for a device that is being released for another one."""
+
+Device = tuple[str, str]
+
+
+class ExclusiveDevices:
+    """Who has which device, by the records and by the work under way.
+
+    A pod that is deleted by force is gone from the API server at once, and its claim with it, while its containers may
+    run for long. That they have ended, only the kubelet's unprepare tells, another boot of the node, or, where the
+    kubelet has forgotten the claim, :class:`dra_kit.node.upkeep.orphans.Orphans`.
+
+    Args:
+        driver: the driver's name.
+        api: tells whether a claim is still there.
+        store: the durable records.
+        boot_id: of this boot.
+        claims: the locks of all claims.
+        devices: the locks of all devices.
+        release: releases a claim whose lock is held.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        api: Getter,
+        store: Store,
+        boot_id: str,
+        claims: Locks,
+        devices: Locks,
+        release: Callable[[ClaimRecord], Awaitable[None]],
+    ) -> None:
+        self._driver = driver
+        self._api = api
+        self._store = store
+        self._boot_id = boot_id
+        self._claims = claims
+        self._devices = devices
+        self._release = release
+        self._taken: dict[Device, ClaimReference] = {}
+
+    @asynccontextmanager
+    async def hold(self, claim: AllocatedClaim) -> AsyncIterator[None]:
+        """Hold the claim's devices for it while it is being prepared; its lock is held by the caller.
+
+        Raises:
+            TransientError: when another claim has one of them, naming both claims.
+        """
+        devices = {(item.pool, item.device) for item in claim.results if not item.admin_access and not item.share_id}
+        held: list[tuple[Device, Holding]] = []
+        try:
+            for device in sorted(devices):
+                holding = self._devices.try_hold("/".join(device))
+                if not await holding.take():
+                    other = self._taken.get(device, "by the driver's other process on this node")
+                    raise _double_allocation(device, claim.reference, f"being prepared for claim {other}")
+                held.append((device, holding))
+                self._taken[device] = claim.reference
+                holders = self._store.holders(*device)  # first: damage is found by who reads
+                for damaged in self._store.damaged_claims():
+                    await self._refuse_damaged(device, damaged, claim.reference)
+                for holder in holders:
+                    if holder.uid != claim.reference.uid:
+                        await self._free(device, holder, claim.reference)
+            yield
+        finally:
+            for device, holding in held:
+                del self._taken[device]
+                holding.give_up()
+
+    async def _free(self, device: Device, holder: ClaimRecord, claim: ClaimReference) -> None:
+        if holder.phase != "releasing" and await self._is_live(holder.reference, device, claim):
+            raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+        async with self._released_alone(holder.reference, device, claim):
+            record = self._store.claim(holder.uid)
+            if record is None or not record.has(*device):
+                return
+            if record.phase != "releasing":  # else it was begun, and is finished here
+                # it may have been allocated again while its lock was waited for
+                if await self._is_live(record.reference, device, claim):
+                    raise _double_allocation(device, claim, f"prepared for claim {holder.reference}")
+                if record.boot_id == self._boot_id:
+                    raise _in_use(device, claim, holder.reference)
+                logger.warning("stale claim released", extra={"stale": str(holder.reference), "device": device[1]})
+            await self._release(record)
+
+    @asynccontextmanager
+    async def _released_alone(
+        self, holder: ClaimReference, device: Device, claim: ClaimReference
+    ) -> AsyncIterator[None]:
+        """Holds the lock of a claim that is over.
+
+        Raises:
+            TransientError: when somebody else holds it for too long.
+        """
+        lock = self._claims.hold(holder.uid)
+        try:
+            try:
+                async with asyncio.timeout(RELEASE_WAIT):  # whoever has it may be waiting for the lock of this claim
+                    await lock.take()
+            except TimeoutError:
+                raise TransientError(
+                    f"device {'/'.join(device)} of claim {claim} is still being released for claim {holder}, "
+                    "which does not need it any more; the kubelet tries again",
+                    code="device-in-release",
+                ) from None
+            yield
+        finally:
+            lock.give_up()
+
+    async def _refuse_damaged(self, device: Device, damaged: Damage, claim: ClaimReference) -> None:
+        """A claim whose record is damaged keeps its devices: nobody knows of which boot it is, nor what it has."""
+        holder, names = damaged.claim, {damaged.claim, damaged.named} - {None}
+        if holder is None or claim in names:  # its own record, which is written again
+            return
+        for name in sorted(filter(None, names), key=str):
+            if await self._is_live(name, device, claim):
+                raise _double_allocation(device, claim, f"prepared for claim {name}")
+        if self._store.held(holder.uid, *device):
+            raise TransientError(
+                f"device {'/'.join(device)} of claim {claim} was prepared for a claim whose record is damaged, as "
+                f"far as it can be read {holder} with UID {holder.uid}; delete that claim's pod: the device is given "
+                "on when the kubelet has released the claim",
+                code="damaged-record",
+            )
+
+    async def _is_live(self, holder: ClaimReference, device: Device, claim: ClaimReference) -> bool:
+        try:
+            raw = await self._api.get(RESOURCE_CLAIMS, holder.name, holder.namespace)
+        except NotFound:
+            return False
+        except KubeError as error:
+            raise TransientError(
+                f"device {'/'.join(device)} of claim {claim} is prepared for claim {holder}, and whether "
+                f"that one still exists cannot be asked: {error}",
+                code=error.code,
+            ) from error
+        return still_holds(raw, holder.uid, self._driver, *device)
+
+
+def _double_allocation(device: Device, claim: ClaimReference, state: str) -> TransientError:
+    return TransientError(
+        f"device {'/'.join(device)} of claim {claim} is still {state}, which is allocated too; delete the pods of one "
+        "of the two claims",
+        code="double-allocation",
+    )
+
+
+def _in_use(device: Device, claim: ClaimReference, holder: ClaimReference) -> TransientError:
+    return TransientError(
+        f"device {'/'.join(device)} of claim {claim} is still prepared for claim {holder}, which is gone or allocated "
+        "otherwise by now, and whose container may still run; it is given on when the kubelet has released that claim, "
+        "after a reboot, or when the driver has found it gone for --orphan-after",
+        code="device-in-use",
+    )

@@ -1,0 +1,124 @@
+"""Effects undone without their class: what the framework writes down of its own ones, for whoever lacks the driver.
+
+A program and an object in the cluster are known well enough to be ended and deleted; what any other effect has changed,
+only its author's ``revert`` can undo.
+"""
+
+from __future__ import annotations
+
+import types
+from contextlib import suppress
+from typing import Annotated, Any, Literal, NoReturn
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from dra_kit.author.effects.child_process import ChildProcess
+from dra_kit.author.effects.cluster_object import ClusterObject, ObjectAddress
+from dra_kit.author.effects.effect import Effect
+from dra_kit.errors import TransientError
+from dra_kit.node.state.records import EffectRecord
+
+
+class _EndProgram(BaseModel):
+    what: Literal["ChildProcess"] = "ChildProcess"
+    end_within: float
+
+
+class _DeleteObject(BaseModel):
+    what: Literal["ClusterObject"] = "ClusterObject"
+    api_version: str
+    kind: str
+    plural: str
+    namespace: str
+    name: str
+
+
+_UNDO: TypeAdapter[_EndProgram | _DeleteObject] = TypeAdapter(
+    Annotated[_EndProgram | _DeleteObject, Field(discriminator="what")]
+)
+
+
+class _WithoutClass:
+    """Only reverted; its keys are those that were stored."""
+
+    def keys(self) -> list[str]:
+        """What the effect touches."""
+        touched: list[str] = self.touched  # type: ignore[attr-defined] # a field of those below
+        return touched
+
+
+class _Program(_WithoutClass, ChildProcess[None]):
+    touched: list[str]
+
+    def command(self) -> NoReturn:
+        """Refuse to start it."""
+        raise TransientError(
+            f"program {self.title()} is not started: the driver's code is not here, and it is only ended",
+            code="no-driver-code",
+        )
+
+
+class _Object(_WithoutClass, ClusterObject[None]):
+    touched: list[str]
+    at: ObjectAddress
+
+    def address(self) -> ObjectAddress:
+        """Where it was applied."""
+        return self.at
+
+    def body(self) -> NoReturn:
+        """Refuse to apply it."""
+        raise TransientError(
+            f"{self.at} is not applied: the driver's code is not here, and it is only deleted", code="no-driver-code"
+        )
+
+
+def undo_of(effect: Effect[Any, Any]) -> str:
+    """What is written down of an effect, so that it can be undone without its class; empty where it cannot."""
+    if isinstance(effect, ChildProcess):
+        return _EndProgram(end_within=effect.end_within).model_dump_json()
+    if isinstance(effect, ClusterObject):
+        address = effect.address()
+        return _DeleteObject(
+            api_version=address.api_version,
+            kind=address.kind,
+            plural=address.plural,
+            namespace=address.namespace,
+            name=address.name,
+        ).model_dump_json()
+    return ""
+
+
+def without_class(record: EffectRecord) -> Effect[Any, Any] | None:
+    """An effect that can be reverted in place of a stored one; None where nothing but its class can.
+
+    A program's own ways to end (``stop``) and what it leaves (``clear``) are its author's code, too: it gets SIGTERM.
+    """
+    with suppress(ValidationError):
+        undo = _UNDO.validate_json(record.undo)
+        if isinstance(undo, _EndProgram):
+            # its name in the directory of programs is made of the effect's id
+            cls: Any = types.new_class("Program", (_Program,), {"id": record.effect}, _ends_within(undo.end_within))
+            program: Effect[Any, Any] = cls(touched=list(record.keys))
+            return program
+        address = ObjectAddress(undo.api_version, undo.kind, undo.plural, undo.namespace, undo.name)
+        return _Object(claim_uid="-", touched=list(record.keys), at=address)
+    return None
+
+
+def _ends_within(seconds: float) -> Any:
+    def fill(namespace: dict[str, Any]) -> None:
+        namespace["end_within"] = seconds
+        namespace["__annotations__"] = {"end_within": "ClassVar[float]"}
+        namespace["__module__"] = __name__
+
+    return fill
+
+
+def title_without_class(record: EffectRecord) -> str:
+    """What people read of it."""
+    with suppress(ValidationError):
+        undo = _UNDO.validate_json(record.undo)
+        if isinstance(undo, _DeleteObject):
+            return str(ObjectAddress(undo.api_version, undo.kind, undo.plural, undo.namespace, undo.name))
+    return f"{record.effect} on {', '.join(record.keys)}"

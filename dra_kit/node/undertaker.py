@@ -1,0 +1,121 @@
+"""The undertaker: the node role at the end of a driver, with its code or without.
+
+A kubelet cannot end a pod whose driver is gone: it has nobody to ask for NodeUnprepareResources, and asks again for
+ever. The undertaker registers in the driver's place, releases each claim that the kubelet gives back, undoes what is in
+force for it, withdraws the node's devices, and ends when nothing is left.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.author.driver import Driver
+from dra_kit.errors import ConfigurationError, StoreError
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.node.agent import Agent
+from dra_kit.node.effects.without_class import title_without_class, without_class
+from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.store import Store
+from dra_kit.node.undertaking.driver import driver_without_code
+from dra_kit.node.undertaking.effects import REMEDY, EffectsWithoutCode
+from dra_kit.node.undertaking.mode import Undertaking
+from dra_kit.node.undertaking.remaining import remove_state
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estate:
+    """What a driver has left that is not to be undone without its code.
+
+    Attributes:
+        claims: that only its ``unprepare`` can release, by UID, as people read them.
+        effects: that only their class can undo, as people read them.
+    """
+
+    claims: dict[str, str]
+    effects: list[str]
+
+
+async def run_undertaker(
+    name: str, settings: NodeSettings, driver: Driver[Any, Any] | None, *, abandon: bool = False, stays: bool = False
+) -> int:
+    """Run until nothing is left of a driver on this node, or until SIGTERM; see :func:`undertaker`.
+
+    Returns:
+        The exit code of the process: 0 when nothing is left or it was asked to end, else 1.
+    """
+    agent = await undertaker(name, settings, driver, abandon=abandon, stays=stays)
+    code = await agent.run()
+    if agent.nothing_left:
+        _remove_state(settings, name)
+    return code
+
+
+async def undertaker(
+    name: str, settings: NodeSettings, driver: Driver[Any, Any] | None, *, abandon: bool = False, stays: bool = False
+) -> Agent:
+    """The node role at the end of a driver; it does not run yet.
+
+    Args:
+        name: of the driver.
+        settings: of its node role.
+        driver: its code; None where that is gone.
+        abandon: without code, forget what only the code could undo.
+        stays: go on when nothing is left.
+
+    Raises:
+        ConfigurationError: there is no state, the driver has another name, or a setting does not fit.
+        StoreError: the durable state cannot be opened.
+    """
+    if driver is not None and driver.name != name:
+        raise ConfigurationError(f"TARGET is driver {driver.name}, --driver says {name}; correct one of them")
+    database = settings.database(name)
+    if not database.exists() and not stays:
+        raise ConfigurationError(
+            f"there is no state of a driver in {database.parent}: it has left nothing there; if it should, correct "
+            "STATE_DIR"
+        )
+    classes = None
+    if driver is None:
+        left = estate(settings, name) if database.exists() else Estate(claims={}, effects=[])
+        if left.claims or left.effects:
+            told = {"claims": list(left.claims.values()), "effects": left.effects}
+            if abandon:
+                logger.warning("abandoned when their claims are released: their hardware stays as it is", extra=told)
+            else:
+                logger.warning("only the driver's code can undo these", extra=told | {"remedy": REMEDY})
+        driver = driver_without_code(name, left.claims, abandon=abandon)
+        classes = EffectsWithoutCode(abandon=abandon)
+    undertaking = Undertaking(classes=classes, stays=stays)
+    return Agent(driver, settings, await load_credentials(settings.kubeconfig), undertaking=undertaking)
+
+
+def estate(settings: NodeSettings, name: str) -> Estate:
+    """What of a driver's state needs its code.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    with closing(Store(settings.database(name))) as store:
+        return Estate(
+            claims={record.uid: str(record.reference) for record in store.claims() if record.imperative},
+            effects=[title_without_class(effect) for effect in store.effects() if without_class(effect) is None],
+        )
+
+
+def _remove_state(settings: NodeSettings, name: str) -> None:
+    directory = settings.state(name)
+    try:
+        if remove_state(directory):
+            logger.info("state removed", extra={"path": str(directory)})
+        else:
+            kept = sorted(item.name for item in directory.iterdir())
+            told = {"path": str(directory), "kept": kept}
+            logger.warning("state removed, but what is not the framework's", extra=told)
+    except OSError as error:
+        failed = StoreError(f"state {directory} is not removed: {error}; remove it by hand")
+        logger.error("state not removed", extra={"error": str(failed), "code": failed.code})

@@ -1,0 +1,20 @@
+"""How the node role runs at the end of a driver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dra_kit.node.effects.understanding import EffectClasses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undertaking:
+    """What is different from an ordinary node.
+
+    Attributes:
+        classes: undo what is in force; None for the driver's own effect classes.
+        stays: go on when nothing is left, as a DaemonSet must: what ends is started again.
+    """
+
+    classes: EffectClasses | None = None
+    stays: bool = False

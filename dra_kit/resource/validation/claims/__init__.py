@@ -1,0 +1,1 @@
+"""Claims and their templates: requests, allocation, status."""

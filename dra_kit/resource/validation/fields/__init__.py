@@ -1,0 +1,1 @@
+"""Fields that several kinds have: names, metadata, lists, conditions, CEL, taints."""

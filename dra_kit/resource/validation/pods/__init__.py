@@ -1,0 +1,1 @@
+"""Pods, and the taints of nodes that they tolerate."""

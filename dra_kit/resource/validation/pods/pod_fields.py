@@ -1,0 +1,222 @@
+"""Pods: what their authors get wrong most besides claims, as pure rules.
+
+Source: Kubernetes 1.37 ``pkg/apis/core/validation/validation.go``. Fields that are not there break no rule: the API
+server fills in defaults first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dra_kit.resource import names
+from dra_kit.resource.fielderror import (
+    ErrorKind,
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    quote,
+    required,
+    unsupported,
+)
+from dra_kit.values.json import Object
+from dra_kit.values.quantity import Quantity
+
+_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+_DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_RESOURCES: Final = {"cpu", "memory", "ephemeral-storage"}
+_COUNTED: Final = {
+    "storage", "pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps",
+    "persistentvolumeclaims", "services.nodeports", "services.loadbalancers", "requests.cpu", "requests.memory",
+    "requests.storage", "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
+}  # fmt: skip
+"""Standard resources too, of quotas and volumes; a container has none of them."""
+_HUGE: Final = "hugepages-"
+_PORT_MAX: Final = 65535
+_SECONDS_MAX: Final = 2**31 - 1
+
+
+def _one_of(path: str, value: str, supported: tuple[str, ...]) -> FieldError:
+    """A value that is not in a closed list, whose items are listed in the list's own order."""
+    detail = "supported values: " + ", ".join(map(quote, supported))
+    return FieldError(path, ErrorKind.UNSUPPORTED, value, detail)
+
+
+def validate_volumes(volumes: list[Object], path: str) -> Iterator[FieldError]:
+    """The names of a pod's volumes; what they hold is not looked at."""
+    seen: set[str] = set()
+    for i, volume in enumerate(volumes):
+        where, name = f"{path}[{i}].name", volume.get("name", "")
+        if not name:
+            yield required(where)
+            continue
+        problems = names.dns_label(name)
+        yield from (invalid(where, name, text) for text in problems)
+        if name in seen:
+            yield duplicate(where, name)
+        seen.add(name)
+
+
+def validate_container_fields(container: Object, volumes: set[str], path: str) -> Iterator[FieldError]:
+    """A container except its names and claims.
+
+    Args:
+        container: values of the right types.
+        volumes: the names of the pod's volumes.
+        path: of the container.
+    """
+    image: str = container.get("image", "")
+    if image.strip() != image:
+        yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+    for i, port in enumerate(container.get("ports") or ()):
+        number = port.get("containerPort", 0)
+        if number and not 1 <= number <= _PORT_MAX:
+            yield invalid(f"{path}.ports[{i}].containerPort", number, "must be between 1 and 65535, inclusive")
+    for i, variable in enumerate(container.get("env") or ()):
+        yield from _variable(variable, f"{path}.env[{i}]")
+    yield from _mounts(container.get("volumeMounts") or [], volumes, f"{path}.volumeMounts")
+    policy = container.get("imagePullPolicy")
+    if policy and policy not in _PULL_POLICIES:
+        yield _one_of(f"{path}.imagePullPolicy", policy, _PULL_POLICIES)
+    yield from _resources(container.get("resources") or {}, f"{path}.resources")
+
+
+def _variable(variable: Object, path: str) -> Iterator[FieldError]:
+    name, source = variable.get("name", ""), variable.get("valueFrom")
+    if not name:
+        yield required(f"{path}.name")
+    elif not all(" " <= char <= "~" and char != "=" for char in name):
+        detail = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+        yield invalid(f"{path}.name", name, detail)
+    if source is None:
+        return
+    given = [field for field, value in source.items() if value is not None]
+    detail = ""
+    if not given:
+        known = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        detail = f"must specify one of: {known}"
+    elif variable.get("value"):
+        detail = "may not be specified when `value` is not empty"
+    elif len(given) > 1:
+        detail = "may not have more than one field specified at a time"
+    if detail:
+        yield invalid(f"{path}.valueFrom", "", detail)
+
+
+def _mounts(mounts: list[Object], volumes: set[str], path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for i, mount in enumerate(mounts):
+        name, where = mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            yield required(f"{path}[{i}].name")
+        if name not in volumes:
+            yield not_found(f"{path}[{i}].name", name)
+        if not where:
+            yield required(f"{path}[{i}].mountPath")
+        if where in seen:
+            yield invalid(f"{path}[{i}].mountPath", where, "must be unique")
+        seen.add(where)
+
+
+def _resources(resources: Object, path: str) -> Iterator[FieldError]:
+    limits, requests = _quantities(resources.get("limits")), _quantities(resources.get("requests"))
+    for name, quantity in limits.items():
+        yield from _quantity(name, quantity, f"{path}.limits[{name}]")
+    for name, quantity in requests.items():
+        yield from _quantity(name, quantity, f"{path}.requests[{name}]")
+        limit, shared = limits.get(name), _overcommitted(name)
+        if limit is None:
+            if not shared:
+                yield required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        elif not shared and quantity != limit:
+            yield invalid(f"{path}.requests", quantity, f"must be equal to {name} limit of {limit}")
+        elif quantity > limit:
+            yield invalid(f"{path}.requests", quantity, f"must be less than or equal to {name} limit of {limit}")
+    used = limits.keys() | requests.keys()
+    if any(name.startswith(_HUGE) for name in used) and not used & {"cpu", "memory"}:
+        yield forbidden(path, "HugePages require cpu or memory")
+
+
+def _quantities(values: Mapping[str, Any] | None) -> dict[str, Quantity]:
+    return {name: Quantity(str(value)) for name, value in sorted((values or {}).items())}
+
+
+def _native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def _overcommitted(name: str) -> bool:
+    """Whether limits may be more than requests; those of extended resources and huge pages may not."""
+    return _native(name) and not name.startswith(_HUGE)
+
+
+def _quantity(name: str, quantity: Quantity, path: str) -> Iterator[FieldError]:
+    yield from (invalid(path, name, text) for text in names.label_key(name))
+    if "/" not in name and name not in _RESOURCES and not name.startswith(_HUGE):
+        if name not in _COUNTED:
+            yield invalid(path, name, "must be a standard resource type or fully qualified")
+        yield invalid(path, name, "must be a standard resource for containers")
+    extended = not _native(name)
+    if extended and (name.startswith("requests.") or names.label_key(f"requests.{name}")):
+        yield invalid(path, name, "doesn't follow extended resource name standard")
+    if quantity.sign < 0:
+        yield invalid(path, quantity, "must be greater than or equal to 0")
+    if extended and quantity.as_decimal % 1:
+        yield invalid(path, quantity, "must be an integer")
+
+
+def validate_pod_fields(spec: Object, path: str) -> Iterator[FieldError]:
+    """The fields of a pod's spec except volumes, claims and containers."""
+    for field, choices in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
+        if spec.get(field) and spec[field] not in choices:
+            yield _one_of(f"{path}.{field}", spec[field], choices)
+    for key, value in sorted((spec.get("nodeSelector") or {}).items()):
+        yield from (invalid(f"{path}.nodeSelector", key, text) for text in names.label_key(key))
+        yield from (invalid(f"{path}.nodeSelector", value, text) for text in names.label_value(value))
+    yield from _gates(spec, path)
+    if node := spec.get("nodeName"):
+        yield from (invalid(f"{path}.nodeName", node, text) for text in names.dns_subdomain(node))
+    seconds = spec.get("activeDeadlineSeconds")
+    if seconds is not None and not 1 <= seconds <= _SECONDS_MAX:
+        yield invalid(f"{path}.activeDeadlineSeconds", seconds, f"must be between 1 and {_SECONDS_MAX}, inclusive")
+    if host := spec.get("hostname"):
+        yield from (invalid(f"{path}.hostname", host, text) for text in names.dns_label(host))
+    for i, toleration in enumerate(spec.get("tolerations") or ()):
+        yield from _toleration(toleration, f"{path}.tolerations[{i}]")
+
+
+def _gates(spec: Object, path: str) -> Iterator[FieldError]:
+    seen: set[str] = set()
+    for i, gate in enumerate(spec.get("schedulingGates") or ()):
+        where, name = f"{path}.schedulingGates[{i}]", gate.get("name", "")
+        yield from (invalid(where, name, text) for text in names.label_key(name))
+        if name in seen:
+            yield duplicate(where, name)
+        seen.add(name)
+
+
+def _toleration(toleration: Object, path: str) -> Iterator[FieldError]:
+    key, value = toleration.get("key") or "", toleration.get("value") or ""
+    operator, effect = toleration.get("operator") or "", toleration.get("effect") or ""
+    if key:
+        yield from (invalid(f"{path}.key", key, text) for text in names.label_key(key))
+    elif operator != "Exists":
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield invalid(f"{path}.operator", operator, detail)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        yield invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    match operator:
+        case "" | "Equal":
+            if problems := names.label_value(value):
+                yield invalid(f"{path}.operator", value, ";".join(problems))
+        case "Exists":
+            if value:
+                yield invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
+        case _:
+            yield unsupported(f"{path}.operator", operator, ("Equal", "Exists"))
+    if effect and effect not in _EFFECTS:
+        yield _one_of(f"{path}.effect", effect, _EFFECTS)

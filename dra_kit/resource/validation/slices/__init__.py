@@ -1,0 +1,1 @@
+"""Slices: devices, their attributes, capacity and counters, their nodes and pools."""

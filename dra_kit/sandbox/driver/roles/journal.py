@@ -1,0 +1,99 @@
+"""What the driver's roles log in a sandbox, separate from the rest of the process."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from dra_kit.errors import DraKitError
+from dra_kit.process.logging import TextFormatter
+
+_CAPACITY: Final = 4 << 20  # characters
+_LINE_MAX: Final = 1 << 14  # characters of one
+_PROBLEMS: Final = 1_000
+# rooms of dra-kit that run the cluster here, not the driver
+_CLUSTER: Final = ("dra_kit.sandbox", "dra_kit.apiserver", "dra_kit.cli", "aiohttp", "asyncio")
+
+
+class DriverLog(logging.Handler):
+    """Keeps the lines of the driver's code and of dra-kit's roles around it; a logging handler for the root logger."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.setFormatter(TextFormatter())
+        self._lines: deque[str] = deque()
+        self._size = 0
+        self._gone = 0
+        self._problems: dict[str, str] = {}  # what was logged, by the line that tells it
+        self._listeners: list[Callable[[logging.LogRecord, str], None]] = []
+
+    def listen(self, listener: Callable[[logging.LogRecord, str], None]) -> None:
+        """Call a listener with each record and its line from now on, in the thread that logs."""
+        self._listeners.append(listener)
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The newest lines, oldest first; how many went before them, if any did."""
+        with self._held():
+            gone = (f"({self._gone:,} older lines went: {_CAPACITY >> 20} MiB are kept)",) if self._gone else ()
+            return (*gone, *self._lines)
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """The warnings and errors among them, one line each: what, why, and where in the author's code."""
+        with self._held():
+            return tuple(self._problems)
+
+    def problems_of(self, message: str) -> Sequence[str]:
+        """Those of :attr:`problems` that were logged with a message.
+
+        Args:
+            message: of the log record, without its fields: ``discover failed``.
+        """
+        with self._held():
+            return tuple(line for line, logged in self._problems.items() if logged == message)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        if record.name.startswith(_CLUSTER):
+            return
+        line = _cut(self.format(record))
+        self._lines.append(line)
+        self._size += len(line)
+        while self._size > _CAPACITY:
+            self._size -= len(self._lines.popleft())
+            self._gone += 1
+        if record.levelno >= logging.WARNING:
+            self._problems.setdefault(_cut(_problem(record)), record.getMessage())
+            if len(self._problems) > _PROBLEMS:
+                del self._problems[next(iter(self._problems))]
+        for listener in self._listeners:
+            listener(record, line)
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """The driver logs in threads of its own."""
+        self.acquire()
+        try:
+            yield
+        finally:
+            self.release()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LINE_MAX else f"{text[:_LINE_MAX]}… ({len(text) - _LINE_MAX:,} characters more)"
+
+
+def _problem(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    raised = record.exc_info[1] if record.exc_info else None
+    if raised is not None and not isinstance(raised, DraKitError):
+        text += f": {type(raised).__name__}: {raised}"
+    elif error := getattr(record, "error", raised):
+        text += f": {error}"
+    if place := getattr(record, "at", None):
+        text += f" at {place}"
+    return " ".join(text.split())

@@ -1,0 +1,167 @@
+"""The driver's controller and webhook roles in a sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from dra_kit.author.driver import Driver
+from dra_kit.errors import NotFound, SandboxError
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.sandbox.driver.accounts import Kubeconfigs
+from dra_kit.sandbox.driver.roles.role_thread import RoleThread
+
+WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
+"""Label of a namespace that keeps the webhook out of it, with the value ``off``."""
+
+_HOST: Final = "127.0.0.1"
+_LISTENS_SECONDS: Final = 15.0
+_POLL: Final = 0.02
+
+
+class Operators:
+    """Both roles of one release of the driver.
+
+    Args:
+        client: of the API server, which is told where the webhook is.
+        kubeconfigs: of the roles.
+        directory: made; for the webhook's certificate.
+        controller: run the controller role.
+        webhook: run the webhook role, if the driver has configs.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kubeconfigs: Kubeconfigs,
+        directory: Path,
+        *,
+        controller: bool = True,
+        webhook: bool = True,
+    ) -> None:
+        self._client = client
+        self._kubeconfigs = kubeconfigs
+        self._directory = directory
+        self._with_controller = controller
+        self._with_webhook = webhook
+        self.roles: list[RoleThread] = []
+
+    async def start(self, driver: Driver[Any, Any], author: BaseModel | None) -> None:
+        """Start them; returns when the webhook listens, and the API server calls it and no other.
+
+        Raises:
+            SandboxError: it does not listen.
+        """
+        if self._with_controller:
+            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author))
+            self.roles[-1].start()
+        if self._with_webhook and driver.configs.kinds:
+            self._directory.mkdir()
+            webhook = webhook_role(driver, self._kubeconfigs.webhook(), self._directory, author)
+            self.roles.append(webhook.role)
+            webhook.role.start()
+            await _listens(webhook)
+            try:
+                name = webhook.configuration["metadata"]["name"]
+                await self._client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
+            except NotFound:
+                pass
+            await self._client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration)
+
+    async def stop(self) -> None:
+        """End them, both at once: each of them drains."""
+        await asyncio.gather(*(role.stop() for role in self.roles))
+
+
+async def _listens(webhook: Webhook) -> None:
+    begin = time.monotonic()
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", webhook.port)
+        except OSError:
+            if webhook.role.failure or time.monotonic() - begin > _LISTENS_SECONDS:
+                reason = webhook.role.failure or f"it does not listen within {_LISTENS_SECONDS:.0f} s"
+                raise SandboxError(f"the driver's webhook role does not come up: {reason}") from None
+            await asyncio.sleep(_POLL)
+        else:
+            writer.close()
+            return
+
+
+def controller_role(driver: Driver[Any, Any], kubeconfig: Path, author: BaseModel | None = None) -> RoleThread:
+    """The controller role, not started yet; ``author`` are the author's settings."""
+
+    async def run() -> int:
+        from dra_kit.controller.agent import ControllerSettings, run_controller
+
+        return await run_controller(
+            driver, ControllerSettings(kubeconfig=kubeconfig, instance="sandbox", election=False, author=author)
+        )
+
+    return RoleThread("controller role", run)
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """The webhook role.
+
+    Attributes:
+        role: not started yet.
+        port: where it will listen on this machine.
+        configuration: the ValidatingWebhookConfiguration to create once it listens.
+    """
+
+    role: RoleThread
+    port: int
+    configuration: Mapping[str, Any]
+
+
+def webhook_role(
+    driver: Driver[Any, Any], kubeconfig: Path, directory: Path, author: BaseModel | None = None
+) -> Webhook:
+    """The webhook role with a certificate of its own.
+
+    Args:
+        driver: whose configs it checks.
+        kubeconfig: of the API server.
+        directory: for certificate and key.
+        author: the author's settings.
+    """
+    import trustme
+
+    from dra_kit.webhook.configuration import validating_webhook_configuration
+
+    authority = trustme.CA()
+    certificate = authority.issue_cert(_HOST)
+    cert, key = directory / "webhook.crt", directory / "webhook.key"
+    cert.write_bytes(b"".join(item.bytes() for item in certificate.cert_chain_pems))
+    key.touch(mode=0o600)
+    key.write_bytes(certificate.private_key_pem.bytes())
+    port = _free_port()
+
+    async def run() -> int:
+        from dra_kit.webhook.agent import WebhookSettings, run_webhook
+
+        settings = WebhookSettings(cert=cert, key=key, host=_HOST, port=port, kubeconfig=kubeconfig, author=author)
+        return await run_webhook(driver, settings)
+
+    configuration = validating_webhook_configuration(
+        driver.name, url=f"https://{_HOST}:{port}", ca_bundle=authority.cert_pem.bytes()
+    )
+    selector = {"matchExpressions": [{"key": WITHOUT_WEBHOOK, "operator": "NotIn", "values": ["off"]}]}
+    webhooks = [{**item, "namespaceSelector": selector} for item in configuration["webhooks"]]
+    return Webhook(RoleThread("webhook role", run), port, {**configuration, "webhooks": webhooks})
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,271 @@
+"""The driver's node role as a process of its own, which ``kill -9`` ends as it would on a node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.errors import ConfigurationError, DraKitError
+from dra_kit.node.settings import NodeSettings
+from dra_kit.process.fields import plain
+from dra_kit.process.logging import fields_of, quiet_libraries
+from dra_kit.sandbox.driver.release import Release
+from dra_kit.sandbox.driver.roles.killable import Crash, KillableProcess
+from dra_kit.sandbox.driver.roles.role_thread import STOP_SECONDS
+
+_POLL: Final = 0.02
+_STANDARD: Final = (
+    "name", "levelno", "levelname", "created", "msecs", "pathname", "filename", "module", "lineno", "funcName",
+)  # fmt: skip
+"""What of a record of the log goes over as it is."""
+_BEGUN: Final = "begun"
+_READY: Final = "ready"
+_LAST_STREAM: Final = 2  # the last of the standard streams
+_LOG: Final = "log"
+_FAILED: Final = "failed"
+_ANSWER: Final = "answer"
+
+
+class RoleInProcess:
+    """A :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`.
+
+    What it logs is logged in this process, too; what it prints goes where this process prints. It ends with this one.
+
+    Args:
+        release: to run; its TARGET is loaded anew.
+        settings: of the node role, without the author's.
+        directory: of the process; made.
+        crash: where it kills itself.
+
+    Raises:
+        ConfigurationError: the release has no TARGET.
+    """
+
+    def __init__(self, release: Release, settings: NodeSettings, directory: Path, crash: Crash | None) -> None:
+        if not release.target:
+            raise ConfigurationError(
+                f"driver {release.driver.name} is an object of this process and cannot run in one of its own; name it "
+                "as a TARGET: ./file.py, module:attr or a project folder"
+            )
+        author = None if release.author is None else release.author.model_dump()
+        self._wire, other = multiprocessing.Pipe()
+        self._sending = threading.Lock()
+        level = logging.getLogger().level
+        work = partial(_work, other, release.folder, release.target, settings, author, level=level)
+        self._process = KillableProcess(directory, work)
+        self._ready = False
+        self.begun: bool = False
+        self._stopping = False
+        self._failure = ""
+        self._answers: dict[int, asyncio.Future[str]] = {}
+        self._asked = 0
+        self._loop = asyncio.get_running_loop()
+        self._process.start(crash)
+        other.close()
+        self._reader = threading.Thread(target=self._read, name=f"node role on {settings.node_name}", daemon=True)
+        self._reader.start()
+
+    @property
+    def failure(self) -> str:
+        """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
+        if self._stopping or self._process.alive or self.crashed_at:
+            return ""
+        return self._failure or f"its process ended with {self._process.exit_code}"
+
+    @property
+    def ready(self) -> bool:
+        """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
+        return self._ready and self._process.alive
+
+    @property
+    def crashed_at(self) -> str:
+        """The step after which it has killed itself; empty when it has not."""
+        return "" if self._process.alive else self._process.crashed_at
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was: from outside, or by itself after a step."""
+        return not self._process.alive and (self._stopping or bool(self.crashed_at))
+
+    def arm(self, crash: Crash | None) -> None:
+        """See :meth:`dra_kit.sandbox.driver.roles.killable.KillableProcess.arm`."""
+        self._process.arm(crash)
+
+    async def stop(self) -> None:
+        """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
+        await self._end(signal.SIGTERM, STOP_SECONDS)
+
+    async def kill(self) -> None:
+        """``kill -9``; it is gone when this returns."""
+        await self._end(signal.SIGKILL, STOP_SECONDS)
+
+    async def _end(self, number: signal.Signals, seconds: float) -> None:
+        self._stopping = True
+        self._process.send(number)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._process.alive:  # noqa: ASYNC110 - another process ends
+                    await asyncio.sleep(_POLL)
+        self._process.send(signal.SIGKILL)
+        await asyncio.to_thread(self._reader.join)
+        await asyncio.to_thread(self._process.join)
+
+    def calls(self) -> Sequence[str]:
+        """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
+        return ()
+
+    def hanging(self, patience: float) -> Sequence[str]:
+        """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
+        del patience
+        return ()
+
+    async def inject_health(self, device: str, reason: str, message: str | None, pool: str | None) -> None:
+        """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
+        self._asked += 1
+        answer = self._answers[self._asked] = self._loop.create_future()
+        try:
+            with self._sending:
+                self._wire.send((self._asked, device, reason, message, pool))
+        except OSError:
+            raise ConfigurationError("the driver does not run; start it before a device of it is made ill") from None
+        if text := await answer:
+            raise ConfigurationError(text)
+
+    def _read(self) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                match self._wire.recv():
+                    case (kind, fields) if kind == _LOG:
+                        record = logging.makeLogRecord(fields)
+                        logging.getLogger(record.name).handle(record)
+                    case (kind, text) if kind == _FAILED:
+                        self._failure = text
+                    case (kind, number, text) if kind == _ANSWER:
+                        self._loop.call_soon_threadsafe(self._answers.pop(number).set_result, text)
+                    case (kind,) if kind == _BEGUN:
+                        self.begun = True
+                    case _:
+                        self._ready = True
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._gone)
+
+    def _gone(self) -> None:
+        for answer in self._answers.values():
+            answer.set_result("the driver's process has ended")
+        self._answers.clear()
+
+
+# --- in the process
+
+
+class _Teller(logging.Handler):
+    """Sends what is logged, and other news, to the process of the sandbox."""
+
+    def __init__(self, wire: Connection) -> None:
+        super().__init__()
+        self._wire = wire
+        self._one = threading.Lock()
+
+    def tell(self, *news: Any) -> None:
+        with self._one, suppress(OSError):
+            self._wire.send(news)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {key: plain(value) for key, value in fields_of(record).items()}
+        raised = record.exc_info[1] if record.exc_info else None
+        if raised is not None:
+            # objects of the author's need not survive the way
+            fields.setdefault("error", f"{type(raised).__name__}: {raised}")
+            fields["stack_info"] = "".join(traceback.format_exception(raised)).rstrip()
+        standard = {name: vars(record)[name] for name in _STANDARD}
+        self.tell(_LOG, {**fields, **standard, "msg": record.getMessage()})
+
+
+def _work(
+    wire: Connection,
+    folder: Path,
+    target: str,
+    settings: NodeSettings,
+    author: Mapping[str, Any] | None,
+    *,
+    level: int,
+) -> None:
+    # what the fork server was sent is inherited by programs that outlive this process, whose end nobody would see then
+    for descriptor in (int(file.name) for file in Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):
+            os.set_inheritable(descriptor, descriptor <= _LAST_STREAM)
+    teller = _Teller(wire)
+    root = logging.getLogger()
+    root.handlers[:] = [teller]
+    root.setLevel(level)
+    quiet_libraries()
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed before a SIGKILL is seen
+    os.chdir(folder)
+    try:
+        code = _role(wire, teller, target, settings, author)
+    except DraKitError as error:
+        teller.tell(_FAILED, f"{error} [{error.code}]")
+        code = 2
+    sys.exit(code)
+
+
+def _role(
+    wire: Connection, teller: _Teller, target: str, settings: NodeSettings, author: Mapping[str, Any] | None
+) -> int:
+    import uvloop
+
+    from dra_kit.kube.credentials import load_credentials
+    from dra_kit.node.agent import Agent
+    from dra_kit.process.probes import parts_not_ready
+    from dra_kit.process.target import load_driver
+
+    driver = load_driver(target)
+    teller.tell(_BEGUN)
+    if driver.settings is not None and author is not None:
+        settings = replace(settings, author=driver.settings.model_validate(dict(author), by_name=True, by_alias=False))
+
+    async def run() -> int:
+        agent = Agent(driver, settings, await load_credentials(settings.kubeconfig))
+        threading.Thread(target=_obey, args=(wire, teller, agent), name="sandbox", daemon=True).start()
+        telling = asyncio.create_task(tell_ready(agent))
+        try:
+            return await agent.run()
+        finally:
+            telling.cancel()
+
+    async def tell_ready(agent: Agent) -> None:
+        while parts_not_ready(agent.supervisor):  # noqa: ASYNC110 - each part has an event of its own
+            await asyncio.sleep(_POLL)
+        teller.tell(_READY)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(run())
+
+
+def _obey(wire: Connection, teller: _Teller, agent: Any) -> None:
+    """Do what the sandbox asks for; without it there is nothing to do."""
+    try:
+        while True:
+            number, device, reason, message, pool = wire.recv()
+            try:
+                agent.inject_health(device, reason, message, pool=pool).result()
+            except ConfigurationError as error:
+                teller.tell(_ANSWER, number, str(error))
+            else:
+                teller.tell(_ANSWER, number, "")
+    except (EOFError, OSError):
+        os.kill(os.getpid(), signal.SIGKILL)

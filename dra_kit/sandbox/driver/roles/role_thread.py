@@ -1,0 +1,121 @@
+"""A role of the driver in a thread and an event loop of its own: an author's blocking code stops nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from dra_kit.errors import DraKitError
+from dra_kit.process.hanging import HangingCalls
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 25.0
+"""A role drains for at most 20 seconds; one that is blocked for longer is left behind."""
+HANGING_SECONDS: Final = 3.0
+"""A call of the driver's code that has not returned so long after the role was to end is left behind."""
+_POLL: Final = 0.02
+
+
+class RoleThread:
+    """Runs one role until :meth:`stop`.
+
+    Args:
+        name: of the role and its node, such as ``node of node-1``.
+        run: runs the role until it is cancelled; called in the thread.
+    """
+
+    def __init__(self, name: str, run: Callable[[], Awaitable[int]]) -> None:
+        self.name = name
+        self._run = run
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[int] | None = None
+        self._stopping = False
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self.failure: str = ""
+        """Why the role ended although nobody asked it to; empty while it did not."""
+        self.exit_code: int | None = None
+        """What it ended with then, if it returned; None where it raised."""
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    async def stop(self, seconds: float = STOP_SECONDS) -> bool:
+        """Ask the role to end and wait for it; whether it did."""
+        with self._lock:
+            self._stopping = True
+            loop, task = self._loop, self._task
+        if loop is not None and task is not None:
+            with suppress(RuntimeError):  # it has ended by itself, and its loop with it
+                loop.call_soon_threadsafe(task.cancel)
+        begin = time.monotonic()
+        calls: Sequence[str] = ()
+        while not self._ended.is_set() and self._thread.is_alive():
+            waited = time.monotonic() - begin
+            calls = self.calls() if waited > HANGING_SECONDS else ()
+            if waited > seconds or calls:
+                break
+            await asyncio.sleep(_POLL)
+        ended = self._ended.is_set()
+        if not ended and self._thread.ident is not None:
+            blocked = "; ".join(calls) or "the driver's code is blocked"
+            logger.warning("%s does not end and is left behind: %s", self.name, blocked)
+        return ended
+
+    def calls(self) -> Sequence[str]:
+        """The calls of the driver's code that have not returned, oldest first, each with its claim and its age."""
+        with self._lock:
+            loop = self._loop
+        return HangingCalls(loop, 0.0)() if loop is not None else ()
+
+    def _work(self) -> None:
+        try:
+            code = self._run_loop()
+            if code or not self._stopping:
+                self.failure, self.exit_code = f"exit code {code}", code
+        except asyncio.CancelledError:
+            pass
+        except DraKitError as error:
+            self.failure = f"{error} [{error.code}]"
+        except BaseException as error:  # SystemExit, too: a task that the driver's code started may raise anything
+            logger.exception("%s failed", self.name)
+            self.failure = f"{type(error).__name__}: {error}"
+        finally:
+            self._ended.set()
+
+    def _run_loop(self) -> int:
+        with asyncio.Runner() as runner:
+            try:
+                return runner.run(self._main())
+            except (SystemExit, KeyboardInterrupt):
+                # of a task that the driver's code started; a gRPC server that is not stopped in order may crash Python
+                runner.run(self._drain())
+                raise
+
+    async def _drain(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _main(self) -> int:
+        with self._lock:
+            if self._stopping:
+                return 0
+            self._loop = asyncio.get_running_loop()
+            self._task = asyncio.ensure_future(_of(self._run()))
+        try:
+            return await self._task
+        except asyncio.CancelledError:
+            return 0
+
+
+async def _of(awaitable: Awaitable[int]) -> int:
+    return await awaitable

@@ -1,0 +1,139 @@
+"""The project folder that a TARGET belongs to, whose pyproject.toml and deviceclasses.yaml a sandbox heeds."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.errors import ConfigurationError
+from dra_kit.manifests.files import read_file
+from dra_kit.manifests.limits import MANIFESTS
+from dra_kit.process.target import DEFAULT_ATTRIBUTE, GLOB_SUFFIXES
+
+_FILE: Final = "pyproject.toml"
+_CLASSES: Final = "deviceclasses.yaml"
+_SETTINGS: Final = "sandbox"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A folder with a driver.
+
+    Attributes:
+        folder: where it is.
+        table: ``[tool.dra-kit]`` of its ``pyproject.toml``; empty where there is none.
+    """
+
+    folder: Path
+    table: Mapping[str, Any]
+
+    @property
+    def file(self) -> Path:
+        """Its ``pyproject.toml``, which may not exist."""
+        return self.folder / _FILE
+
+    @property
+    def driver(self) -> tuple[str, str]:
+        """Module and attribute of its driver; the module is empty where none is named."""
+        named = self.table.get("driver")
+        return _module_and_attribute(named) if isinstance(named, str) else ("", "")
+
+    @property
+    def classes(self) -> tuple[Path, ...]:
+        """Its manifest of DeviceClasses, if it has one."""
+        found = self.folder / _CLASSES
+        return (found,) if found.is_file() else ()
+
+    def has_more_than_a_driver(self) -> bool:
+        """Whether a sandbox would heed anything else of it."""
+        return bool(self.classes) or _SETTINGS in self.table
+
+
+def project_of(target: str) -> Project | None:
+    """The project that a TARGET names: its folder, the file of its driver, or its driver as ``module:attr``.
+
+    Raises:
+        ConfigurationError: its ``pyproject.toml`` cannot be read.
+    """
+    if Path(target).is_dir():
+        return _project(Path(target))
+    near = _near(target)
+    return near if near is not None and _names(near, target) else None
+
+
+def place_of(target: str) -> Path | None:
+    """Where the files of a TARGET lie: a folder, or a file of globs; None for a module that belongs to no project.
+
+    Raises:
+        ConfigurationError: the project's ``pyproject.toml`` cannot be read.
+    """
+    if target.endswith(GLOB_SUFFIXES):
+        return Path(target).resolve()
+    project = project_of(target)
+    if project is not None:
+        return project.folder.resolve()
+    file = Path(target.rpartition(".py")[0] + ".py")
+    return file.parent.resolve() if file.is_file() else None
+
+
+def other_project(target: str) -> Project | None:
+    """The project in whose folder a TARGET lies that is not its driver; None if there is none, or it is.
+
+    Raises:
+        ConfigurationError: its ``pyproject.toml`` cannot be read.
+    """
+    near = None if Path(target).is_dir() else _near(target)
+    return near if near is not None and near.driver[0] and not _names(near, target) else None
+
+
+def _near(target: str) -> Project | None:
+    """The project around a file, or the one of the working directory for a module; a file of globs has none."""
+    if target.endswith(GLOB_SUFFIXES):
+        return None
+    file = _file(target)
+    folders = [Path()] if file is None else file.parents
+    found = next((folder for folder in folders if (folder / _FILE).is_file()), None)
+    return _project(found) if found is not None else None
+
+
+def _project(folder: Path) -> Project:
+    file = folder / _FILE
+    try:
+        table: Any = tomllib.loads(read_file(file, MANIFESTS).decode()) if file.exists() else {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{file} cannot be read: {error}") from None
+    for key in ("tool", "dra-kit"):
+        table = table.get(key) if isinstance(table, dict) else None
+    return Project(folder, table if isinstance(table, dict) else {})
+
+
+def _names(project: Project, target: str) -> bool:
+    module, attribute = project.driver
+    file = _file(target)
+    if file is None:
+        return (module, attribute) == _module_and_attribute(target)
+    wanted = target.rpartition(".py")[2].removeprefix(":") or DEFAULT_ATTRIBUTE
+    return attribute == wanted and file in _files(project.folder, module)
+
+
+def _files(folder: Path, module: str) -> Iterator[Path]:
+    for place in (folder / "src", folder):
+        path = place.joinpath(*module.split(".")).resolve()
+        yield path.with_name(f"{path.name}.py")
+        yield path / "__init__.py"
+
+
+def _file(target: str) -> Path | None:
+    """The file that a TARGET names; None if it names a module."""
+    path, dot, attribute = target.rpartition(".py")
+    if not dot or (attribute and not attribute.startswith(":")):
+        return None
+    return Path(path + dot).resolve()
+
+
+def _module_and_attribute(text: str) -> tuple[str, str]:
+    module, _, attribute = text.partition(":")
+    return module, attribute or DEFAULT_ATTRIBUTE

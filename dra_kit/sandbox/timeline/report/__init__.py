@@ -1,0 +1,1 @@
+"""The report: what became of every pod, as JSON."""

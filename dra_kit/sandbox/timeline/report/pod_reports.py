@@ -1,0 +1,173 @@
+"""What became of every pod: its last state before it was deleted, its containers, and what stood in its way."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dra_kit.kube.resources import PODS
+from dra_kit.sandbox.stories.outcome import status_problem
+from dra_kit.sandbox.timeline.records import (
+    ContainerEnded,
+    ContainerOutput,
+    ContainerStarted,
+    Exit,
+    ObjectChanged,
+    PodTerminating,
+    Record,
+)
+from dra_kit.sandbox.timeline.report.problems import PodProblems
+from dra_kit.values.json import ObjectView
+
+_REMEMBERED: Final = 1_000  # pods that are deleted
+_OUTPUT: Final = 1 << 20  # bytes of one container
+_OUTPUT_OF_DELETED: Final = 64 << 20  # bytes of the containers of all pods that are deleted
+
+
+@dataclass(slots=True)
+class _Container:
+    started: ContainerStarted
+    exit: Exit | None
+    outputs: list[ContainerOutput] = field(default_factory=list)
+
+    def add(self, output: ContainerOutput) -> None:
+        """Add what it wrote; what it wrote last is kept."""
+        self.outputs.append(output)
+        if output.late:
+            self.outputs.sort(key=lambda item: item.offset)
+        last = self.outputs[-1]
+        first_offset = last.offset + last.size - _OUTPUT
+        while self.outputs[0].offset + self.outputs[0].size <= first_offset:
+            del self.outputs[0]
+
+    def report(self) -> dict[str, Any]:
+        started, edits = self.started, self.started.from_claims
+        text, dropped = self._output()
+        return {
+            "name": started.container.name,
+            "exitCode": self.exit.code if self.exit else None,
+            "reason": self.exit.reason if self.exit else "Running",
+            "restarts": started.attempt,
+            "environment": dict(started.environment),
+            "fromClaims": {
+                "environment": list(edits.env),
+                "mounts": [item.model_dump(mode="json", by_alias=True, exclude_defaults=True) for item in edits.mounts],
+                "deviceNodes": [
+                    item.model_dump(mode="json", by_alias=True, exclude_defaults=True) for item in edits.device_nodes
+                ],
+                "cdiDevices": list(started.cdi_devices),
+            },
+            "output": text,
+            "outputDropped": dropped,
+        }
+
+    def _output(self) -> tuple[str, int]:
+        """The newest text without a gap, and how many bytes came before it."""
+        found: list[str] = []
+        begin: int | None = None
+        for output in reversed(self.outputs):
+            if begin is not None and output.offset + output.size != begin:
+                break
+            found.append(output.text)
+            begin = output.offset
+        return "".join(reversed(found)), begin or 0
+
+
+@dataclass(slots=True)
+class _Pod:
+    object: ObjectView | None = None
+    containers: dict[str, _Container] = field(default_factory=dict)  # the newest of each name
+    terminating: bool = False
+    problem: str | None = None  # when it was deleted
+
+    @property
+    def output(self) -> int:
+        return sum(item.size for container in self.containers.values() for item in container.outputs)
+
+
+class PodReports:
+    """Follows all pods; :meth:`read` is a reader of a timeline.
+
+    Attributes:
+        left_out: how many pods were deleted so long ago that nothing is known of them any more.
+    """
+
+    def __init__(self) -> None:
+        self.left_out: int = 0
+        self._problems = PodProblems()
+        self._pods: dict[str, _Pod] = {}
+        self._deleted: deque[str] = deque()
+        self._output_of_deleted = 0
+
+    def reports(self) -> list[dict[str, Any]]:
+        """The report of every pod, also of those that are deleted, in the order they came."""
+        return [self._report(uid, pod, pod.object) for uid, pod in self._pods.items() if pod.object is not None]
+
+    def read(self, record: Record) -> None:
+        """Take a record."""
+        match record:
+            case ObjectChanged(resource=PODS.full_name):
+                self._pod_changed(record)
+            case PodTerminating(pod=pod) if pod.uid in self._pods:
+                # the kubelet may know of the deletion before it is recorded
+                self._pods[pod.uid].terminating = True
+            case ContainerStarted(container=container):
+                known = self._pods.setdefault(container.pod.uid, _Pod())
+                if not known.terminating:
+                    known.containers[container.name] = _Container(record, record.exit)
+            case ContainerOutput(container=container):
+                if found := self._container(record):
+                    found.add(record)
+            case ContainerEnded(exit=how):
+                if found := self._container(record):
+                    found.exit = how
+            case _:
+                pass
+        self._problems.read(record)
+
+    def _container(self, record: ContainerOutput | ContainerEnded) -> _Container | None:
+        """The container of a record, unless its pod ends."""
+        pod = self._pods.get(record.container.pod.uid)
+        found = pod.containers.get(record.container.name) if pod and not pod.terminating else None
+        return found if found and found.started.container.id == record.container.id else None
+
+    def _pod_changed(self, record: ObjectChanged) -> None:
+        item, uid = record.object, record.object["metadata"]["uid"]
+        if record.change != "DELETED" and "deletionTimestamp" not in item["metadata"]:
+            self._pods.setdefault(uid, _Pod()).object = item
+            return
+        pod = self._pods.get(uid)
+        if pod is None or pod.problem is not None:
+            return
+        pod.terminating = True
+        pod.problem = self._problem(uid, pod.object or item)
+        self._deleted.append(uid)
+        self._output_of_deleted += pod.output
+        self._forget()
+
+    def _forget(self) -> None:
+        if len(self._deleted) > _REMEMBERED:
+            gone = self._pods.pop(self._deleted.popleft())
+            self._output_of_deleted -= gone.output
+            self.left_out += 1
+        for uid in self._deleted:
+            if self._output_of_deleted <= _OUTPUT_OF_DELETED:
+                return
+            pod = self._pods[uid]
+            self._output_of_deleted -= pod.output
+            for container in pod.containers.values():
+                container.outputs.clear()
+
+    def _problem(self, uid: str, item: ObjectView) -> str:
+        return self._problems.by_uid.get(uid, "") or status_problem(item)
+
+    def _report(self, uid: str, pod: _Pod, item: ObjectView) -> dict[str, Any]:
+        return {
+            "namespace": item["metadata"].get("namespace", ""),
+            "name": item["metadata"]["name"],
+            "node": item["spec"].get("nodeName", ""),
+            "phase": item.get("status", {}).get("phase", "Pending"),
+            "message": self._problem(uid, item) if pod.problem is None else pod.problem,
+            "containers": [container.report() for container in pod.containers.values()],
+        }

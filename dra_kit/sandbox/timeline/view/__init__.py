@@ -1,0 +1,1 @@
+"""The live view: the timeline in lines, for people."""

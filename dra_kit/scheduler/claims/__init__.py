@@ -1,0 +1,1 @@
+"""Claims: made for a pod, known to the scheduler, ready on a node, released."""

@@ -1,0 +1,159 @@
+"""Extended resources that DeviceClasses provide (KEP-5004): the claim the scheduler makes of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dra_kit.resource.pods import containers, init_containers, is_sidecar
+from dra_kit.scheduler.claims.generation import pod_owner
+from dra_kit.scheduler.nodes.resources import pod_requests
+from dra_kit.values.json import ObjectView
+from dra_kit.values.quantity import Quantity
+
+EXTENDED_CLAIM_ANNOTATION: Final = "resource.kubernetes.io/extended-resource-claim"
+_IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedClaim:
+    """The claim for what a pod's extended resources need of the devices of one node.
+
+    Attributes:
+        document: the ResourceClaim to create; it has no requests where the node has all resources itself.
+        mappings: ``pod.status.extendedResourceClaimStatus.requestMappings``.
+        resources: the extended resources that it provides.
+    """
+
+    document: dict[str, Any]
+    mappings: tuple[dict[str, str], ...]
+    resources: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedResources:
+    """The extended resources that a pod asks for and DeviceClasses provide.
+
+    Attributes:
+        pod: that asks.
+        providers: name of the DeviceClass by resource.
+    """
+
+    pod: ObjectView
+    providers: Mapping[str, str]
+
+    def provided_on(self, allocatable: Mapping[str, int]) -> frozenset[str]:
+        """The resources that devices of claims provide on a node: those that it has not by a device plugin.
+
+        Args:
+            allocatable: of the node; a resource that is there with 0 counts like one that is not there.
+        """
+        return frozenset(resource for resource in self.providers if not allocatable.get(resource))
+
+    def claim_on(self, allocatable: Mapping[str, int]) -> ExtendedClaim:
+        """The claim that the pod needs on a node; see ``provided_on``."""
+        provided = self.provided_on(allocatable)
+        requests: list[dict[str, Any]] = []
+        mappings: list[dict[str, str]] = []
+        for resource in sorted(provided):
+            found = _requests_of(self.pod, resource, self.providers[resource])
+            requests += found[0]
+            mappings += found[1]
+        namespace, name = self.pod["metadata"]["namespace"], self.pod["metadata"]["name"]
+        document = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "generateName": f"{name}-extended-resources-",
+                "namespace": namespace,
+                "annotations": {EXTENDED_CLAIM_ANNOTATION: "true"},
+                "ownerReferences": [pod_owner(self.pod)],
+            },
+            "spec": {"devices": {"requests": sorted(requests, key=lambda item: str(item["name"]))}},
+        }
+        return ExtendedClaim(document, tuple(mappings), provided)
+
+
+def extended_resources(pod: ObjectView, classes: Iterable[ObjectView]) -> ExtendedResources | None:
+    """The extended resources of a pod that DeviceClasses provide; None without any.
+
+    Args:
+        pod: asks for resources.
+        classes: all DeviceClasses.
+    """
+    asked = {name for name, amount in pod_requests(pod).items() if amount > 0}
+    providers = {resource: name for resource, name in _providers(classes).items() if resource in asked}
+    return ExtendedResources(pod, providers) if providers else None
+
+
+def _requests_of(
+    pod: ObjectView, resource: str, device_class: str
+) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """The claim's requests for one resource, and which container has which of them.
+
+    Sidecars and regular containers have devices of their own. Init containers, which run before, use those of the
+    containers behind them, and share one request for what these have too little of (kube-scheduler 1.37).
+    """
+    long_lived: list[dict[str, Any]] = []
+    positions: list[int] = []
+    mappings: list[dict[str, str]] = []
+    inits = init_containers(pod)
+    everyone = [*inits, *containers(pod)]
+    passing = [number for number, item in enumerate(inits) if not is_sidecar(item)]
+    for number, container in enumerate(everyone):
+        if number not in passing and (count := _count(container, resource)) > 0:
+            request = _request(number, container, resource, device_class, count)
+            long_lived.append(request)
+            positions.append(number)
+            mappings.append(_mapping(container, resource, request))
+    extra: dict[str, Any] | None = None
+    in_passing: list[tuple[ObjectView, dict[str, Any] | None]] = []
+    for number in passing:
+        container = everyone[number]
+        missing = _count(container, resource)
+        for position, request in zip(positions, long_lived, strict=True):
+            if position > number and missing > 0:
+                in_passing.append((container, request))
+                missing -= request["exactly"]["count"]
+        if missing > 0:
+            in_passing.append((container, None))
+            if extra is None or extra["exactly"]["count"] < missing:
+                extra = _request(number, container, resource, device_class, missing)
+    mappings += [_mapping(container, resource, used or extra or {}) for container, used in in_passing]
+    return [*long_lived, *([extra] if extra else [])], mappings
+
+
+def _count(container: ObjectView, resource: str) -> int:
+    amount = ((container.get("resources") or {}).get("requests") or {}).get(resource)
+    return 0 if amount is None else Quantity(amount).value
+
+
+def _request(number: int, container: ObjectView, resource: str, device_class: str, count: int) -> dict[str, Any]:
+    position = sorted(container["resources"]["requests"]).index(resource)
+    exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
+    return {"name": f"container-{number}-request-{position}", "exactly": exactly}
+
+
+def _mapping(container: ObjectView, resource: str, request: ObjectView) -> dict[str, str]:
+    return {"containerName": container["name"], "resourceName": resource, "requestName": request["name"]}
+
+
+def made_for(claim: ObjectView) -> str | None:
+    """UID of the pod for whose extended resources the claim was made; None where it is an ordinary claim."""
+    metadata = claim["metadata"]
+    if EXTENDED_CLAIM_ANNOTATION not in metadata.get("annotations", {}):
+        return None
+    return next((item["uid"] for item in metadata.get("ownerReferences", []) if item.get("controller")), None)
+
+
+def _providers(classes: Iterable[ObjectView]) -> dict[str, str]:
+    """Names of DeviceClasses by the extended resource they provide; of several the newest, then the first by name."""
+    found: dict[str, str] = {}
+    by_age = sorted(classes, key=lambda item: item["metadata"]["name"], reverse=True)
+    for item in sorted(by_age, key=lambda item: item["metadata"].get("creationTimestamp", "")):
+        name = item["metadata"]["name"]
+        found[_IMPLICIT + name] = name
+        if explicit := item["spec"].get("extendedResourceName"):
+            found[explicit] = name
+    return found

@@ -1,0 +1,168 @@
+"""ResourceClaims as the scheduler knows them, and who holds which devices.
+
+The two memories of kube-scheduler 1.37 (``dynamicresources/dra_manager.go``): allocations in flight, from the decision
+until they are written, and what was written, until the informer has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from dra_kit.resource.pods import pod_claims
+from dra_kit.scheduler.claims.extended import made_for
+from dra_kit.scheduler.claims.prefilter import NotReady
+from dra_kit.scheduler.cycle.cycle import Placement
+from dra_kit.scheduler.pods import Key, key_of
+from dra_kit.values.json import ObjectView
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """What a placement is about to write to a claim.
+
+    Attributes:
+        pod: UID of the pod that is placed.
+        key: of the claim; None where it is still to be made.
+        allocation: what the claim will have, or has already where only the pod is to be reserved.
+    """
+
+    pod: str
+    key: Key | None
+    allocation: ObjectView
+
+
+class ClaimTracker:
+    """Keeps devices held from the moment of a decision until the informer has them with a claim, or it failed.
+
+    A holder is a claim, by its UID, or a pod for whose extended resources a claim is still to be made.
+
+    Args:
+        claims: of an informer.
+        hold: notified of the allocation that a holder has from now on; None: nothing.
+    """
+
+    def __init__(self, claims: Mapping[Key, ObjectView], hold: Callable[[str, ObjectView | None], None]) -> None:
+        self._claims = claims
+        self._hold = hold
+        self._in_flight: dict[str, _InFlight] = {}  # by holder
+        self._written: dict[Key, ObjectView] = {}  # the server's answers that are newer than what the informer has
+        self._under_way: set[str] = set()  # UIDs of pods
+        self._gone: set[str] = set()  # UIDs of claims that were deleted while placements were under way
+        self._changed = asyncio.Event()
+
+    # --- what a placement does
+
+    def begin(self, placement: Placement) -> None:
+        """A placement was decided: from now on its devices are held."""
+        pod = placement.pod["metadata"]["uid"]
+        self._under_way.add(pod)
+        for claim, allocation in placement.allocations:
+            if "uid" in claim["metadata"]:
+                self._take(claim["metadata"]["uid"], _InFlight(pod, key_of(claim), allocation))
+            else:
+                self._take(pod, _InFlight(pod, None, allocation))
+        for claim in placement.reserve:
+            self._take(claim["metadata"]["uid"], _InFlight(pod, key_of(claim), claim["status"]["allocation"]))
+
+    def made(self, pod: ObjectView, claim: ObjectView) -> None:
+        """The claim for the extended resources of a pod exists, without its allocation yet."""
+        entry = self._in_flight.pop(pod["metadata"]["uid"])
+        self._hold(entry.pod, None)
+        self._take(claim["metadata"]["uid"], _InFlight(entry.pod, key_of(claim), entry.allocation))
+
+    def written(self, pod: ObjectView, claim: ObjectView) -> None:
+        """The server has what the placement of a pod wrote to a claim.
+
+        Args:
+            pod: that is placed.
+            claim: the server's answer.
+        """
+        uid, key = claim["metadata"]["uid"], key_of(claim)
+        entry = self._in_flight.get(uid)
+        if entry is not None and entry.pod == pod["metadata"]["uid"]:
+            del self._in_flight[uid]
+        known = (self._claims.get(key), self._written.get(key))
+        if uid not in self._gone and not any(item and _is_as_new(item, claim) for item in known):
+            self._written[key] = claim
+        self._update(uid, key)
+
+    def end(self, placement: Placement) -> None:
+        """A placement succeeded or failed: what it has not written is not true."""
+        pod = placement.pod["metadata"]["uid"]
+        self._under_way.discard(pod)
+        for holder, entry in list(self._in_flight.items()):
+            if entry.pod == pod:
+                del self._in_flight[holder]
+                self._update(holder, entry.key)
+        if not self._under_way:
+            self._gone.clear()
+
+    # --- what the informer tells
+
+    def seen(self, claim: ObjectView, *, deleted: bool) -> None:
+        """The informer has a new state of a claim."""
+        self._changed.set()
+        uid, key = claim["metadata"]["uid"], key_of(claim)
+        if deleted and self._under_way:
+            self._gone.add(uid)
+        written = self._written.get(key)
+        if written is not None and written["metadata"]["uid"] == uid and (deleted or _is_as_new(claim, written)):
+            del self._written[key]
+        self._update(uid, key)
+
+    async def change(self) -> None:
+        """Wait until the informer has a new state of some claim."""
+        self._changed.clear()
+        await self._changed.wait()
+
+    # --- what is known
+
+    def claim(self, key: Key) -> ObjectView | None:
+        """The newest state of a claim that is known."""
+        return self._written.get(key) or self._claims.get(key)
+
+    def named_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
+        """Those of the claims that a pod names which exist."""
+        namespace = pod["metadata"]["namespace"]
+        keys = [(namespace, entry.claim or "") for entry in pod_claims(pod)]
+        return {key: claim for key in keys if (claim := self.claim(key)) is not None}
+
+    def needed_by(self, pod: ObjectView) -> dict[Key, ObjectView]:
+        """The pod's claims, with one that was made for its extended resources in an earlier attempt.
+
+        Raises:
+            NotReady: one of them is being written for another pod right now.
+        """
+        uid, found = pod["metadata"]["uid"], self.named_by(pod)
+        for key, claim in found.items():
+            if claim["metadata"]["uid"] in self._in_flight:
+                raise NotReady(f"resource claim {'/'.join(key)} is in the process of being allocated")
+        return found | {key: claim for key, claim in self._all() if made_for(claim) == uid}
+
+    def _all(self) -> Iterator[tuple[Key, ObjectView]]:
+        yield from self._written.items()
+        yield from ((key, claim) for key, claim in self._claims.items() if key not in self._written)
+
+    # --- who holds what
+
+    def _take(self, holder: str, entry: _InFlight) -> None:
+        self._in_flight[holder] = entry
+        self._hold(holder, entry.allocation)
+
+    def _update(self, holder: str, key: Key | None) -> None:
+        """Let a holder have what is in flight for it, or else what is known of it."""
+        entry = self._in_flight.get(holder)
+        claim = self.claim(key) if key else None
+        if entry is not None:
+            self._hold(holder, entry.allocation)
+        elif claim is not None and claim["metadata"]["uid"] == holder:
+            self._hold(holder, claim.get("status", {}).get("allocation"))
+        else:
+            self._hold(holder, None)
+
+
+def _is_as_new(one: ObjectView, other: ObjectView) -> bool:
+    """Whether one state is as new as another one; all of a server's versions are counted together."""
+    return int(one["metadata"]["resourceVersion"]) >= int(other["metadata"]["resourceVersion"])

@@ -1,0 +1,1 @@
+"""The scheduling cycle: which node a pod gets, and why."""

@@ -1,0 +1,175 @@
+"""Why the scheduler took this device and no other: what there was to choose from on the node. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dra_kit.allocator import Gates, Node, Snapshot
+from dra_kit.allocator.cluster.devices import AdvertisedDevice
+from dra_kit.allocator.cluster.taints import tolerated
+from dra_kit.allocator.requests.constraints import Constraint, constraints_of
+from dra_kit.allocator.requests.requests import Choice, choices_of
+from dra_kit.allocator.search.holding import Holding
+from dra_kit.allocator.selectors.selection import Selection
+from dra_kit.errors import AllocationError
+from dra_kit.resource.v1 import ResourceClaim
+from dra_kit.values.json import ObjectView
+
+_FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS = "free", "taken", "tainted", "counters", "constraints"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceChoice:
+    """One result of an allocation, and what stood beside it.
+
+    Attributes:
+        request: name, with the sub-request where there is one.
+        pool: of the device.
+        device: its name.
+        free: names of the devices that could be had in its place, itself included, in the scheduler's order; those of
+            another pool as ``pool/name``.
+        taken: those that fit and are held, by another claim or by this pod's; of a device for several claims, those
+            that have too little left.
+        tainted: those that fit and have a taint that the request does not tolerate.
+        counted_out: how many fit and draw on counters of which too little is left.
+        constrained: how many fit and contradict a constraint of the claim.
+        others: how many devices of the node do not fit the class, the selectors or the amounts.
+    """
+
+    request: str
+    pool: str
+    device: str
+    free: tuple[str, ...]
+    taken: tuple[str, ...]
+    tainted: tuple[str, ...]
+    counted_out: int
+    constrained: int
+    others: int
+
+    def __str__(self) -> str:
+        """The choice as a sentence, without the request."""
+        reasons = []
+        if len(self.free) == 1:
+            reasons.append("the only one that fits")
+        elif self.free and self.free[0] == self.device:
+            reasons.append(f"the first of {len(self.free)} that fit")
+        else:
+            reasons.append(f"one of {len(self.free)} that fit")
+        for names, what in ((self.taken, "taken"), (self.tainted, "tainted")):
+            if names:
+                reasons.append(f"{', '.join(names)} {_are(len(names))} {what}")
+        if self.counted_out:
+            reasons.append(f"{self.counted_out} {_are(self.counted_out)} short of counters")
+        if self.constrained:
+            reasons.append(f"{self.constrained} {_are(self.constrained)} against the claim's constraints")
+        if self.others:
+            reasons.append(f"{self.others} {'does' if self.others == 1 else 'do'} not fit")
+        return f"{self.device} of pool {self.pool}: {'; '.join(reasons)}"
+
+
+def explain_choices(
+    snapshot: Snapshot,
+    gates: Gates,
+    selection: Selection,
+    node: Node,
+    allocations: Sequence[tuple[ObjectView, ObjectView]],
+) -> Iterator[tuple[ObjectView, DeviceChoice]]:
+    """What there was to choose from, for each result of the allocations of a pod.
+
+    Args:
+        snapshot: as it was when the devices were chosen.
+        gates: of the scheduler.
+        selection: what fits on the node.
+        node: that was chosen.
+        allocations: ResourceClaims and what was allocated to them.
+
+    Yields:
+        The claim and the choice, in the order in which they were made.
+    """
+    pools = snapshot.pools(node, gates)
+    by_name = {(device.id.driver, device.id.pool, device.id.device): device for device in pools.devices}
+    counter = _Counter(snapshot, gates, selection, Holding(node, gates, snapshot.usage, pools.ordered), pools.devices)
+    for number, (claim, allocation) in enumerate(allocations):
+        model = ResourceClaim.model_validate(claim)
+        choices = {choice.name: choice for choice in _choices(snapshot, gates, model)}
+        constraints = constraints_of(model, gates, selection.attribute)
+        for result in allocation.get("devices", {}).get("results", []):
+            device = by_name[result["driver"], result["pool"], result["device"]]
+            yield claim, counter.count(choices[result["request"]], device, number, constraints)
+
+
+class _Counter:
+    """Goes through the devices of a node for one result after the other; each takes its device."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        gates: Gates,
+        selection: Selection,
+        holding: Holding,
+        devices: Sequence[AdvertisedDevice],
+    ) -> None:
+        self._usage = snapshot.usage
+        self._gates = gates
+        self._selection = selection
+        self._holding = holding
+        self._devices = devices
+
+    def count(
+        self, choice: Choice, device_taken: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
+    ) -> DeviceChoice:
+        found: Mapping[str, list[str]] = {state: [] for state in (_FREE, _TAKEN, _TAINTED, _COUNTERS, _CONSTRAINTS)}
+        for device in self._devices:
+            if self._fits(choice, device):
+                same_pool = device.id.pool == device_taken.id.pool
+                name = device.id.device if same_pool else f"{device.id.pool}/{device.id.device}"
+                found[self._state(choice, device, claim, constraints)].append(name)
+        self._holding.take(choice, device_taken, claim, constraints, must=False)
+        return DeviceChoice(
+            request=choice.name,
+            pool=device_taken.id.pool,
+            device=device_taken.id.device,
+            free=tuple(found[_FREE]),
+            taken=tuple(found[_TAKEN]),
+            tainted=tuple(found[_TAINTED]),
+            counted_out=len(found[_COUNTERS]),
+            constrained=len(found[_CONSTRAINTS]),
+            others=len(self._devices) - sum(map(len, found.values())),
+        )
+
+    def _state(self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]) -> str:
+        """What stands against a device that fits; several things may, and the first is reported."""
+        if self._is_to_be_had(choice, device, claim, constraints):
+            return _FREE
+        taints = (*device.taints, *device.rule_taints) if self._gates.device_taint_rules else device.taints
+        if self._gates.device_taints and not tolerated(taints, choice.tolerations):
+            return _TAINTED
+        if not self._holding.is_free(choice, device, claim) or self._holding.is_shareable(device):
+            return _TAKEN
+        return _CONSTRAINTS if self._is_to_be_had(choice, device, claim, ()) else _COUNTERS
+
+    def _is_to_be_had(
+        self, choice: Choice, device: AdvertisedDevice, claim: int, constraints: Sequence[Constraint]
+    ) -> bool:
+        taken = self._holding.take(choice, device, claim, constraints, must=False)
+        if taken is not None:
+            taken[1]()  # undone
+        return taken is not None
+
+    def _fits(self, choice: Choice, device: AdvertisedDevice) -> bool:
+        try:
+            return self._selection.matches(choice, device) and self._holding.could_ever_serve(choice, device)
+        except AllocationError:
+            return False  # the allocator did not come as far as this device
+
+
+def _choices(snapshot: Snapshot, gates: Gates, claim: ResourceClaim) -> Iterator[Choice]:
+    for request in claim.spec.devices.requests:
+        for choice in choices_of(claim, request, snapshot.classes, gates):
+            if not isinstance(choice, AllocationError):
+                yield choice
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

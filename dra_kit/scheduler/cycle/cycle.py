@@ -1,0 +1,268 @@
+"""One scheduling cycle: which node and which devices a pod gets, or why it gets none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from dra_kit.allocator.cluster.nodes import Node, selects
+from dra_kit.allocator.search.result import Allocations
+from dra_kit.errors import AllocationError, Unsupported
+from dra_kit.resource.v1 import NodeSelector
+from dra_kit.scheduler.claims.extended import ExtendedClaim, extended_resources, made_for
+from dra_kit.scheduler.claims.prefilter import Hopeless, PodNeeds, pod_needs
+from dra_kit.scheduler.claims.readiness import BindingFailed, is_ready
+from dra_kit.scheduler.cycle.remedies import Remedy, remedy_for
+from dra_kit.scheduler.nodes.filters import (
+    DYNAMIC_RESOURCES,
+    NodeLoad,
+    Rejection,
+    fit_message,
+    node_rejection,
+    prefilter_message,
+)
+from dra_kit.scheduler.nodes.resources import pod_requests
+from dra_kit.scheduler.pods import Key
+from dra_kit.values.json import ObjectView
+
+_FEASIBLE_NODES: Final = 100  # minFeasibleNodesToFind
+_FILTER: Final = 'running "DynamicResources" filter plugin: {}'
+
+
+class Unschedulable(Exception):
+    """No node takes the pod.
+
+    Args:
+        message: in kube-scheduler's words.
+        reason: of the pod's condition: ``Unschedulable``, or ``SchedulerError`` where the attempt itself failed.
+        rejections: of each node, by its name.
+        plugins: of kube-scheduler, that reject the pod whatever the node.
+        remedy: what may help the pod.
+
+    Attributes:
+        plugins: of kube-scheduler, that rejected the pod for some node; none where the attempt failed, or there is no
+            node.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "Unschedulable",
+        rejections: Mapping[str, Rejection] | None = None,
+        plugins: Iterable[str] = (),
+        remedy: Remedy | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.rejections: Mapping[str, Rejection] = rejections or {}
+        self.plugins: frozenset[str] = frozenset(plugins) | {item.plugin for item in self.rejections.values()}
+        self.remedy = remedy
+
+    def after_remedy(self, text: str) -> Unschedulable:
+        """The same refusal, which tells what came of the remedy."""
+        return Unschedulable(fit_message(self.rejections, text), rejections=self.rejections)
+
+
+class NodeAttempt(Protocol):
+    """The attempt to allocate a pod's claims, see :class:`dra_kit.allocator.Attempt`."""
+
+    def on(self, node: Node) -> Allocations | None:
+        """An allocation for each claim, made when it is looked at; None when the devices here do not suffice."""
+        ...
+
+
+class DeviceAllocator(Protocol):
+    """Finds devices for the claims of one pod."""
+
+    def attempt(self, claims: Sequence[ObjectView]) -> NodeAttempt:
+        """An attempt, to be made on one node after the other."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pod goes.
+
+    Attributes:
+        pod: that goes there.
+        node: the name of the node.
+        allocations: claims that had no devices, with the AllocationResult each gets.
+        reserve: claims that have devices and only need the pod among their consumers.
+        extended: the claim to make for extended resources; its allocation is the last of ``allocations``.
+        rejections: nodes that were tried before, and why not they.
+    """
+
+    pod: ObjectView
+    node: str
+    allocations: tuple[tuple[ObjectView, dict[str, Any]], ...] = ()
+    reserve: tuple[ObjectView, ...] = ()
+    extended: ExtendedClaim | None = None
+    rejections: Mapping[str, Rejection] = field(default_factory=dict)
+
+
+def place(
+    pod: ObjectView,
+    loads: Mapping[str, NodeLoad],
+    claims: Mapping[Key, ObjectView],
+    classes: Mapping[Key, ObjectView],
+    allocator: DeviceAllocator,
+    *,
+    is_overdue: Callable[[ObjectView], bool] = lambda _: False,
+) -> Placement:
+    """Choose a node and devices for a pod.
+
+    Nodes with fewer pods come first, then those first by name. Where a claim leaves a choice (``firstAvailable``) the
+    one wins whose devices stand earlier in the claim's order of preference. The other nodes are tried all the same, up
+    to a hundred that would do: an error on any of them ends the attempt, as in kube-scheduler (``schedule_one.go``).
+
+    Args:
+        pod: without a node.
+        loads: the nodes and what runs there.
+        claims: all ResourceClaims, as the scheduler assumes them to be.
+        classes: all DeviceClasses.
+        allocator: knows devices and who has them.
+        is_overdue: whether the devices of an allocated claim had time enough to become ready.
+
+    Raises:
+        NotReady: a claim does not exist yet.
+        Unschedulable: no node takes the pod.
+    """
+    try:
+        needs = pod_needs(pod, claims, classes)
+    except Hopeless as error:
+        raise Unschedulable(prefilter_message(str(error), loads), plugins=[DYNAMIC_RESOURCES]) from None
+    cycle = _Cycle(pod, needs, classes, allocator, is_overdue)
+    if cycle.extended is not None:
+        cycle.stale = next((claim for claim in claims.values() if made_for(claim) == pod["metadata"]["uid"]), None)
+    rejections: dict[str, Rejection] = {}
+    best: tuple[int, str, _Found, Mapping[str, Rejection]] | None = None
+    feasible = 0
+    for name, load in sorted(loads.items(), key=lambda item: (item[1].pods, item[0])):
+        found = cycle.on(load)
+        if isinstance(found, Rejection):
+            rejections[name] = found
+            continue
+        if best is None or found.rank < best[0]:
+            best = found.rank, name, found, dict(rejections)
+        feasible += 1
+        if feasible == _FEASIBLE_NODES:
+            break
+    if best is not None:
+        _, name, found, before = best
+        return Placement(pod, name, found.allocations(), needs.to_reserve(pod), found.extended, before)
+    remedy = remedy_for(pod, cycle.unavailable, cycle.stale)
+    raise Unschedulable(fit_message(rejections), rejections=rejections, remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a pod would get on a node.
+
+    Attributes:
+        pending: claims that had no devices.
+        results: the allocation of each; None where there is no such claim.
+        extended: the claim to make for extended resources.
+    """
+
+    pending: Sequence[ObjectView]
+    results: Allocations | None
+    extended: ExtendedClaim | None
+
+    @property
+    def rank(self) -> int:
+        """How far down the claims' lists of preference it is; 0 is the first choice of each."""
+        return 0 if self.results is None else sum(sum(positions) for positions in self.results.selected)
+
+    def allocations(self) -> tuple[tuple[ObjectView, dict[str, Any]], ...]:
+        """The claims with their allocations."""
+        return tuple((claim, item.to_json()) for claim, item in zip(self.pending, self.results or (), strict=True))
+
+
+class _Cycle:
+    """One pod, to be tried on one node after the other.
+
+    Attributes:
+        extended: its extended resources that DeviceClasses provide.
+        stale: a claim that was made for them in an earlier attempt.
+        unavailable: its claims that have devices which it cannot use on some node.
+    """
+
+    def __init__(
+        self,
+        pod: ObjectView,
+        needs: PodNeeds,
+        classes: Mapping[Key, ObjectView],
+        allocator: DeviceAllocator,
+        is_overdue: Callable[[ObjectView], bool],
+    ) -> None:
+        self._pod = pod
+        self._needs = needs
+        self._requests = pod_requests(pod)
+        self._allocator = allocator
+        self._attempts: dict[frozenset[str], tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]] = {}
+        self._unready = [claim for claim in needs.allocated if not _can_become_ready(claim, is_overdue)]
+        self.extended = extended_resources(pod, classes.values())
+        self.stale: ObjectView | None = None
+        self.unavailable: list[ObjectView] = []
+
+    def on(self, load: NodeLoad) -> Rejection | _Found:
+        """Why the node is not for the pod, or what it would get there."""
+        provided = self.extended.provided_on(load.allocatable) if self.extended is not None else frozenset[str]()
+        rejection = node_rejection(self._pod, load, self._requests, provided)
+        if rejection is not None:
+            return rejection
+        if self.stale is not None:
+            return Rejection(("cannot schedule extended resource claim",), "claim")
+        pending, attempt, extended = self._attempt(load, provided)
+        results = _allocate(attempt, load) if pending else None
+        if isinstance(results, Rejection):
+            return results
+        unavailable = [*self._unready, *_allocated_elsewhere(self._needs, load)]
+        if unavailable:
+            self.unavailable += [claim for claim in unavailable if claim not in self.unavailable]
+            return Rejection(("resourceclaim not available on the node",), "claim")
+        return _Found(pending, results, extended)
+
+    def _attempt(
+        self, load: NodeLoad, provided: frozenset[str]
+    ) -> tuple[list[ObjectView], NodeAttempt, ExtendedClaim | None]:
+        """The claims to allocate, which differ from node to node only by what the nodes have themselves."""
+        if provided not in self._attempts:
+            pending = list(self._needs.pending)
+            extended = None
+            # where the node has all of it, a claim for nothing is made nevertheless if the pod has claims (1.37)
+            if self.extended is not None and (provided or pending or self._needs.allocated):
+                extended = self.extended.claim_on(load.allocatable)
+                pending.append(extended.document)
+            self._attempts[provided] = pending, self._allocator.attempt(pending), extended
+        return self._attempts[provided]
+
+
+def _can_become_ready(claim: ObjectView, is_overdue: Callable[[ObjectView], bool]) -> bool:
+    """Whether an allocated claim's devices are ready for their node, or there is still hope (KEP-5007)."""
+    try:
+        return is_ready(claim) or not is_overdue(claim)
+    except BindingFailed:
+        return False
+
+
+def _allocated_elsewhere(needs: PodNeeds, load: NodeLoad) -> Iterator[ObjectView]:
+    for claim in needs.allocated:
+        selector = claim["status"]["allocation"].get("nodeSelector")
+        if selector is not None and not selects(NodeSelector.model_validate(selector), load.node):
+            yield claim
+
+
+def _allocate(attempt: NodeAttempt, load: NodeLoad) -> Allocations | Rejection:
+    try:
+        results = attempt.on(load.node)
+    except AllocationError as error:
+        if error.node_only:
+            return Rejection((error.message,), "error")
+        raise Unschedulable(_FILTER.format(error.message), reason="SchedulerError") from None
+    except Unsupported as error:
+        raise Unschedulable(_FILTER.format(error.message), reason="SchedulerError") from None
+    return Rejection(("cannot allocate all claims",), "devices") if results is None else results

@@ -1,0 +1,200 @@
+"""Whether a pod may run on a node, except its devices: kube-scheduler's filters (1.37), in its words. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from dra_kit.allocator.cluster.nodes import Node, selects
+from dra_kit.allocator.cluster.taints import tolerates
+from dra_kit.resource.v1 import DeviceTaint, DeviceToleration, NodeSelector
+from dra_kit.scheduler.nodes.resources import allocatable, pod_requests, shortages
+from dra_kit.scheduler.pods import is_terminal
+from dra_kit.values.json import ObjectView
+
+NODE_UNSCHEDULABLE: Final = "NodeUnschedulable"
+TAINT_TOLERATION: Final = "TaintToleration"
+NODE_AFFINITY: Final = "NodeAffinity"
+NODE_RESOURCES_FIT: Final = "NodeResourcesFit"
+DYNAMIC_RESOURCES: Final = "DynamicResources"
+
+RejectionKind: TypeAlias = Literal["cordon", "taint", "affinity", "resources", "devices", "claim", "error"]
+
+_PLUGINS: Final[Mapping[RejectionKind, str]] = {
+    "cordon": NODE_UNSCHEDULABLE,
+    "taint": TAINT_TOLERATION,
+    "affinity": NODE_AFFINITY,
+    "resources": NODE_RESOURCES_FIT,
+}
+
+_UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a node is not for a pod.
+
+    Attributes:
+        reasons: in kube-scheduler's words.
+        kind: what stands in the way: ``cordon``, ``taint``, ``affinity``, ``resources``; of its claims ``devices``
+            (none are left for them), ``claim`` (one is bound to other nodes, or not ready there) or ``error``.
+        lacking: of ``resources``, their names in the order of the reasons; ``pods`` where there are too many.
+        hopeless: evicting other pods from it would not help.
+    """
+
+    reasons: tuple[str, ...]
+    kind: RejectionKind
+    lacking: tuple[str, ...] = ()
+    hopeless: bool = True
+
+    @property
+    def plugin(self) -> str:
+        """Of kube-scheduler, that says so."""
+        return _PLUGINS.get(self.kind, DYNAMIC_RESOURCES)
+
+
+@dataclass(slots=True)
+class NodeLoad:
+    """A node and what runs on it.
+
+    Attributes:
+        document: the Node object.
+        node: what allocations need to know of it.
+        allocatable: in thousandths of each resource's unit.
+        used: likewise, by the pods on it.
+        pods: how many those are.
+    """
+
+    document: ObjectView
+    node: Node
+    allocatable: Mapping[str, int]
+    used: Counter[str] = field(default_factory=Counter)
+    pods: int = 0
+
+    def add(self, pod: ObjectView) -> None:
+        """A pod runs there now."""
+        self.used.update(pod_requests(pod))
+        self.pods += 1
+
+
+def node_loads(nodes: Iterable[ObjectView], placed: Iterable[tuple[str, ObjectView]]) -> dict[str, NodeLoad]:
+    """The nodes that are not being deleted, by name, with the pods that are placed on them.
+
+    Args:
+        nodes: Node objects.
+        placed: name of the node and pod.
+    """
+    loads = {item["metadata"]["name"]: NodeLoad(item, Node.of(item), allocatable(item)) for item in nodes}
+    for name, pod in placed:
+        if name in loads and not is_terminal(pod):
+            loads[name].add(pod)
+    return loads
+
+
+def node_rejection(
+    pod: ObjectView, load: NodeLoad, requests: Mapping[str, int], provided: Iterable[str]
+) -> Rejection | None:
+    """Why the node is not for the pod, by the first filter that says so; None where it is.
+
+    Args:
+        pod: to place.
+        load: of the node.
+        requests: of the pod, see :func:`pod_requests`.
+        provided: extended resources that devices of the pod's claims provide.
+    """
+    if is_cordoned(pod, load.document):
+        return Rejection(("node(s) were unschedulable",), "cordon")
+    if is_tainted(pod, load.document):
+        return Rejection(("node(s) had untolerated taint(s)",), "taint")
+    if not _affine(pod, load.node):
+        return Rejection(("node(s) didn't match Pod's node affinity/selector",), "affinity")
+    lacking = shortages(requests, load.allocatable, load.used, pods=load.pods, provided=provided)
+    if lacking:
+        return Rejection(
+            tuple(item.text for item in lacking),
+            "resources",
+            tuple(item.resource for item in lacking),
+            hopeless=any(item.never for item in lacking),
+        )
+    return None
+
+
+def is_cordoned(pod: ObjectView, node: ObjectView) -> bool:
+    """Whether a Node is unschedulable, for this pod too."""
+    return bool(node.get("spec", {}).get("unschedulable")) and not _tolerated(_UNSCHEDULABLE_TAINT, _tolerations(pod))
+
+
+def is_tainted(pod: ObjectView, node: ObjectView) -> bool:
+    """Whether a Node has a taint that keeps this pod away."""
+    tolerations = _tolerations(pod)
+    return any(
+        taint.get("effect") in {"NoSchedule", "NoExecute"} and not _tolerated(taint, tolerations)
+        for taint in node.get("spec", {}).get("taints", [])
+    )
+
+
+def is_affine(pod: ObjectView, node: ObjectView) -> bool:
+    """Whether a Node is one that the pod asks for."""
+    return _affine(pod, Node.of(node))
+
+
+def fit_message(rejections: Mapping[str, Rejection], remedy: str = "") -> str:
+    """The message of a pod that no node takes.
+
+    Args:
+        rejections: of every node, by its name.
+        remedy: what was done about it.
+    """
+    if not rejections:
+        return "no nodes available to schedule pods"
+    counts = Counter(reason for item in rejections.values() for reason in item.reasons)
+    texts = sorted(f"{number} {reason}" for reason, number in counts.items())
+    tail = ", ".join([*([remedy] if remedy else []), _preemption(rejections)])
+    return f"{_available(rejections)}: {', '.join(texts)}. {tail}"
+
+
+def prefilter_message(text: str, nodes: Iterable[str]) -> str:
+    """The message of a pod that no node can take because of the pod's own claims."""
+    rejections = {name: Rejection((), "claim") for name in nodes}
+    if not rejections:
+        return fit_message(rejections)
+    return f"{_available(rejections)}: {text}. {_preemption(rejections)}"
+
+
+def _available(rejections: Mapping[str, Rejection]) -> str:
+    return f"0/{len(rejections)} nodes are available"
+
+
+def _preemption(rejections: Mapping[str, Rejection]) -> str:
+    counts = Counter(
+        "Preemption is not helpful for scheduling" if item.hopeless else "No preemption victims found for incoming pod"
+        for item in rejections.values()
+    )
+    texts = sorted(f"{number} {text}" for text, number in counts.items())
+    return f"preemption: {_available(rejections)}: {', '.join(texts)}."
+
+
+def _tolerations(pod: ObjectView) -> list[DeviceToleration]:
+    return [DeviceToleration.model_validate(item) for item in pod["spec"].get("tolerations", [])]
+
+
+def _tolerated(taint: Mapping[str, Any], tolerations: Iterable[DeviceToleration]) -> bool:
+    wanted = DeviceTaint.model_validate(taint)
+    return any(tolerates(item, wanted) for item in tolerations)
+
+
+def _affine(pod: ObjectView, node: Node) -> bool:
+    """Node selector and required node affinity; a selector that is not valid matches nothing."""
+    labels = pod["spec"].get("nodeSelector") or {}
+    if any(node.labels.get(key) != value for key, value in labels.items()):
+        return False
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    try:
+        return selects(NodeSelector.model_validate(required), node)
+    except ValueError:
+        return False

@@ -1,0 +1,40 @@
+"""The slices that a driver would publish on a node."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory
+from dra_kit.author.driver import Driver
+from dra_kit.kube.versions import ServerFeatures
+from dra_kit.node.slices.scope import desired_pool
+from dra_kit.resource import v1
+from dra_kit.resource.slices.desired import Desired
+from dra_kit.resource.slices.planning import plan
+
+_SUFFIX: Final = "tmpl0"  # as long as what the API server appends to generateName
+
+
+def template_slices(
+    driver: Driver[Any, Any], inventory: Inventory[Device], node: str, features: ServerFeatures
+) -> list[v1.ResourceSlice]:
+    """What the driver publishes of an inventory, device by device, but with names that the API server has not made.
+
+    Args:
+        driver: whose slices they are.
+        inventory: what its provider finds.
+        node: the node's name.
+        features: what the API server that they are for can do.
+
+    Raises:
+        ConfigurationError: the inventory cannot be published.
+    """
+    desired = Desired(driver=driver.name, pools=tuple(desired_pool(pool, node) for pool in inventory.pools))
+    owner = v1.OwnerReference(api_version="v1", kind="Node", name=node, uid="-")
+    steps = plan(Desired(desired.driver, owner, desired.pools), [], features=features)
+    # no Node is there that could own them
+    return [
+        v1.ResourceSlice(metadata=v1.ObjectMeta(name=f"{item.metadata.generate_name}{_SUFFIX}"), spec=item.spec)
+        for item in steps.creates
+    ]

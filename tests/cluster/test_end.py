@@ -1,0 +1,150 @@
+"""The end of a driver on a real node: asked before, and pods that end although the driver is gone."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
+from tests.cluster.find import find
+from tests.cluster.image import CannotBuild, load_image
+from tests.cluster.node_driver import CDI_DIR
+from tests.cluster.plane import Plane, PlaneError
+from tests.cluster.processes import running
+from tests.cluster.renamed import renamed_class
+from tests.support.files import files_below
+
+
+@pytest.fixture(scope="module")
+def image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The example driver's image, on the node."""
+    try:
+        return load_image(find(), node_plane.kubeconfig.parent, tmp_path_factory.mktemp("image"))
+    except CannotBuild as error:
+        pytest.skip(str(error))
+
+
+@contextmanager
+def guest(driver: Deployed) -> Iterator[None]:
+    """A pod whose pizza needs a hot oven; it goes on until it is deleted."""
+    plane = driver.release.plane
+    parameters = {"apiVersion": "kitchen.pizza.example/v1", "kind": "PizzaConfig", "oven_temperature": 300}
+    devices = {
+        "requests": [{"name": "pizza", "exactly": {"deviceClassName": renamed_class("pizza", driver.name)}}],
+        "config": [{"opaque": {"driver": driver.name, "parameters": parameters}}],
+    }
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "last"},
+        "spec": {"devices": devices},
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "last"},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "resourceClaims": [{"name": "pizza", "resourceClaimName": "last"}],
+            "containers": [
+                {
+                    "name": "eater",
+                    "image": "busybox:stable",
+                    "command": ["sleep", "100000"],
+                    "resources": {"claims": [{"name": "pizza"}]},
+                }
+            ],
+        },
+    }
+    plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, pod]}))
+    try:
+        wait_until("the guest eats", lambda: plane.get("pod", "last")["status"].get("phase") == "Running")
+        yield
+    finally:
+        plane.kubectl("delete", "pod", "last", "--ignore-not-found", "--force", "--grace-period=0", "--wait=false")
+        plane.kubectl("delete", "resourceclaim", "last", "--ignore-not-found", "--wait=false")
+
+
+def heat(driver: Deployed) -> list[str]:
+    """What stands in the oven's files."""
+    return sorted(path.read_text() for path in (driver.directory / "oven").rglob("*") if path.is_file())
+
+
+def pods(plane: Plane) -> list[Any]:
+    items: list[Any] = plane.get("pods", "--field-selector", "metadata.name=last")["items"]
+    return items
+
+
+def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, image: str) -> None:
+    with deployed(node_plane, image, "guarded.pizza.example") as driver, guest(driver):
+        with pytest.raises(PlaneError):
+            driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
+        assert driver.slices()
+        assert pods(node_plane)[0]["status"]["phase"] == "Running"
+        driver.release.apply()  # an upgrade is never asked
+        node_plane.kubectl("delete", "pod", "last")
+        wait_until("the pod has gone", lambda: not pods(node_plane))
+        driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
+
+
+def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, image: str) -> None:
+    with deployed(node_plane, image, "retired.pizza.example") as driver:
+        cold = heat(driver)
+        with guest(driver):
+            assert heat(driver) != cold
+            node = driver.release.values["node"]
+            driver.release.apply({"node": {**node, "undertake": True}})
+            driver.release.rolled_out("daemonset", "node")
+            wait_until("its devices are withdrawn", lambda: not driver.slices())
+            assert pods(node_plane)[0]["status"]["phase"] == "Running"
+            node_plane.kubectl("delete", "pod", "last")
+            wait_until("the pod has gone", lambda: not pods(node_plane))
+        assert heat(driver) == cold
+        driver.release.uninstall()
+        wait_until("its sockets have gone", lambda: not driver.sockets())
+        assert [path for path in files_below(driver.plugin_dir) if path.is_file()] == []
+        assert driver.cdi_files() == []
+
+
+def test_pods_end_after_the_driver_has_gone(node_plane: Plane, image: str, tmp_path: Path) -> None:
+    """Uninstalled under a running pod, which then cannot end: the undertaker, as a process on the node, helps."""
+    with deployed(node_plane, image, "gone.pizza.example") as driver:
+        cold = heat(driver)
+        with guest(driver):
+            driver.release.uninstall(hooks=False)
+            wait_until("its sockets have gone", lambda: not driver.sockets())
+            node_plane.kubectl("delete", "pod", "last", "--wait=false")
+            wait_until(
+                "the kubelet tells that the pod cannot end",
+                lambda: (
+                    "gone.pizza.example" in node_plane.kubectl("describe", "pod", "last").stdout.split("Events:")[1]
+                ),
+            )
+            assert heat(driver) != cold
+            code = tmp_path / "kitchen.py"
+            code.write_text(
+                "import dra_kit as dra\n"
+                "from pizza_driver.driver import HeatOven, Kitchen, KitchenSettings, Waiter\n"
+                f"driver = dra.Driver({driver.name!r}, provider=Kitchen(), preparer=Waiter(), effects=[HeatOven], "
+                "settings=KitchenSettings)\n"
+            )
+            settings = driver.release.values["node"]["settings"]
+            command = [
+                Path(sys.executable).with_name("dra-kit"), "undertake", driver.plugin_dir, code,
+                "--driver", driver.name, "--node-name", str(node_plane.node), "--kubeconfig", node_plane.kubeconfig,
+                "--kubelet-dir", KUBELET_DIR, "--cdi-dir", CDI_DIR, "--menu", settings["menu"],
+                "--hardware-dir", settings["hardware_dir"],
+            ]  # fmt: skip
+            with running(command, log=tmp_path / "undertaker.log") as undertaker:
+                wait_until("the pod has gone", lambda: not pods(node_plane))
+                wait_until("the undertaker has ended", lambda: undertaker.process.poll() is not None)
+                assert undertaker.process.returncode == 0, (tmp_path / "undertaker.log").read_text()
+        assert heat(driver) == cold
+        assert not driver.plugin_dir.exists()
+        assert driver.cdi_files() == []

@@ -1,0 +1,146 @@
+"""The controller in the chart: replicas of which a Lease makes one the active one, and what they may do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.controller.agent import lease_name
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests, Refused
+
+NAME = f"{RELEASE}-controller"
+
+
+def values(**controller: Any) -> dict[str, Any]:
+    return {**DEPLOYED, "controller": controller}
+
+
+@pytest.fixture
+def manifests(helm: Helm) -> Manifests:
+    return helm.render(DEPLOYED)
+
+
+def test_an_old_replica_ends_when_a_new_one_is_ready(manifests: Manifests) -> None:
+    spec = manifests.named("Deployment", NAME)["spec"]
+
+    assert spec["replicas"] == 2
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+
+
+def test_replicas_are_on_different_nodes_where_that_is_possible(manifests: Manifests) -> None:
+    (spread,) = manifests.pod("controller")["topologySpreadConstraints"]
+
+    assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
+    labels = manifests.named("Deployment", NAME)["spec"]["template"]["metadata"]["labels"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_one_replica_may_be_evicted_at_a_time(manifests: Manifests) -> None:
+    budget = manifests.named("PodDisruptionBudget", NAME)
+
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["metadata"]["namespace"] == NAMESPACE
+    assert budget["spec"]["selector"] == manifests.named("Deployment", NAME)["spec"]["selector"]
+
+
+@pytest.mark.parametrize("controller", [{"replicas": 1}, {"podDisruptionBudget": False}], ids=["one", "unwanted"])
+def test_without_another_replica_nobody_is_kept_from_an_eviction(controller: dict[str, Any], helm: Helm) -> None:
+    assert NAME not in helm.render(values(**controller)).names("PodDisruptionBudget")
+
+
+def test_no_replica_is_no_number_of_replicas(helm: Helm) -> None:
+    with pytest.raises(Refused, match="replicas"):
+        helm.render(values(replicas=0))
+
+
+def test_the_lease_that_it_may_take_is_the_one_that_it_asks_for(manifests: Manifests) -> None:
+    role = manifests.named("Role", NAME)
+    created, named = role["rules"]
+
+    assert role["metadata"]["namespace"] == NAMESPACE
+    assert (created["verbs"], created["resources"]) == (["create"], ["leases"])
+    assert (named["verbs"], named["resourceNames"]) == (["get", "update"], [lease_name(DRIVER)])
+    binding = manifests.named("RoleBinding", NAME)
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": NAME}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
+
+
+def test_of_slices_and_nodes_it_may_what_clearing_away_takes(manifests: Manifests) -> None:
+    rules = {tuple(rule["resources"]): rule["verbs"] for rule in manifests.named("ClusterRole", NAME)["rules"]}
+
+    assert rules == {
+        ("resourceclaims",): ["get", "list", "watch"],
+        ("events",): ["create", "patch"],
+        ("resourceslices",): ["list", "delete"],
+        ("nodes",): ["list"],
+    }
+
+
+def test_rights_of_the_drivers_own_handlers_are_added(manifests: Manifests, helm: Helm) -> None:
+    rule = {"apiGroups": ["kitchen.example"], "resources": ["menus"], "verbs": ["list", "watch"]}
+    more = helm.render(values(extraRules=[rule])).named("ClusterRole", NAME)
+
+    assert more["rules"] == [*manifests.named("ClusterRole", NAME)["rules"], rule]
+
+
+FOR_THE_CLUSTER: dict[str, list[dict[str, Any]]] = {
+    "clusterPools": [{"resources": ["resourceslices"], "verbs": ["watch", "create", "update"]}],
+    "binding": [
+        {"resources": ["resourceclaims/status"], "verbs": ["patch"]},
+        {"resources": ["resourceclaims/driver"], "verbs": ["arbitrary-node:patch"], "resourceNames": [DRIVER]},
+    ],
+    "taintRules": [
+        {"resources": ["devicetaintrules"], "verbs": ["list", "watch", "create", "update", "delete"]},
+    ],
+}
+OWNER = {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": [NAME],
+         "verbs": ["get"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", FOR_THE_CLUSTER)
+def test_a_right_for_the_cluster_is_given_only_when_it_is_asked_for(
+    value: str, manifests: Manifests, helm: Helm
+) -> None:
+    before, after = (
+        made.named("ClusterRole", NAME)["rules"] for made in (manifests, helm.render(values(**{value: True})))
+    )
+    more = [rule for rule in after if rule not in before]
+
+    wanted = [{"apiGroups": ["resource.k8s.io"], **rule} for rule in FOR_THE_CLUSTER[value]]
+    assert more == wanted + ([OWNER] if value != "binding" else [])
+
+
+def test_what_it_makes_in_the_cluster_is_owned_by_its_role(helm: Helm, manifests: Manifests) -> None:
+    assert "DRA_CLUSTER_ROLE" not in manifests.environment("controller")
+    for value in ("clusterPools", "taintRules"):
+        assert helm.render(values(**{value: True})).environment("controller")["DRA_CLUSTER_ROLE"] == NAME
+
+
+def test_it_has_the_drivers_settings(helm: Helm) -> None:
+    rendered = helm.render({**DEPLOYED, "node": {"settings": {"fabric_url": "https://fabric.example"}}})
+
+    assert "https://fabric.example" in rendered.environment("controller").values()
+
+
+def test_a_policy_keeps_each_right_to_what_is_the_drivers(helm: Helm, manifests: Manifests) -> None:
+    everything = helm.render(values(clusterPools=True, binding=True, taintRules=True))
+    found = {
+        item["metadata"]["name"]: item["spec"]
+        for item in everything.objects
+        if item["kind"] == "ValidatingAdmissionPolicy" and item["metadata"]["name"].startswith(NAME)
+    }
+
+    assert {name: spec["matchConstraints"]["resourceRules"][0]["resources"] for name, spec in found.items()} == {
+        NAME: ["resourceslices"],
+        f"{NAME}-status": ["resourceclaims/status"],
+        f"{NAME}-taint-rules": ["devicetaintrules"],
+    }
+    user = f'request.userInfo.username == "system:serviceaccount:{NAMESPACE}:{NAME}"'
+    for name, spec in found.items():
+        assert [condition["expression"] for condition in spec["matchConditions"]] == [user]
+        assert any(DRIVER in item["expression"] for item in spec["validations"])
+        binding = everything.named("ValidatingAdmissionPolicyBinding", name)["spec"]
+        assert (binding["policyName"], binding["validationActions"]) == (name, ["Deny"])
+    # what it clears away without being asked
+    assert manifests.named("ValidatingAdmissionPolicy", NAME)["spec"] == found[NAME]

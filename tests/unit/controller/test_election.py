@@ -1,0 +1,257 @@
+"""Leader election against an API server that keeps resource versions: who is the active one, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dra_kit.controller.election.elector import Elector
+from dra_kit.controller.election.leadership import Leadership
+from dra_kit.controller.election.record import Timing
+from dra_kit.errors import ConfigurationError, Forbidden
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.resources import LEASES
+from tests.unit.controller.cluster_api import ClusterApi, eventually
+
+QUICK = Timing(lease=1.0, renew_deadline=0.6, retry=0.05)
+
+
+class Clock:
+    """Seconds as the test says."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ClusterApi]:
+    async with ClusterApi() as server:
+        yield server
+
+
+@pytest.fixture
+async def client(api: ClusterApi, tmp_path: Path) -> AsyncIterator[Client]:
+    async with Client(await load_credentials(api.kubeconfig(tmp_path / "config")), user_agent="test") as client:
+        yield client
+
+
+class Candidate:
+    """One replica, whose attempts the test makes."""
+
+    def __init__(self, client: Client, identity: str, clock: Clock, **kwargs: Any) -> None:
+        self.leadership = Leadership()
+        self.renewals = 0
+        self.leadership.on_renewal(self._renewed)
+        self.elector = Elector(
+            client, self.leadership, identity=identity, namespace="default", lease="oven", clock=clock, **kwargs
+        )
+
+    def _renewed(self) -> None:
+        self.renewals += 1
+
+    async def attempt(self) -> bool:
+        leading = await self.elector.attempt()
+        self.leadership.set(leading=leading)
+        return leading
+
+
+def stored(api: ClusterApi) -> dict[str, Any]:
+    (lease,) = api.leases.values()
+    spec: dict[str, Any] = lease["spec"]
+    return spec
+
+
+async def test_the_first_one_takes_the_lease_and_writes_client_gos_fields(api: ClusterApi, client: Client) -> None:
+    assert await Candidate(client, "one", Clock()).attempt()
+    spec = stored(api)
+    assert set(spec) == {"holderIdentity", "leaseDurationSeconds", "acquireTime", "renewTime", "leaseTransitions"}
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("one", 15, 0)
+
+
+async def test_the_second_one_stands_by(api: ClusterApi, client: Client) -> None:
+    clock = Clock()
+    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+    assert [await one.attempt(), await two.attempt()] == [True, False]
+    assert stored(api)["holderIdentity"] == "one"
+
+
+async def test_a_renewal_changes_the_time_and_nothing_else(api: ClusterApi, client: Client) -> None:
+    one = Candidate(client, "one", Clock())
+    await one.attempt()
+    before = dict(stored(api))
+    assert await one.attempt()
+    after = dict(stored(api))
+    assert after.pop("renewTime") != before.pop("renewTime")
+    assert after == before
+
+
+async def test_a_holder_that_renews_keeps_it_for_ever(client: Client) -> None:
+    clock = Clock()
+    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+    for _ in range(20):
+        assert await one.attempt()
+        clock.now += 10.0
+        assert not await two.attempt()
+
+
+async def test_one_that_is_not_renewed_is_taken_when_it_was_seen_unchanged_for_its_duration(
+    api: ClusterApi, client: Client
+) -> None:
+    clock = Clock()
+    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+    await one.attempt()
+    assert not await two.attempt()
+    clock.now += 14.9
+    assert not await two.attempt()
+    clock.now += 0.1
+    assert await two.attempt()
+    assert (stored(api)["holderIdentity"], stored(api)["leaseTransitions"]) == ("two", 1)
+
+
+@pytest.mark.parametrize("renewed", ["1970-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"])
+async def test_the_clock_of_another_machine_decides_nothing(renewed: str, api: ClusterApi, client: Client) -> None:
+    clock = Clock()
+    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+    await one.attempt()
+    stored(api)["renewTime"] = renewed
+    assert not await two.attempt()
+    clock.now += 15.0
+    assert await two.attempt()
+
+
+async def test_the_duration_that_counts_is_the_holders(api: ClusterApi, client: Client) -> None:
+    clock = Clock()
+    one = Candidate(client, "one", clock, timing=Timing(lease=60.0))
+    two = Candidate(client, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    clock.now += 59.0
+    assert not await two.attempt()
+
+
+async def test_of_two_that_come_at_once_one_gets_it(client: Client) -> None:
+    clock = Clock()
+    many = [Candidate(client, f"replica-{number}", clock) for number in range(5)]
+    assert sum(await asyncio.gather(*(each.attempt() for each in many))) == 1
+    clock.now += 60.0
+    assert sum(await asyncio.gather(*(each.attempt() for each in many))) == 1
+
+
+async def test_a_label_that_somebody_else_writes_costs_nobody_the_lease(api: ClusterApi, client: Client) -> None:
+    one = Candidate(client, "one", Clock())
+    await one.attempt()
+    lease = await client.get(LEASES, "oven", "default")
+    lease["metadata"]["labels"] = {"team": "kitchen"}
+    await client.update(LEASES, lease)
+    assert await one.attempt()
+    (kept,) = api.leases.values()
+    assert kept["metadata"]["labels"] == {"team": "kitchen"}
+
+
+async def test_one_whose_lease_was_taken_sees_it(api: ClusterApi, client: Client) -> None:
+    clock = Clock()
+    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    clock.now += 15.0
+    assert await two.attempt()
+    assert not await one.attempt()
+    assert stored(api)["holderIdentity"] == "two"
+
+
+async def test_a_lease_that_was_deleted_is_made_again(api: ClusterApi, client: Client) -> None:
+    one = Candidate(client, "one", Clock())
+    await one.attempt()
+    api.leases.clear()
+    assert await one.attempt()
+    assert stored(api)["holderIdentity"] == "one"
+
+
+async def test_a_standby_is_told_of_each_renewal(client: Client) -> None:
+    clock = Clock()
+    one, two = Candidate(client, "one", clock), Candidate(client, "two", clock)
+    await one.attempt()
+    await two.attempt()
+    assert two.renewals == 1
+    await two.attempt()
+    assert two.renewals == 1
+    await one.attempt()
+    await two.attempt()
+    assert two.renewals == 2
+
+
+class Running:
+    """One replica's elector as a task."""
+
+    def __init__(self, client: Client, identity: str) -> None:
+        self.leadership = Leadership()
+        self.ready = asyncio.Event()
+        elector = Elector(client, self.leadership, identity=identity, namespace="default", lease="oven", timing=QUICK)
+        self.task = asyncio.create_task(elector.run(self.ready))
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+async def test_one_that_stops_gives_it_back_and_the_next_need_not_wait(api: ClusterApi, client: Client) -> None:
+    one = Running(client, "one")
+    await one.leadership.gained()
+    two = Running(client, "two")
+    await two.ready.wait()
+    assert not two.leadership.leading
+    await one.stop()
+    assert not one.leadership.leading
+    assert (stored(api)["holderIdentity"], stored(api)["leaseDurationSeconds"]) in {("", 1), ("two", 1)}
+    await two.leadership.gained()
+    await two.stop()
+
+
+async def test_one_that_cannot_renew_stops_before_others_may_take_it(api: ClusterApi, client: Client) -> None:
+    one = Running(client, "one")
+    await one.leadership.gained()
+    api.down = True
+    await one.leadership.lost()
+    assert stored(api)["holderIdentity"] == "one"  # others respect it still
+    api.down = False
+    await one.leadership.gained()  # it goes on as a standby, and takes it again
+    await one.stop()
+
+
+async def test_a_server_that_does_not_answer_is_no_renewal(api: ClusterApi, client: Client) -> None:
+    one = Running(client, "one")
+    await one.leadership.gained()
+    api.silent = True
+    await one.leadership.lost()
+    api.silent = False
+    await one.stop()
+
+
+async def test_a_standby_is_ready(client: Client) -> None:
+    one, two = Running(client, "one"), Running(client, "two")
+    await asyncio.gather(one.ready.wait(), two.ready.wait())
+    await eventually(lambda: one.leadership.leading != two.leadership.leading)
+    await two.stop()
+    await one.stop()
+
+
+async def test_one_that_may_not_ends_with_the_rule_that_it_lacks(api: ClusterApi, client: Client) -> None:
+    api.forbidden = True
+    with pytest.raises(Forbidden, match=r"leases"):
+        await Running(client, "one").task
+
+
+async def test_a_namespace_that_does_not_exist_is_told(api: ClusterApi, client: Client) -> None:
+    elector = Elector(client, Leadership(), identity="one", namespace="nowhere", lease="oven")
+    with pytest.raises(ConfigurationError, match=r"there is no namespace nowhere .* --lease-namespace"):
+        await elector.run(asyncio.Event())

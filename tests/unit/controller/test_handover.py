@@ -1,0 +1,211 @@
+"""Two replicas of the whole controller: what one leaves the other goes on with, and nothing is told twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+import dra_kit as dra
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.controller.agent import ControllerSettings, run_controller
+from dra_kit.controller.election.record import Timing
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import EVENTS, LEASES, RESOURCE_CLAIMS
+from tests.support.ports import kept_free
+from tests.support.probes import ask
+from tests.unit.controller.claims import DRIVER, claim
+from tests.unit.controller.cluster_api import ClusterApi, eventually
+from tests.unit.controller.test_agent import Oven, Waiter
+from tests.unit.controller.test_observing import Till
+
+QUICK = Timing(lease=8.0, renew_deadline=5.0, retry=0.1)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ClusterApi]:
+    async with ClusterApi() as server:
+        yield server
+
+
+@pytest.fixture
+def ports() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+class Replica:
+    """One replica as a task of the test."""
+
+    def __init__(self, kubeconfig: Path, name: str, ports: ExitStack, *, timing: Timing = QUICK) -> None:
+        self.till = Till()
+        self.port = ports.enter_context(kept_free())
+        driver = dra.Driver(DRIVER, provider=Oven(), preparer=Waiter(), observer=self.till)
+        settings = ControllerSettings(
+            kubeconfig=kubeconfig,
+            instance=name,
+            resync_seconds=3600.0,
+            timing=timing,
+            probe_address=f"127.0.0.1:{self.port}",
+        )
+        self.task = asyncio.create_task(run_controller(driver, settings))
+
+    async def ready(self) -> None:
+        """Wait until it could take over."""
+
+        async def asked() -> bool:
+            if self.task.done():
+                self.task.result()
+            try:
+                return (await asyncio.to_thread(ask, self.port, "/readyz"))[0] == 200
+            except OSError:
+                return False
+
+        await reached(asked)
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+async def reached(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - it is about a server
+            await asyncio.sleep(0.05)
+
+
+def active(api: ClusterApi) -> str:
+    return next((str(lease["spec"]["holderIdentity"]).partition("_")[0] for lease in api.leases.values()), "")
+
+
+def told(api: ClusterApi) -> Counter[tuple[str, str, str]]:
+    return Counter((each["reason"], each["regarding"]["uid"], each["note"]) for each in api.events)
+
+
+class Restaurant:
+    """Claims on a server that keeps every version of them, as etcd does."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.served = 0
+
+    async def serve(self) -> None:
+        """One claim, from its allocation to its end."""
+        self.served += 1
+        wanted = claim(f"{self.served}", devices=["pizza-0"], pods=[f"guest-{self.served}"])
+        metadata = {"namespace": "default", "name": wanted["metadata"]["name"]}
+        made = await self._client.create(RESOURCE_CLAIMS, {**wanted, "metadata": metadata, "status": {}})
+        await self._client.update(RESOURCE_CLAIMS, {**made, "status": wanted["status"]}, subresource="status")
+        await self._client.delete(RESOURCE_CLAIMS, metadata["name"], "default")
+
+    async def events(self) -> Counter[tuple[str, str, str]]:
+        found = (await self._client.list(EVENTS, "default")).items
+        return Counter((each["reason"], each["regarding"]["kind"], each["regarding"]["name"]) for each in found)
+
+    async def keeps_up(self, claims: int) -> bool:
+        """Whether what is told is no more than so many claims behind."""
+        return len(await self.events()) >= 6 * (self.served - claims)
+
+    async def has_active(self) -> bool:
+        return any(each["spec"].get("holderIdentity") for each in (await self._client.list(LEASES, "default")).items)
+
+
+REASONS = ("DeviceAllocated", "ClaimReserved", "ClaimReleased")
+
+
+async def test_a_roll_under_load_tells_everything_once(tmp_path: Path, ports: ExitStack) -> None:
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        kubeconfig = tmp_path / "config"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        restaurant = Restaurant(client)
+
+        async def load() -> None:
+            while True:
+                await restaurant.serve()
+                # faster than Events can be written, nobody could tell all of them
+                await reached(lambda: restaurant.keeps_up(10))
+
+        replicas = [Replica(kubeconfig, name, ports) for name in ("first", "second")]
+        for replica in replicas:
+            await replica.ready()
+        await reached(restaurant.has_active)
+        loading = asyncio.create_task(load())
+        for name in ("third", "fourth"):
+            served = restaurant.served
+            await eventually(lambda served=served: restaurant.served > served + 10)  # type: ignore[misc]
+            replicas.append(Replica(kubeconfig, name, ports))
+            await replicas[-1].ready()
+            await replicas.pop(0).stop()
+        served = restaurant.served
+        await eventually(lambda: restaurant.served > served + 10)
+        loading.cancel()
+        with suppress(asyncio.CancelledError):
+            await loading
+        complete = range(1, restaurant.served)  # what the last one went through is not known
+        expected = {
+            (reason, kind, name)
+            for number in complete
+            for reason in REASONS
+            for kind, name in (("ResourceClaim", f"lunch-{number}"), ("Pod", f"guest-{number}"))
+        }
+
+        async def all_told() -> bool:
+            return expected <= (await restaurant.events()).keys()
+
+        await reached(all_told)
+        for replica in replicas:
+            await replica.stop()
+        assert set((await restaurant.events()).values()) == {1}
+
+
+async def test_what_happens_while_nobody_is_active_is_told_by_the_next_one(
+    api: ClusterApi, tmp_path: Path, ports: ExitStack
+) -> None:
+    kubeconfig = api.kubeconfig(tmp_path / "config")
+    first = Replica(kubeconfig, "first", ports, timing=Timing(lease=3.0, renew_deadline=2.0, retry=0.1))
+    await eventually(lambda: active(api) == "first")
+    second = Replica(kubeconfig, "second", ports)
+    await second.ready()
+    await eventually(lambda: api.watches == 2)
+    api.apply(claim("claim-1", devices=["pizza-0"]))
+    await eventually(lambda: ("allocated", "claim-1", []) in first.till.told)
+    assert second.till.told == []
+    api.hold_leases = True  # nobody can take it for now
+    await first.stop()
+    api.delete("claim-1")
+    api.apply(claim("claim-2", devices=["pizza-0"]))
+    api.hold_leases = False
+    await eventually(lambda: len(second.till.told) >= 2 and len(api.events) == 3)
+    assert second.till.of("claim-1")[-1] == ("deleted", [])
+    assert second.till.of("claim-2") == [("allocated", [])]
+    await second.stop()
+    assert set(told(api).values()) == {1}
+
+
+async def test_one_that_loses_the_lease_goes_on_when_it_has_it_again_and_has_missed_nothing(
+    api: ClusterApi, tmp_path: Path, ports: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick = Timing(lease=3.0, renew_deadline=1.0, retry=0.1)
+    only = Replica(api.kubeconfig(tmp_path / "config"), "only", ports, timing=quick)
+    await eventually(lambda: api.watched and active(api) == "only")
+    api.apply(claim("claim-1", devices=["pizza-0"]))
+    await eventually(lambda: len(api.events) == 1)
+    api.hold_leases = True
+    await eventually(lambda: "standby: the lease is lost" in caplog.text)
+    api.apply(claim("claim-2", devices=["pizza-1"]))
+    await only.ready()
+    assert len(api.events) == 1
+    api.hold_leases = False
+    await eventually(lambda: len(api.events) == 2)
+    assert not only.task.done()
+    await eventually(lambda: only.till.of("claim-2") == [("allocated", [])])
+    await only.stop()
+    assert set(told(api).values()) == {1}

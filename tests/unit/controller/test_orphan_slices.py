@@ -1,0 +1,108 @@
+"""Slices of nodes that are gone: which they are, when they are deleted, and which never."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.controller.upkeep.orphan_slices import OrphanSlices, suspects
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import NODES, RESOURCE_SLICES
+from tests.unit.controller.claims import DRIVER
+
+
+def slice_of(name: str, *, node: str | None = None, owner: str = "", driver: str = DRIVER) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"}
+    if owner:
+        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner}]
+    scope = {"nodeName": node} if node else {"allNodes": True}
+    pool = {"name": node or "warehouse", "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": metadata,
+        "spec": {"driver": driver, "pool": pool, **scope, "devices": [{"name": "pizza-0"}]},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("item", "orphan"),
+    [
+        (slice_of("here", node="node-1"), False),
+        (slice_of("here-and-owned", node="node-1", owner="uid-1"), False),
+        (slice_of("gone", node="node-2"), True),
+        (slice_of("gone-and-owned", node="node-2", owner="uid-2"), True),
+        (slice_of("of-the-former-node", node="node-1", owner="uid-0"), True),
+        (slice_of("of-no-node"), False),
+    ],
+    ids=lambda value: value["metadata"]["name"] if isinstance(value, dict) else "",
+)
+def test_an_orphan_is_one_whose_node_is_gone_or_another(item: dict[str, Any], orphan: bool) -> None:
+    assert bool(suspects([item], {"node-1": "uid-1"})) is orphan
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as connected:
+        yield connected
+
+
+async def present(client: Client) -> set[str]:
+    return {item["metadata"]["name"] for item in (await client.list(RESOURCE_SLICES)).items}
+
+
+async def make(client: Client, *slices: dict[str, Any]) -> None:
+    for item in slices:
+        kept = {key: value for key, value in item["metadata"].items() if key in {"name", "ownerReferences"}}
+        await client.create(RESOURCE_SLICES, {**item, "metadata": kept})
+
+
+async def node(client: Client, name: str) -> None:
+    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+
+
+async def test_it_is_deleted_at_the_second_look_a_minute_later_and_nothing_else_is(client: Client) -> None:
+    await node(client, "node-1")
+    await make(
+        client, slice_of("gone", node="node-2"), slice_of("here", node="node-1"), slice_of("of-no-node"),
+        slice_of("of-another-driver", node="node-2", driver="dra.gpu"),
+    )  # fmt: skip
+    clock = Clock()
+    orphans = OrphanSlices(client, DRIVER, clock=clock)
+    assert await orphans.look() == 0
+    clock.now += 59.0
+    assert await orphans.look() == 0
+    clock.now += 1.0
+    assert await orphans.look() == 1
+    assert await present(client) == {"here", "of-no-node", "of-another-driver"}
+
+
+async def test_a_node_that_comes_back_keeps_its_slices(client: Client) -> None:
+    await make(client, slice_of("gone", node="node-2"))
+    clock = Clock()
+    orphans = OrphanSlices(client, DRIVER, clock=clock)
+    await orphans.look()
+    await node(client, "node-2")
+    clock.now += 60.0
+    assert await orphans.look() == 0
+    await client.delete(NODES, "node-2")
+    clock.now += 60.0
+    assert await orphans.look() == 0  # it is gone anew: the minute begins anew
+    assert await present(client) == {"gone"}
+
+
+async def test_nodes_are_not_asked_for_where_no_slice_has_one(client: Client) -> None:
+    await make(client, slice_of("of-no-node"))
+    before = client.requests["list", "nodes"]
+    await OrphanSlices(client, DRIVER).look()
+    assert client.requests["list", "nodes"] == before

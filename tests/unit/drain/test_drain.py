@@ -1,0 +1,114 @@
+"""Who still holds devices of a driver, as the command says it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dra_kit.cli.app import cli
+from dra_kit.drain.holders import holders
+from dra_kit.errors import ConfigurationError
+from tests.support.api import Api
+
+DRIVER = "dra.pizza"
+
+
+def claim(
+    name: str,
+    *,
+    node: str = "node-1",
+    driver: str = DRIVER,
+    users: tuple[dict[str, Any], ...] = ({"resource": "pods", "name": "guest", "uid": "1"},),
+) -> dict[str, Any]:
+    """A claim with one device."""
+    result = {"request": "pizza", "driver": driver, "pool": node or "shop", "device": "pizza-0"}
+    allocation: dict[str, Any] = {"devices": {"results": [result]}}
+    if node:
+        fields = [{"key": "metadata.name", "operator": "In", "values": [node]}]
+        allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": fields}]}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "status": {"allocation": allocation, "reservedFor": list(users)},
+    }
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[tuple[Api, Path]]:
+    with Api() as api:
+        yield api, api.kubeconfig(tmp_path / "kubeconfig")
+
+
+def drain(kubeconfig: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["drain", "--driver", DRIVER, "--kubeconfig", str(kubeconfig), *arguments])
+
+
+def test_pods_that_use_devices_are_told(kubeconfig: tuple[Api, Path]) -> None:
+    api, path = kubeconfig
+    api.put("resourceclaims", claim("lunch"))
+    api.put("resourceclaims", claim("other", driver="dra.pasta"))
+    found = drain(path)
+    assert found.exit_code == 3
+    assert found.output == (
+        "NODE    POD            CLAIM          DEVICES\n"
+        "node-1  default/guest  default/lunch  node-1/pizza-0\n"
+        "driver dra.pizza: 1 claim in use; delete the pods, or wait until they have ended, before the driver is "
+        "removed\n"
+    )
+
+
+def test_nobody(kubeconfig: tuple[Api, Path]) -> None:
+    found = drain(kubeconfig[1])
+    assert (found.exit_code, found.output) == (0, "driver dra.pizza: nobody uses a device\n")
+
+
+def test_a_claim_that_keeps_its_devices_holds_nothing_up(kubeconfig: tuple[Api, Path]) -> None:
+    api, path = kubeconfig
+    api.put("resourceclaims", claim("lunch", users=()))
+    found = drain(path)
+    assert found.exit_code == 0
+    assert "allocated and not in use: default/lunch; a pod that uses one later would wait" in found.output
+
+
+def test_of_one_node(kubeconfig: tuple[Api, Path]) -> None:
+    api, path = kubeconfig
+    for name, node in (("lunch", "node-1"), ("dinner", "node-2"), ("snack", "")):
+        api.put("resourceclaims", claim(name, node=node))
+    held = json.loads(drain(path, "--node", "node-2", "-o", "json").output)["held"]
+    assert [(item["claim"], item["node"]) for item in held] == [("snack", ""), ("dinner", "node-2")]
+
+
+def test_it_waits_until_nobody_holds_any(kubeconfig: tuple[Api, Path]) -> None:
+    api, path = kubeconfig
+    api.put("resourceclaims", claim("lunch"))
+
+    def release() -> None:
+        while not api.asked("GET", "/apis/resource.k8s.io/v1/resourceclaims"):
+            time.sleep(0.01)
+        api.put("resourceclaims", claim("lunch", users=()))
+
+    with ThreadPoolExecutor() as pool:
+        released = pool.submit(release)
+        found = drain(path, "--wait", "600")
+        released.result()
+    assert found.exit_code == 0
+    assert "waiting for 1 claim\n" in found.stderr
+
+
+def test_users_that_are_no_pods_are_named_with_their_kind() -> None:
+    job = {"apiGroup": "batch.example", "resource": "jobs", "name": "bake", "uid": "1"}
+    [holder] = holders([claim("lunch", users=(job,))], DRIVER).held
+    assert holder.users == ("jobs.batch.example/bake",)
+
+
+def test_a_claim_that_is_not_understood_is_not_passed_over() -> None:
+    strange = claim("lunch")
+    strange["status"]["allocation"]["devices"]["results"] = "all"
+    with pytest.raises(ConfigurationError, match=r"claim default/lunch is not understood: .*; use a newer release"):
+        holders([strange], DRIVER)

@@ -1,0 +1,56 @@
+"""As the first process of its container, the driver inherits what programs leave, and takes them with it in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.node.children.test_children import Shell, applied, driver, until
+
+UNSHARE = ["unshare", *([] if os.getuid() == 0 else ["--map-root-user"]), "--pid", "--fork", "--mount-proc"]
+
+
+def children_of_pid_1() -> dict[int, str]:
+    """States of the processes that PID 1 is to wait for, by process ID."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent, *_ = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended in the meantime
+        if parent == "1":
+            found[int(path.parent.name)] = state
+    return found
+
+
+async def as_pid_1(directory: Path) -> None:
+    """A program leaves a process behind, which goes on for a while."""
+    gate = directory / "gate"
+    async with driver(directory) as children:
+        daemon = Shell(script=f"(while [ ! -e {gate} ]; do sleep 0.05; done &); exec sleep 1000").with_runner(children)
+        process = await applied(daemon, None)
+        await until(lambda: len(children_of_pid_1()) == 2)
+        assert process.pid in children_of_pid_1()
+        gate.touch()
+        await until(lambda: list(children_of_pid_1()) == [process.pid])
+        print("inherited and reaped")
+    assert children_of_pid_1() == {}
+    print("ended with the driver")
+
+
+def test_what_programs_leave_is_reaped_and_programs_end_with_the_driver(tmp_path: Path) -> None:
+    if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no PID namespaces here: needs root, or user namespaces")
+    command = [*UNSHARE, sys.executable, "-m", __name__, str(tmp_path)]
+    root = Path(__file__).parents[4]
+    ran = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.stdout.splitlines() == ["inherited and reaped", "ended with the driver"], ran.stderr
+
+
+if __name__ == "__main__":
+    asyncio.run(as_pid_1(Path(sys.argv[1])))

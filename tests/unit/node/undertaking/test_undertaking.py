@@ -1,0 +1,240 @@
+"""The end of a driver: claims released, effects undone, with the driver's code and without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.errors import ConfigurationError
+from dra_kit.node.agent import Agent
+from dra_kit.node.undertaker import run_undertaker, undertaker
+from tests.support.api import eventually
+from tests.unit.node.drivers import Waiter, driver
+from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.role import DRIVER, PLENTY, Node
+
+
+class Daemon(dra.ChildProcess, id="daemon"):
+    """A program for one claim."""
+
+    claim: str
+
+    def keys(self) -> list[str]:
+        return [f"daemon/{self.claim}"]
+
+    def command(self) -> list[str]:
+        return ["/bin/sleep", "1000"]
+
+
+class Host(dra.Preparer):
+    """Needs a program."""
+
+    async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        process = await device.ensure(Daemon(claim=claim.name))
+        return dra.Prepared(env={"PID": str(process.pid)})
+
+
+class Cashier(Waiter):
+    """Has something of its own to undo."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released: list[str] = []
+
+    def unprepare(self, claim: dra.ClaimReference, devices: Sequence[dra.PreparedDevice]) -> None:
+        self.released.append(claim.name)
+
+
+def hosting() -> dra.Driver[Any, Any]:
+    return driver(Host(), effects=[Daemon])
+
+
+def runs(pid: int) -> bool:
+    """Whether a process does; one that has ended is a zombie as long as nobody has asked for its exit."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def prepared(node: Node, of: dra.Driver[Any, Any]) -> dra.ClaimReference:
+    """A claim that the driver has prepared before it went away."""
+    claim = node.claim()
+    async with node.running(of):
+        await node.prepare(claim)
+        await eventually(node.published)
+    return claim
+
+
+@asynccontextmanager
+async def undertaking(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[asyncio.Task[int]]:
+    """The undertaker at work; it has ended by itself when the block is left."""
+    task = asyncio.create_task(run_undertaker(DRIVER, node.settings(), of, **how))
+    await eventually(lambda: task.done() or any(item.connected for item in node.kubelet.plugins(DRIVER)))
+    if task.done():
+        await task
+    yield task
+    assert await asyncio.wait_for(task, PLENTY) == 0
+
+
+@asynccontextmanager
+async def staying(node: Node, of: dra.Driver[Any, Any] | None, **how: Any) -> AsyncIterator[Agent]:
+    """The undertaker at work until the block is left."""
+    agent = await undertaker(DRIVER, node.settings(), of, **how)
+    task = asyncio.create_task(agent.run())
+    await eventually(lambda: any(item.connected for item in node.kubelet.plugins(DRIVER)))
+    yield agent
+    agent.stop()
+    assert await asyncio.wait_for(task, PLENTY) == 0
+
+
+async def test_what_is_in_force_is_undone_by_the_drivers_code(node: Node) -> None:
+    of = kitchen()
+    claim = await prepared(node, of)
+    assert Heat.hardware.on == {"oven": 200}
+    async with undertaking(node, of):
+        await node.unprepare(claim)
+    assert Heat.hardware.on == {}
+    assert node.specs() == []
+
+
+async def test_nothing_of_the_driver_stays_on_the_node(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    async with undertaking(node, kitchen()):
+        await node.unprepare(claim)
+    assert not node.settings().state(DRIVER).exists()
+    assert [path for path in node.root.rglob("*") if path.is_socket()] == []
+
+
+async def test_what_the_author_keeps_in_the_state_directory_stays(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    claim = await prepared(node, kitchen())
+    notes = node.settings().state(DRIVER) / "author"
+    (notes / "recipe").write_text("flour")
+    async with undertaking(node, kitchen()):
+        await node.unprepare(claim)
+    assert [path.name for path in node.settings().state(DRIVER).rglob("*")] == ["author", "recipe"]
+    assert "state removed, but what is not the framework's" in caplog.text
+
+
+async def test_devices_are_withdrawn(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    assert node.published()
+    async with undertaking(node, kitchen()):
+        await eventually(lambda: not node.slices())
+        await node.unprepare(claim)
+
+
+async def test_new_claims_are_refused_and_prepared_ones_answered(node: Node) -> None:
+    claim, late = await prepared(node, kitchen()), node.claim("dinner", ["pizza-1"])
+    async with undertaking(node, kitchen()):
+        assert [device.pool_name for device in await node.prepare(claim)] == ["node-1"]
+        assert await node.error(late) == (
+            "claim default/dinner is not prepared: driver dra.pizza is being removed from this node; delete the pod, "
+            "or install the driver again"
+        )
+        await node.unprepare(claim)
+
+
+async def test_a_claim_of_the_boot_before_is_not_prepared_again(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    node.boot_id.write_text("boot-2\n")
+    async with undertaking(node, kitchen()):
+        assert "is being removed from this node" in await node.error(claim)
+        await node.unprepare(claim)
+    assert Heat.hardware.on == {}
+
+
+async def test_programs_are_ended_without_the_drivers_code(node: Node) -> None:
+    claim = await prepared(node, hosting())
+    [pid] = [int(entry.removeprefix("PID=")) for entry in node.env(claim) if entry.startswith("PID=")]
+    assert runs(pid)
+    async with undertaking(node, None):
+        await node.unprepare(claim)
+    assert not runs(pid)
+
+
+async def test_other_effects_are_kept_without_the_drivers_code(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    async with staying(node, None):
+        assert (await node.unprepare_error(claim)).endswith(
+            "ResourceClaim lunch: claim default/lunch: effect heat on oven can only be undone by the driver's code; "
+            "undertake it with the "
+            "driver's TARGET, in the driver's image; or give it up with --abandon"
+        )
+    assert node.effects() == [("heat", "applied", ["lunch"])]
+    assert Heat.hardware.on == {"oven": 200}
+
+
+async def test_what_cannot_be_undone_is_named_at_the_start(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    await prepared(node, kitchen())
+    async with staying(node, None):
+        [told] = [item for item in caplog.records if item.getMessage() == "only the driver's code can undo these"]
+    assert (told.__dict__["effects"], told.__dict__["claims"]) == (["heat on oven"], [])
+
+
+async def test_effects_that_are_abandoned_leave_the_hardware_as_it_is(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim = await prepared(node, kitchen())
+    async with undertaking(node, None, abandon=True):
+        await node.unprepare(claim)
+    assert Heat.hardware.on == {"oven": 200}
+    assert [item.__dict__["effect"] for item in caplog.records if item.getMessage() == "effect abandoned"] == [
+        "heat on oven"
+    ]
+
+
+async def test_a_claim_of_an_imperative_driver_needs_its_unprepare(node: Node) -> None:
+    claim = await prepared(node, driver(Cashier()))
+    async with staying(node, None):
+        assert (await node.unprepare_error(claim)).endswith(
+            "ResourceClaim lunch: claim default/lunch can only be released by the driver's unprepare (devices "
+            "node-1/pizza-0); undertake it "
+            "with the driver's TARGET, in the driver's image; or give it up with --abandon"
+        )
+    assert node.records() == ["lunch"]
+
+
+async def test_a_claim_of_an_imperative_driver_is_released_by_its_code(node: Node) -> None:
+    cashier = Cashier()
+    claim = await prepared(node, driver(cashier))
+    async with undertaking(node, driver(cashier)):
+        await node.unprepare(claim)
+    assert cashier.released == ["lunch"]
+
+
+async def test_a_claim_of_an_imperative_driver_is_abandoned(node: Node) -> None:
+    claim = await prepared(node, driver(Cashier()))
+    async with undertaking(node, None, abandon=True):
+        await node.unprepare(claim)
+
+
+async def test_a_claim_without_anything_to_undo_needs_no_code(node: Node) -> None:
+    claim = await prepared(node, driver())
+    async with undertaking(node, None):
+        await node.unprepare(claim)
+
+
+async def test_one_that_stays_goes_on_when_nothing_is_left(node: Node) -> None:
+    claim = await prepared(node, kitchen())
+    async with staying(node, kitchen(), stays=True) as agent:
+        await node.unprepare(claim)
+        await eventually(lambda: agent.nothing_left)
+        assert "is being removed from this node" in await node.error(node.claim("dinner", ["pizza-1"]))
+
+
+async def test_where_nothing_is_there_is_nothing_to_do(node: Node) -> None:
+    with pytest.raises(ConfigurationError, match=r"there is no state of a driver in .*; .* correct STATE_DIR"):
+        await run_undertaker(DRIVER, node.settings(), None)
+
+
+async def test_the_code_of_another_driver_is_refused(node: Node) -> None:
+    await prepared(node, driver())
+    with pytest.raises(ConfigurationError, match=r"TARGET is driver dra\.pizza, --driver says dra\.pasta"):
+        await run_undertaker("dra.pasta", node.settings(), driver())
