@@ -209,6 +209,11 @@ class OperatorThread:
         self._on_end: Callable[[], object] = _nothing
         self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
 
+    @property
+    def restarts(self) -> int:
+        """How often kopf was started again; from any thread."""
+        return max(0, self.lives - 1)
+
     def start(self) -> None:
         """Starts the thread; at most once."""
         self._thread.start()

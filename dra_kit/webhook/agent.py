@@ -19,6 +19,8 @@ from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
+from dra_kit.process.metrics.process import process_readings
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -112,7 +114,10 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
             supervisor = Supervisor()
             if settings.probe_address:
                 ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
-                supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready))
+                metrics = Metrics()
+                metrics.read(server.readings, driver=driver.name)
+                metrics.read(lambda: process_readings("webhook", client, supervisor, watchdog))
+                supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready, metrics=metrics))
             if own is not None:
                 supervisor.add(own)
             # without back-off: without watches kopf ends only when something is wrong for good; the pod starts again
