@@ -28,7 +28,7 @@ from dra_kit.process.metrics.families import REVIEW_DURATION, Reading
 from dra_kit.process.metrics.measures import REVIEW_SECONDS, Durations
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
-from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.certificates.server_certificate import ServerCertificate
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import NotAReview, read
 

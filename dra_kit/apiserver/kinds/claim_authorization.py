@@ -65,7 +65,8 @@ def _text(what: str, needed: str, context: Context, asked: Attributes, decision:
 
 def _node(allocation: Object) -> tuple[str, ...] | None:
     """The only node that an allocation is for, as it is named in the token of a pod there; None if it is for others."""
-    terms = list((allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ())
+    selector: Object = allocation.get("nodeSelector") or {}
+    terms: list[Object] = selector.get("nodeSelectorTerms") or []
     fields = [field for term in terms for field in term.get("matchFields") or ()]
     if len(terms) != 1 or len(fields) != 1 or terms[0].get("matchExpressions"):
         return None

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dra_kit.apiserver.admission.policies import plugin
+from dra_kit.cel.admission.policy import Policy, compile_policy
 from tests.golden import api
 from tests.golden.files import cases, read
 from tests.golden.pins import pinned
@@ -29,8 +30,12 @@ async def policy(http: Http, *validations: dict[str, Any], resource: str = "conf
 
 async def test_a_policy_is_compiled_once_and_again_when_it_changes(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[Any] = []
-    original = plugin.compile_policy
-    monkeypatch.setattr(plugin, "compile_policy", lambda spec: compiled.append(spec) or original(spec))
+
+    def compile_and_count(spec: dict[str, Any]) -> Policy:
+        compiled.append(spec)
+        return compile_policy(spec)
+
+    monkeypatch.setattr(plugin, "compile_policy", compile_and_count)
     await policy(http, {"expression": "object.metadata.name != 'a'"})
 
     for name in "bc":

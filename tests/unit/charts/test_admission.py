@@ -49,7 +49,7 @@ async def world(helm: Helm) -> AsyncIterator[World]:
         admin = await client(None)
         for name in ("node-1", "node-2"):
             await admin.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        await install(accounts(helm.render(DEPLOYED | {"controller": {"enabled": False}})), server, admin)
+        await install(accounts(helm.render({**DEPLOYED, "controller": {"enabled": False}})), server, admin)
         here, nowhere = (server.token(NAMESPACE, f"{RELEASE}-node", node=node) for node in ("node-1", ""))
         yield World(admin, await client(here), await client(nowhere))
 

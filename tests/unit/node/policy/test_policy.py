@@ -11,6 +11,7 @@ import pytest
 
 import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.author.devices.unserved import Serving
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.connection import Connection
@@ -18,7 +19,7 @@ from dra_kit.kube.credentials import Credentials
 from dra_kit.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from dra_kit.node.policy.filtering import PolicyFilter
 from dra_kit.node.policy.part import Policy
-from dra_kit.node.slices.inventory import CurrentInventory
+from dra_kit.publishing.inventory import CurrentInventory
 from tests.unit.controller.cluster_api import eventually
 
 NODE_MENUS = dra.WatchedObject(group="kitchen.example.com", version="v1", plural="nodemenus")
@@ -54,7 +55,7 @@ class Published:
 
 
 @asynccontextmanager
-async def filtered(policy: dra.DevicePolicy, *names: str) -> AsyncIterator[tuple[PolicyFilter, Published]]:
+async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyFilter, Published]]:
     current, published = CurrentInventory(), Published()
     found = inventory(*names)
     current.replace(found, {})
@@ -176,7 +177,7 @@ async def test_it_follows_the_object_that_has_the_nodes_name_and_no_other() -> N
         current, published = CurrentInventory(), Published()
         found = inventory("pizza-0", "pizza-1")
         current.replace(found, {})
-        part = Policy(Menu(), client, "node-1", current=current, publish=published)
+        part = Policy(Menu(), client, "node-1", current=current, publish=published, serving=Serving("node"))
         part.publish(found)
         task = asyncio.create_task(part.run(asyncio.Event()))
         await eventually(lambda: published.names == ["pizza-0", "pizza-1"])  # the kind does not exist yet

@@ -176,13 +176,13 @@ def test_a_letter_that_is_cut_at_the_end_of_a_record_is_whole_in_the_next() -> N
 
 def test_more_is_expected_until_all_of_a_container_that_ended_is_recorded() -> None:
     log, outputs = ContainerLog(), ContainerOutputs()
-    assert not outputs.expects_more
+    expected = [outputs.expects_more]
     outputs.add(ContainerReference(POD, "eater-0", "r://0"), log)
-    assert outputs.expects_more
+    expected.append(outputs.expects_more)
     log.append(b"one\n", 0)
     log.finish(0)
-    assert outputs.expects_more
+    expected.append(outputs.expects_more)
 
     assert [record.text for record in outputs.news(0)] == ["one\n"]
 
-    assert not outputs.expects_more
+    assert [*expected, outputs.expects_more] == [False, True, True, False]
