@@ -15,6 +15,7 @@ from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
 from tests.cluster.find import find
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.node_driver import CDI_DIR
+from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.processes import running
 from tests.cluster.renamed import renamed_class
@@ -87,6 +88,7 @@ def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, image
             driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
         assert driver.slices()
         assert pods(node_plane)[0]["status"]["phase"] == "Running"
+        driver.release.helm("rollback", driver.release.name)  # helm takes the release for one that is being uninstalled
         driver.release.apply()  # an upgrade is never asked
         node_plane.kubectl("delete", "pod", "last")
         wait_until("the pod has gone", lambda: not pods(node_plane))
@@ -141,8 +143,9 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, image: str, tmp_p
                 "--kubelet-dir", KUBELET_DIR, "--cdi-dir", CDI_DIR, "--menu", settings["menu"],
                 "--hardware-dir", settings["hardware_dir"],
             ]  # fmt: skip
-            with running(command, log=tmp_path / "undertaker.log") as undertaker:
-                wait_until("the pod has gone", lambda: not pods(node_plane))
+            environment = {"PYTHONPATH": str(PROJECT / "src")}
+            with running(command, log=tmp_path / "undertaker.log", environment=environment) as undertaker:
+                wait_until("the pod has gone", lambda: not pods(node_plane) or undertaker.process.poll())
                 wait_until("the undertaker has ended", lambda: undertaker.process.poll() is not None)
                 assert undertaker.process.returncode == 0, (tmp_path / "undertaker.log").read_text()
         assert heat(driver) == cold
