@@ -144,9 +144,9 @@ class OperationServer:
             logger.error("link to the operation socket not made", extra={"error": str(error), "path": str(self._link)})
 
     def _lead_to_another(self) -> None:
-        """This instance ends: the link, if it leads here, leads to one that answers, or goes."""
+        """This instance ends: a link that leads here, or to one that was killed, leads to one that answers, or goes."""
         with suppress(OSError):
-            if not self._leads_here():
+            if not self._leads_here() and self._link.exists():
                 return
             for other in sorted(self._path.parent.glob("ops-*.sock")):
                 if other != self._path and answers(other) is True:
