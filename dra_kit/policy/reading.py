@@ -26,7 +26,20 @@ from dra_kit.policy.schemas import (
     single_key,
     validator,
 )
-from dra_kit.policy.shapes import Anything, Array, Dictionary, Field, Null, Object, OneOf, Shape, Tagged, Text, union
+from dra_kit.policy.shapes import (
+    Anything,
+    Array,
+    Dictionary,
+    Field,
+    KeyChoice,
+    Null,
+    Object,
+    OneOf,
+    Shape,
+    Tagged,
+    Text,
+    union,
+)
 
 _MOST_SHAPES: Final = 5_000
 """A model of more parts, which may be few that are used in many places, has no policy of a size that can be stored."""
@@ -191,7 +204,7 @@ class _Reader:
     def _object(self, schema: Schema, path: str, config: Schema) -> Object:
         config = {**config, **(schema.get("config") or {})}
         fields: list[Field] = []
-        groups: list[tuple[str, ...]] = []
+        choices: list[KeyChoice] = []
         known: dict[str, None] = {}
         for name, field, required in fields_of(schema):
             keys, whole = keys_of(name, field, config)
@@ -202,9 +215,9 @@ class _Reader:
             for key in keys:
                 shape = self.read(field["schema"], below(path, key), config)
                 fields.append(Field(key, shape, required and len(keys) == 1))
-            if required and len(keys) > 1:
-                groups.append(keys)
-        return Object(object_name(schema), tuple(fields), tuple(known), tuple(groups))
+            if len(keys) > 1:
+                choices.append(KeyChoice(keys, required))
+        return Object(object_name(schema), tuple(fields), tuple(known), tuple(choices))
 
     def _union(self, schema: Schema, path: str, config: Schema) -> Shape:
         if schema["type"] == "nullable":

@@ -5,7 +5,7 @@ A value of CEL has any type: no rule fails with an error, whatever it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,7 @@ from dra_kit.policy.shapes import (
     Dictionary,
     Float,
     Integer,
+    KeyChoice,
     Null,
     Object,
     OneOf,
@@ -95,12 +96,12 @@ class KeyRule:
     Attributes:
         guard: the rule of a value that has no keys.
         term: the rule of one that has.
-        what: an object with its known keys, the keys of which one must be there, or what each key must be.
+        what: an object with its known keys, keys of which only one may be there, or what each key must be.
     """
 
     guard: Term
     term: Term
-    what: Object | tuple[str, ...] | Text | OneOf
+    what: Object | KeyChoice | Text | OneOf
 
     @property
     def rule(self) -> Term:
@@ -208,8 +209,9 @@ def key_rules(shape: Shape, value: str, depth: int = 0, *, known: bool = False) 
         case Object():
             term = each(key, value, Term(f"{key} in {strings(shape.keys)}"))
             yield KeyRule(guard, term if shape.keys else Term(f"{value}.size() == 0"), shape)
-            for keys in shape.required:
-                yield KeyRule(guard, any_of(*(has(value, name) for name in keys)), keys)
+            for one in shape.choices:
+                given = f"{value}.filter({key}, {key} in {strings(one.keys)}).size()"
+                yield KeyRule(guard, Term(f"{given} {'==' if one.required else '<='} 1"), one)
         case Dictionary(keys=Text() as text):
             yield KeyRule(guard, each(key, value, text_rules(text, key)), text)
         case Dictionary(keys=OneOf(values) as keys):
@@ -248,30 +250,29 @@ def _size(value: str, least: int | None, most: int | None) -> Iterator[Term]:
 
 
 def _integer(bounds: Bounds, value: str) -> Term:
-    limits = list(_limits(value, _whole(bounds), number))
-    low, high = bounds.gt if bounds.ge is None else bounds.ge, bounds.lt if bounds.le is None else bounds.le
+    low = _most([bounds.ge, None if bounds.gt is None else bounds.gt + 1], max)
+    high = _most([bounds.le, None if bounds.lt is None else bounds.lt - 1], min)
+    small = (low is None or low <= INT_MAX) and (high is None or high >= INT_MIN)
     beyond = []
     if high is None or high > INT_MAX:
         beyond.append(Term(f"{value} >= {_BEYOND}"))
     if low is None or low < INT_MIN:
         beyond.append(Term(f"{value} <= -{_BEYOND}"))
-    kind = of_type(value, "int")
-    if beyond:
-        kind = any_of(kind, all_of(of_type(value, "double"), any_of(*beyond)))
+    whole = [of_type(value, "int")] if small else []
+    large = [all_of(of_type(value, "double"), any_of(*beyond))] if beyond else []
+    if max(abs(low or 0), abs(high or 0)) > _EXACT:  # doubles do not tell strict limits from their neighbours
+        bounds = Bounds(ge=low, le=high, multiple_of=bounds.multiple_of)
+    limits = list(_limits(value, bounds, number))
     if bounds.multiple_of is not None:
         multiple = Term(f"{value} % {bounds.multiple_of} == 0")
         limits.append(any_of(not_of_type(value, "int"), multiple) if beyond else multiple)
-    return all_of(kind, *limits)
+    return all_of(any_of(*whole, *large), *limits)
 
 
-def _whole(bounds: Bounds) -> Bounds:
-    """The same for integers, without strict limits that doubles do not tell from their neighbours."""
-    ge, gt, le, lt = bounds.ge, bounds.gt, bounds.le, bounds.lt
-    if gt is not None and abs(gt) > _EXACT:
-        ge, gt = gt + 1 if ge is None else max(ge, gt + 1), None
-    if lt is not None and abs(lt) > _EXACT:
-        le, lt = lt - 1 if le is None else min(le, lt - 1), None
-    return Bounds(ge, gt, le, lt)
+def _most(limits: Iterable[int | float | None], of: Callable[[Iterable[float]], float]) -> float | None:
+    """The limit that is left of several."""
+    given = [limit for limit in limits if limit is not None]
+    return of(given) if given else None
 
 
 def _limits(value: str, bounds: Bounds, written: Callable[[float], str]) -> Iterator[Term]:

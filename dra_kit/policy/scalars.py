@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, Final
 
 from dra_kit.policy.literals import choice
@@ -70,7 +71,7 @@ def _float(schema: Schema) -> tuple[Shape, list[str]]:
 
 
 def _choice(schema: Schema) -> tuple[Shape, list[str]]:
-    if schema.get("missing") is not None:
+    if schema["type"] == "enum" and schema["cls"]._missing_.__func__ is not Enum._missing_.__func__:
         return Anything(), [f"everything: {schema['cls'].__name__} has a _missing_ method"]
     found = choice(schema["expected"] if schema["type"] == "literal" else schema["members"])
     return (found, []) if found is not None else (Anything(), ["its values, which are no plain ones of JSON"])

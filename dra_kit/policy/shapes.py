@@ -147,20 +147,28 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyChoice:
+    """The keys that a field may be given by: one of them, or none where it is not required."""
+
+    keys: tuple[str, ...]
+    required: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Object:
     """An object with known fields.
 
     Attributes:
         name: of the model.
         fields: those that are checked.
-        required: groups of keys, of each of which one must be there, for fields that have several.
         keys: all that are known; more are refused.
+        choices: the keys of fields that have several, of which only one may be there.
     """
 
     name: str
     fields: tuple[Field, ...]
     keys: tuple[str, ...]
-    required: tuple[tuple[str, ...], ...] = ()
+    choices: tuple[KeyChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

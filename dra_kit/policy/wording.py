@@ -15,6 +15,7 @@ from dra_kit.policy.shapes import (
     Dictionary,
     Float,
     Integer,
+    KeyChoice,
     Null,
     Object,
     OneOf,
@@ -83,8 +84,8 @@ def of_keys(rule: KeyRule) -> str:
             return f"has a key that is not {text(key)}"
         case OneOf(values):
             return f"has a key that is not {one_of(values)}"
-        case keys:
-            return f"must have {' or '.join(keys)}"
+        case KeyChoice(keys, required):
+            return f"must have {'one' if required else 'at most one'} of {', '.join(keys)}"
 
 
 def one_of(values: tuple[str | float | bool | None, ...]) -> str:
