@@ -157,7 +157,8 @@ PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashe
 
 .PHONY: lock
 lock: ## pin the development environment again, and what images are built of (needs uv on the PATH)
-	$(PIN) --group dev --output-file requirements/dev.txt pyproject.toml
+	$(PIN) --group dev --extra otel --output-file requirements/dev.txt pyproject.toml
 	$(PIN) --constraints requirements/dev.txt --output-file requirements/runtime.txt pyproject.toml
+	$(PIN) --extra otel --constraints requirements/dev.txt --output-file requirements/otel.txt pyproject.toml
 	$(PIN) --group docs --constraints requirements/dev.txt --output-file requirements/docs.txt pyproject.toml
 	echo hatchling | $(PIN) --constraints requirements/dev.txt --output-file requirements/build.txt -

@@ -16,6 +16,7 @@ PARTS = (
     "benchmarks.cel",
     "benchmarks.allocation",
     "benchmarks.explain",
+    "benchmarks.controller",
     "benchmarks.sandbox",
     "benchmarks.loud_pods",
 )

@@ -12,7 +12,8 @@ SECTIONS = {
         [
             "write-a-driver", "develop", "test-a-driver", "sandbox", "hot-plug", "partitions", "sharing", "taints",
             "health", "several-pools", "effects", "programs-and-objects", "status", "config-versions", "upgrade",
-            "no-code", "any-driver", "kind", "real-cluster", "explain", "migrate-from-a-device-plugin",
+            "no-code", "any-driver", "kind", "real-cluster", "monitor", "who-has-what", "explain",
+            "migrate-from-a-device-plugin",
         ],
     ),
     "explanation": (
@@ -21,8 +22,8 @@ SECTIONS = {
     ),
     "reference": (
         "Reference",
-        ["troubleshooting", "commands", "roles", "chart", "lint", "cel", "story-format", "timeline", "packaging",
-         "measured"],
+        ["troubleshooting", "commands", "metrics", "roles", "chart", "lint", "cel", "story-format", "timeline",
+         "packaging", "measured"],
     ),
 }  # fmt: skip
 

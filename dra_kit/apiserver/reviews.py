@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from dra_kit.apiserver.answers import Object, bad_request, invalid, method_not_allowed
+from dra_kit.apiserver.answers import bad_request, invalid, method_not_allowed
 from dra_kit.apiserver.api import Answer, Api, Request
 from dra_kit.apiserver.authorization.attributes import Attributes
 from dra_kit.apiserver.authorization.rules import Rule
@@ -21,6 +21,7 @@ from dra_kit.apiserver.verbs.bodies import read_object
 from dra_kit.resource.fielderror import FieldError
 from dra_kit.resource.fielderror import invalid as invalid_field
 from dra_kit.resource.schema.decode import prune
+from dra_kit.values.json import Object
 
 _KINDS: Final = {
     (group, plural): Kind(group, plural, kind, namespaced, {"v1": f"{group.partition('.')[0]}/v1.{kind}"})

@@ -21,6 +21,7 @@ from dra_kit.apiserver import seeds
 from dra_kit.apiserver.admission.chain import Chain
 from dra_kit.apiserver.admission.webhooks import ServiceAddress
 from dra_kit.apiserver.api import Api
+from dra_kit.apiserver.authentication.tokens import DEFAULT_SECONDS
 from dra_kit.apiserver.authorization import aggregation
 from dra_kit.apiserver.controllers import NAMESPACE_SECONDS, Controllers
 from dra_kit.apiserver.door import NAMES, Door
@@ -102,12 +103,34 @@ class ApiServer:
         authorization = f"Bearer {self._door.token}" if self._door is not None else None
         return Connection(self.url, authorization, ca=self._ca)
 
-    def kubeconfig(self) -> Object:
-        """A kubeconfig document for it, which makes its holder the administrator."""
+    def token(self, namespace: str, account: str, *, node: str = "", seconds: float = DEFAULT_SECONDS) -> str:
+        """A token of a service account; call it in the thread that the server runs in.
+
+        Args:
+            namespace: of the account.
+            account: its name.
+            node: the token is bound to that node, and names it as those of pods there do.
+            seconds: how long it is valid.
+
+        Raises:
+            KeyError: there is no such account, or no such node.
+        """
+        found = self.api.lookup("serviceaccounts", f"{namespace}/{account}")
+        where = self.api.lookup("nodes", node) if node else None
+        if found is None or (node and where is None):
+            raise KeyError(f"node {node}" if found else f"service account {namespace}/{account}")
+        return self.api.tokens.issue(found, node=where, seconds=seconds)[0]
+
+    def kubeconfig(self, token: str = "") -> Object:
+        """A kubeconfig document for it.
+
+        Args:
+            token: of its holder; the administrator's where it is empty.
+        """
         cluster: Object = {"server": self.url}
         if self._ca is not None:
             cluster["certificate-authority-data"] = base64.b64encode(self._ca).decode()
-        token = self._door.token if self._door is not None else "any"
+        token = token or (self._door.token if self._door is not None else "any")
         return {
             "apiVersion": "v1",
             "kind": "Config",

@@ -34,7 +34,11 @@ SUBRESOURCES: Final[Mapping[tuple[str, str], frozenset[str]]] = {
 """(resource, subresource) -> verbs."""
 
 
-_TYPES: Final = {"Eviction": "policy/v1.Eviction", "Namespace": "core/v1.Namespace"}
+_TYPES: Final = {
+    "Eviction": "policy/v1.Eviction",
+    "Namespace": "core/v1.Namespace",
+    "TokenRequest": "authentication/v1.TokenRequest",
+}
 
 
 async def serve_subresource(api: Api, kind: Kind, request: Request) -> Answer | AsyncGenerator[bytes, None] | None:

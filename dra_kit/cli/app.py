@@ -25,6 +25,7 @@ _FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: d
 
 COMMANDS = {
     "chart": "print where the helm chart is",
+    "check": "check whether a cluster and its nodes are as drivers need them",
     "completion": "print what makes a shell complete commands, options and files",
     "controller": "run the controller role: Events on the life of claims",
     "dev": "run a driver in a cluster of one process, and replace it whenever its files change",
@@ -36,10 +37,13 @@ COMMANDS = {
     "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
     "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
+    "status": "tell how the drivers of this node are",
+    "support-bundle": "gather what somebody elsewhere needs to help, without secrets",
     "template": "write the ResourceSlices of a node that does not exist yet, for autoscalers",
     "undertake": "end a driver on a node: release its claims and undo what is in force, with its code or without",
     "update": "bring a project that `dra-kit new` made to this release's template",
     "webhook": "run the webhook role: check opaque configuration",
+    "who": "tell who has which device: hardware, claim, pod, container",
 }
 
 
@@ -55,7 +59,7 @@ class LazyGroup(click.Group):
         """The command of that name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"dra_kit.cli.{cmd_name}")
+        module = importlib.import_module(f"dra_kit.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -17,6 +17,7 @@ from dra_kit.cli.options import RoleCommand, common, complete_target, path, valu
 from dra_kit.errors import StoreError
 from dra_kit.node.settings import NodeSettings
 from dra_kit.process import logging as process_logging
+from dra_kit.process import tracing
 
 _GLOBS: Final = "--globs"
 
@@ -89,6 +90,7 @@ def command(
     author = author_settings(driver, ctx.meta.get("driver_settings", {}))
     settings = node_settings(options, state_dir=state_dir, author=author)
     process_logging.configure(options["log_format"], options["log_level"].upper())
+    tracing.configure(driver.name, "node")
     import uvloop
 
     from dra_kit.node.agent import run_node

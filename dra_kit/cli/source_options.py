@@ -21,8 +21,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def source_options(function: F) -> F:
     """``--kubeconfig``, ``--context`` and ``--namespace``."""
+    return cluster_options(click.option("-n", "--namespace", help="default: that of the context")(function))
+
+
+def cluster_options(function: F) -> F:
+    """``--kubeconfig`` and ``--context``."""
     for option in (
-        click.option("-n", "--namespace", help="default: that of the context"),
         click.option("--context", help="context of the kubeconfig  [default: its current one]"),
         click.option("--kubeconfig", type=path(), envvar="DRA_KUBECONFIG", show_envvar=True,
                      help="default: $KUBECONFIG, else ~/.kube/config"),

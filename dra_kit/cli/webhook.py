@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import BaseModel
@@ -17,6 +17,9 @@ from dra_kit.cli.driver_settings import author_settings
 from dra_kit.cli.options import RoleCommand, common, complete_target, path
 from dra_kit.errors import ConfigurationError
 from dra_kit.process import logging as process_logging
+
+if TYPE_CHECKING:
+    from dra_kit.webhook.certificates.own import OwnCertificate
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -31,6 +34,26 @@ logger: logging.Logger = logging.getLogger(__name__)
     help="PEM file with the server's certificate chain; read again when it is replaced",
 )
 @click.option("--key", type=path(), envvar="DRA_WEBHOOK_KEY", show_envvar=True, help="PEM file with its key")
+@click.option(
+    "--own-certificate",
+    metavar="SERVICE",
+    envvar="DRA_WEBHOOK_OWN_CERTIFICATE",
+    show_envvar=True,
+    help="in place of --cert and --key: make a certificate for this Service of the webhook's namespace, keep it in the "
+    "Secret of the same name, renew it, and write its authority into the ValidatingWebhookConfiguration",
+)
+@click.option(
+    "--configuration",
+    envvar="DRA_WEBHOOK_CONFIGURATION",
+    show_envvar=True,
+    help="with --own-certificate: name of the ValidatingWebhookConfiguration  [default: opaque-config.DRIVER]",
+)
+@click.option(
+    "--namespace",
+    envvar="DRA_NAMESPACE",
+    show_envvar=True,
+    help="with --own-certificate: of Service and Secret  [default: that of the credentials]",
+)
 @click.option(
     "--host", default="", envvar="DRA_WEBHOOK_HOST", show_envvar=True, help="address to listen on  [default: all]"
 )
@@ -61,6 +84,9 @@ def command(  # noqa: PLR0917 - click passes them by name
     target: str,
     cert: Path | None,
     key: Path | None,
+    own_certificate: str | None,
+    configuration: str | None,
+    namespace: str | None,
     host: str,
     port: int,
     print_configuration: bool,
@@ -82,9 +108,13 @@ def command(  # noqa: PLR0917 - click passes them by name
             raise click.UsageError("Missing option '--url': where the API server reaches the webhook.")
         click.echo(_configuration(driver.name, url, ca_bundle), nl=False)
         return
-    if cert is None:
-        raise click.UsageError("Missing option '--cert' (DRA_WEBHOOK_CERT): PEM file with the certificate chain.")
-    if key is None:
+    if own_certificate and (cert or key):
+        raise click.UsageError("--own-certificate does not go together with --cert and --key: it makes them.")
+    if cert is None and not own_certificate:
+        raise click.UsageError(
+            "Missing option '--cert' (DRA_WEBHOOK_CERT): PEM file with the certificate chain; or --own-certificate."
+        )
+    if key is None and not own_certificate:
         raise click.UsageError("Missing option '--key' (DRA_WEBHOOK_KEY): PEM file with the certificate's key.")
     process_logging.configure(log_format, log_level.upper())
     from dra_kit.webhook.agent import WebhookSettings, run_webhook
@@ -92,6 +122,7 @@ def command(  # noqa: PLR0917 - click passes them by name
     settings = WebhookSettings(
         cert=cert,
         key=key,
+        own=_own(driver.name, own_certificate, configuration, namespace) if own_certificate else None,
         host=host,
         port=port,
         kubeconfig=kubeconfig,
@@ -99,6 +130,18 @@ def command(  # noqa: PLR0917 - click passes them by name
         author=_author_settings(driver, ctx.meta.get("driver_settings", {})),
     )
     ctx.exit(asyncio.run(run_webhook(driver, settings)))
+
+
+def _own(driver_name: str, service: str, configuration: str | None, namespace: str | None) -> OwnCertificate:
+    from dra_kit.webhook.certificates.own import OwnCertificate
+    from dra_kit.webhook.configuration import configuration_name
+
+    return OwnCertificate(
+        namespace=namespace or "",
+        service=service,
+        secret=service,
+        configuration=configuration or configuration_name(driver_name),
+    )
 
 
 def _author_settings(driver: Driver[Any, Any], values: Mapping[str, object]) -> BaseModel | None:

@@ -39,6 +39,10 @@ from dra_kit.kube.credentials import Credentials, load_credentials
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.versions import discover
 from dra_kit.process.hanging import HangingCalls
+from dra_kit.process.metrics import families
+from dra_kit.process.metrics.families import Reading
+from dra_kit.process.metrics.process import process_readings
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Part, Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -126,7 +130,10 @@ def _wired(
     supervisor, watchdog = Supervisor(), Watchdog()
     if settings.probe_address:
         live: list[Check] = [watchdog.blocked, HangingCalls(loop, settings.hang_timeout)]
-        supervisor.add(Probes(settings.probe_address, live=live, ready=[partial(parts_not_ready, supervisor)]))
+        metrics = Metrics()
+        metrics.read(lambda: _readings(client, supervisor, watchdog, follower), driver=driver.name)
+        ready = [partial(parts_not_ready, supervisor)]
+        supervisor.add(Probes(settings.probe_address, live=live, ready=ready, metrics=metrics))
     supervisor.add(watchdog)
     supervisor.add(recorder)
     supervisor.add(follower)
@@ -190,3 +197,9 @@ def lease_name(driver: str) -> str:
 
 def _user_agent(driver: Driver[Any, Any]) -> str:
     return f"dra-kit/{__version__} {driver.name} controller"
+
+
+def _readings(client: Client, supervisor: Supervisor, watchdog: Watchdog, follower: ClaimFollower) -> Iterator[Reading]:
+    """The controller's numbers of now; called in the thread that scrapes."""
+    yield families.CLAIMS.of(follower.claims)
+    yield from process_readings("controller", client, supervisor, watchdog)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.explain.claims.explainer import Explainer
-from dra_kit.explain.cluster.cluster import Document
 from dra_kit.explain.cluster.objects import Objects
 from dra_kit.explain.pods.explainer import explain_pod
 from dra_kit.explain.subjects import Subject, claim_of, pod_of
+from dra_kit.values.json import ObjectView
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class NodeTemplates:
         ConfigurationError: there is no slice that names its node, or an object does not have the shape of the API.
     """
 
-    def __init__(self, objects: Objects, given: Mapping[str, Sequence[Document]]) -> None:
+    def __init__(self, objects: Objects, given: Mapping[str, Sequence[ObjectView]]) -> None:
         names = dict.fromkeys(
             [
                 *(item["metadata"]["name"] for item in given.get("Node", ())),
@@ -73,7 +73,7 @@ class NodeTemplates:
         return found
 
 
-def _alone(objects: Objects, given: Mapping[str, Sequence[Document]], name: str) -> Objects:
+def _alone(objects: Objects, given: Mapping[str, Sequence[ObjectView]], name: str) -> Objects:
     """The objects with one node, and the slices of that and of no node."""
     documents = {kind: found for kind, found in objects.documents.items() if kind != "Node"}
     documents["ResourceSlice"] = [

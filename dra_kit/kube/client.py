@@ -68,6 +68,11 @@ class Client:
         """Requests sent, by (verb, resource) as in RBAC rules, or ("get", path)."""
         return self._transport.requests
 
+    @property
+    def answers(self) -> Counter[tuple[str, str]]:
+        """Answers to requests, by (verb, HTTP status as text), ``error`` for those that got none."""
+        return self._transport.answers
+
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         """One object."""
         return (await self.get_answer(resource, name, namespace)).decode()
@@ -81,9 +86,10 @@ class Client:
         """The object at a path that is no resource, such as ``/version`` or ``/apis/resource.k8s.io``."""
         return await self._object(Call.of_path(path))
 
-    async def log(self, pod: str, namespace: str, container: str) -> str:
-        """What a container wrote so far."""
-        call = Call.of_object("get", PODS, pod, namespace, subresource="log", query={"container": container})
+    async def log(self, pod: str, namespace: str, container: str, *, tail: int | None = None) -> str:
+        """What a container wrote so far; with ``tail`` its last lines, so many of them."""
+        query = {"container": container, "tailLines": "" if tail is None else str(tail)}
+        call = Call.of_object("get", PODS, pod, namespace, subresource="log", query=query)
         return (await self._transport.send(call)).decode(errors="replace")
 
     async def list(

@@ -60,6 +60,7 @@ class _Hidden(importlib.abc.MetaPathFinder):
 
 with _clients_hidden():
     import kopf
+    from kopf._core.reactor.inventory import ResourceMemories, ResourceMemory  # public by kopf.operator(memories=…)
 
 __all__ = ["EventHandler", "EventType", "OperatorThread", "kopf", "on_event", "quiet_settings"]
 
@@ -72,6 +73,15 @@ for _name in [name for name in logging.root.manager.loggerDict if name.startswit
 _SILENCE: Final = 330.0
 """Seconds without a word after which a watch counts as lost, as for our own watches. kopf's 70 rely on a bookmark each
 minute, which the API server does not promise: each node would ask anew all day long."""
+
+
+class _Forgetful(ResourceMemories):
+    """Remembers no object: kopf keeps several KiB for each, which only handlers of changes, daemons and timers need."""
+
+    async def recall(self, *args: Any, ephemeral: bool = False, **kwargs: Any) -> ResourceMemory:
+        del ephemeral
+        return await super().recall(*args, ephemeral=True, **kwargs)
+
 
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"] | None
 """Type of a watch event; None for an object of the initial list."""
@@ -158,6 +168,7 @@ class OperatorThread:
             life that watched for longer than the longest of them. Empty: one life, whose error :meth:`run` raises, so
             that the process ends and its pod starts again.
         stop_timeout: seconds that stopping may take; kopf itself waits up to 5 s for what it calls hung tasks.
+        events_only: all handlers are of watch events: nothing is kept of the objects.
         memo: called in the thread's loop before each life, with its registry; what handlers of that life get as
             ``memo``, or a copy of it.
         watching: called in the thread when kopf begins to watch what it has listed, in each life and again whenever a
@@ -178,10 +189,12 @@ class OperatorThread:
         *,
         backoff: Sequence[float] = (1.0, 2.0, 5.0, 15.0, 60.0),
         stop_timeout: float = 10.0,
+        events_only: bool = False,
         memo: Callable[[kopf.OperatorRegistry], object] | None = None,
         watching: Callable[[], object] = lambda: None,
     ) -> None:
         self._memo = memo
+        self._events_only = events_only
         self._watching = watching
         self.ready: threading.Event = threading.Event()
         self.lives: int = 0
@@ -195,6 +208,11 @@ class OperatorThread:
         self._on_ready: Callable[[], object] = _nothing
         self._on_end: Callable[[], object] = _nothing
         self._thread = threading.Thread(target=self._main, name=self.name, daemon=True)
+
+    @property
+    def restarts(self) -> int:
+        """How often kopf was started again; from any thread."""
+        return max(0, self.lives - 1)
 
     def start(self) -> None:
         """Starts the thread; at most once."""
@@ -296,6 +314,7 @@ class OperatorThread:
                 settings=settings,
                 clusterwide=True,
                 standalone=True,
+                memories=_Forgetful() if self._events_only else None,
                 memo=self._memo(registry) if self._memo is not None else None,
                 # else kopf asks for the user's name, which a UID without an entry in /etc/passwd does not have
                 identity=cast("Any", "dra-kit"),

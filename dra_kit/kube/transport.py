@@ -21,6 +21,7 @@ _CONNECTIONS = 16  # a burst finds them open, or opens them: more make the first
 _CONNECT_SECONDS = 10.0
 _KEEP_ALIVE_SECONDS = 80.0  # kube-apiserver closes an idle connection after 90
 _REMEMBERED_WARNINGS = 1000
+_NO_ANSWER = "error"
 
 
 class Transport:
@@ -36,6 +37,7 @@ class Transport:
 
     def __init__(self, credentials: Credentials, *, user_agent: str, timeout: float) -> None:
         self.requests: Counter[tuple[str, str]] = Counter()
+        self.answers: Counter[tuple[str, str]] = Counter()
         self._credentials = credentials
         self._user_agent = user_agent
         self._ordinary = aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS)
@@ -112,17 +114,22 @@ class Transport:
         if call.body is not None:
             headers["Content-Type"] = call.content_type
         self.requests[call.verb, call.rbac_resource] += 1
-        response = await self._session(streaming=streaming).request(
-            call.method,
-            URL(credentials.server + call.path, encoded=True),
-            headers=headers,
-            data=call.body,
-            timeout=timeout,
-            ssl=credentials.ssl or True,
-            server_hostname=credentials.tls_server_name,
-            proxy=credentials.proxy,
-            allow_redirects=False,
-        )
+        code = _NO_ANSWER
+        try:
+            response = await self._session(streaming=streaming).request(
+                call.method,
+                URL(credentials.server + call.path, encoded=True),
+                headers=headers,
+                data=call.body,
+                timeout=timeout,
+                ssl=credentials.ssl or True,
+                server_hostname=credentials.tls_server_name,
+                proxy=credentials.proxy,
+                allow_redirects=False,
+            )
+            code = str(response.status)
+        finally:
+            self.answers[call.verb, code] += 1
         return response, authorization
 
     async def _refresh(self, refusal: KubeError, rejected: str | None) -> bool:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from dra_kit.author.context import EffectInForce, NodeInfo
+from dra_kit.author.context import NodeInfo
 from dra_kit.author.devices.inventory import Inventory
 from dra_kit.author.driver import Driver
 from dra_kit.author.effects.effect import Effect
@@ -20,7 +20,6 @@ from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import Credentials, load_credentials
-from dra_kit.node.children.children import Children
 from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.reports.events import ClaimEvents
@@ -31,15 +30,19 @@ from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.context import NodeContext
 from dra_kit.node.effects.engine import EffectEngine
 from dra_kit.node.effects.holding import Holding
-from dra_kit.node.effects.understanding import EffectClasses
-from dra_kit.node.effects.undoing import Undoing
+from dra_kit.node.effects.wiring import wire_effects
 from dra_kit.node.files.claim_files import ClaimFiles
 from dra_kit.node.files.metadata import MetadataFiles
 from dra_kit.node.files.strays import StrayFiles
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.locks.processes import Processes
-from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.operation.failures import LastFailures
+from dra_kit.node.operation.measured import MeasuredService
+from dra_kit.node.operation.operation import operation_of
+from dra_kit.node.operation.server import OperationServer
+from dra_kit.node.operation.status import NodeView
+from dra_kit.node.operation.who import PreparedDevices
 from dra_kit.node.parts import KubeletConnection, Operator, Startup
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.settings import NodeSettings
@@ -62,7 +65,7 @@ from dra_kit.plugin.server import PluginServer
 from dra_kit.plugin.service import NodeService
 from dra_kit.plugin.sockets import plugin_socket, registration_socket
 from dra_kit.process.hanging import HangingCalls
-from dra_kit.process.metrics import Metrics
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
@@ -122,12 +125,12 @@ class Agent:
         self.supervisor: Supervisor = Supervisor(drain=DRAIN)
         self._stopping = Stopping()
         self._client = Client(credentials, user_agent=f"{driver.name} dra-kit/node")
-        self._metrics = Metrics()
         self._probes: Probes | None = None
         self.nothing_left: bool = False
         boot_id = settings.read_boot_id()
         self._store = Store(settings.database(driver.name))
         reached(Step.STATE_OPENED)
+        self._metrics, self._failures, self._watchdog = Metrics(), LastFailures(), Watchdog()
         self._events = ClaimEvents(self._client, driver.name, settings.node_name, self._store)
         try:
             self._wire(credentials, boot_id)
@@ -141,7 +144,7 @@ class Agent:
         cdi = SpecStore(settings.cdi_dir, name)
         cdi.require_writable()
         locks = settings.state(name) / "locks"
-        inventory = CurrentInventory()
+        self._inventory = inventory = CurrentInventory()
         self._source = node_source(driver, node)
         self._discovery = discovery = Discovery(self._source, inventory)
         context = NodeContext(
@@ -152,7 +155,7 @@ class Agent:
             store=self._store,
             rescan=discovery.rescan,
             update=self._update,
-            effects=self._known_effects,
+            effects=lambda: self._engine.known(),  # noqa: PLW0108 - it is made later
             stopping=self._stopping,
             metrics=self._metrics,
         )
@@ -185,15 +188,10 @@ class Agent:
         self._tell(news, status)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
-            name,
-            settings.kubelet_dir,
-            self._processes,
-            StrayFiles(self._store, files, node_locks.claims),
-            epochs=self._service.epochs,
-            unasked=self._service.unasked,
-            process_ended=self._process_ended,
+            name, settings.kubelet_dir, self._processes, StrayFiles(self._store, files, node_locks.claims),
+            epochs=self._service.epochs, unasked=self._service.unasked, process_ended=self._process_ended,
             every=settings.leftovers_interval,
-        )
+        )  # fmt: skip
         self._publisher = publisher = Publisher(NodeScope(name, node, facts, processes=self._processes), self._client)
         self._health, self._policy = Advertising()
         if self._undertaking is None:
@@ -211,27 +209,20 @@ class Agent:
             boot_id=boot_id, every=settings.mending_interval,
         )  # fmt: skip
         self.orphans: Orphans = Orphans(
-            name,
-            self._client,
-            self._store,
-            self._service.unasked,
-            checkpoint=checkpoint,
-            after=settings.orphan_after,
-            clock=self._clock,
-        )
-        self._add_parts(credentials, kubelet, startup, status)
+            name, self._client, self._store, self._service.unasked,
+            checkpoint=checkpoint, after=settings.orphan_after, clock=self._clock,
+        )  # fmt: skip
+        self._add_parts(Operator(credentials, name, node, publisher), kubelet, startup, status)
         if self._undertaking is not None:
             inventory.replace(Inventory(pools=[]), {})
             self.supervisor.add(Remaining(self._store, self._classes.title, self._nothing_left), after=startup)
 
-    def _add_parts(
-        self, credentials: Credentials, kubelet: KubeletConnection, startup: Startup, status: StatusWriter
-    ) -> None:
-        watchdog = Watchdog()
-        self._add_probes(watchdog)
+    def _add_parts(self, kopf: Operator, kubelet: KubeletConnection, startup: Startup, status: StatusWriter) -> None:
+        self._add_probes()
+        self.supervisor.add(self._operation(kubelet, kopf))
         self.supervisor.add(status)  # stopped after the kubelet's last call
         self.supervisor.add(kubelet, stops_first=True)  # nothing else, kopf least of all, eats the kubelet's drain
-        self.supervisor.add(watchdog, after=kubelet)
+        self.supervisor.add(self._watchdog, after=kubelet)
         self.supervisor.add(self._events.recorder, after=kubelet)
         self.supervisor.add(startup, after=kubelet)
         self.supervisor.add(self._replugging, after=startup)
@@ -247,29 +238,20 @@ class Agent:
                 self.supervisor.add(part, after=startup)
         self.supervisor.add(self._publisher, after=kubelet)
         if self._undertaking is None:
-            operator = Operator(credentials, self._driver.name, self._settings.node_name, self._publisher)
-            self.supervisor.add(operator, after=self._publisher)
+            self.supervisor.add(kopf, after=self._publisher)
 
     def _effects(self, facts: ServerFacts, locks: NodeLocks, boot_id: str) -> tuple[Hardware, EffectEngine, Holding]:
-        driver, settings, known = self._driver, self._settings, self._driver.effects
-        classes = (self._undertaking.classes if self._undertaking else None) or EffectClasses(known)
-        self._classes, runner = classes, None
-        if classes.runs_programs:
-            directory = settings.state(driver.name) / "children"
-            runner = Children(directory, locks.children, environment=settings.child_environment)
-            self.supervisor.add(runner)  # stopped when no claim needs a program any more
-        keeper = ClusterObjects(self._client, driver.name, facts)
-        hardware = Hardware(driver, runner, keeper)
-        undoing = Undoing(self._store, classes, hardware, locks.effects)
-        self._engine = engine = EffectEngine(
-            self._store, classes, hardware, undoing,
-            boot_id=boot_id, locks=locks.effects, replaced=self._effect_replaced,
+        wired = wire_effects(
+            self._driver, self._settings, self._undertaking.classes if self._undertaking else None,
+            store=self._store, client=self._client, facts=facts, locks=locks,
+            boot_id=boot_id, replaced=self._effect_replaced,
         )  # fmt: skip
-        holding = Holding(self._store, known, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
-        self._reapplying = Reapplying(holding, every=settings.effects_interval)
-        if runner is not None:
-            runner.listen(self._reapplying.look_again)
-        return hardware, engine, holding
+        self._classes, self._engine = wired.classes, wired.engine
+        self._reapplying = Reapplying(wired.holding, every=self._settings.effects_interval)
+        if wired.runner is not None:
+            self.supervisor.add(wired.runner)  # stopped when no claim needs a program any more
+            wired.runner.listen(self._reapplying.look_again)
+        return wired.hardware, wired.engine, wired.holding
 
     def _tell(self, news: ClaimNews, status: StatusWriter) -> None:
         news.prepared.listen(status.submit)
@@ -277,13 +259,14 @@ class Agent:
         news.resumed.listen(status.resume)
         news.released.listen(status.forget)
         news.failed.listen(self._events.prepare_failed)
+        news.failed.listen(self._failures.failed)
 
-    def _add_probes(self, watchdog: Watchdog) -> None:
+    def _add_probes(self) -> None:
         if not self._settings.probe_address:
             return
         self._probes = Probes(
             self._settings.probe_address,
-            live=[watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
+            live=[self._watchdog.blocked, partial(self.hanging, self._settings.hang_timeout)],
             ready=[partial(parts_not_ready, self.supervisor)],
             metrics=self._metrics,
         )
@@ -296,7 +279,8 @@ class Agent:
         service: NodeService = self._service
         if self._undertaking is not None:
             service = LastCalls(service, self._store, name, boot_id)
-        plugin = PluginServer(service, endpoint, versions=self._settings.dra_versions, health=streams)
+        self._calls = MeasuredService(service)
+        plugin = PluginServer(self._calls, endpoint, versions=self._settings.dra_versions, health=streams)
         registration = RegistrationServer(
             name,
             endpoint=endpoint,
@@ -304,6 +288,25 @@ class Agent:
             socket=registration_socket(kubelet_dir, name, pod_uid),
         )
         return KubeletConnection(plugin, registration, self._service, self._settings.drain)
+
+    def _operation(self, kubelet: KubeletConnection, kopf: Operator) -> OperationServer:
+        settings, store = self._settings, self._store
+        view = NodeView(
+            prepared=PreparedDevices(self._driver.name, settings.node_name, store, settings.kubelet_dir),
+            store=self._store,
+            in_force=self._engine.is_in_force,
+            publisher=self._publisher,
+            inventory=self._inventory,
+            client=self._client,
+            registration=kubelet.verdict,
+            health=None if self._health is None else self._health.shown,
+            supervisor=self.supervisor,
+            failures=self._failures,
+        )
+        return operation_of(
+            view, settings,
+            calls=self._calls, watchdog=self._watchdog, kopf_restarts=kopf.restarts, metrics=self._metrics,
+        )  # fmt: skip
 
     async def run(self) -> int:
         """Run until SIGTERM or :meth:`stop`; the exit code."""
@@ -381,9 +384,6 @@ class Agent:
     def _effect_replaced(self, effect: Effect[Any, Any], claims: Sequence[ClaimReference]) -> None:
         self._replugging.effect_replaced()
         self._events.effect_replaced(effect, claims)
-
-    def _known_effects(self) -> Sequence[EffectInForce]:
-        return self._engine.known()
 
     def _process_ended(self) -> None:
         """What another process had begun, or saw to, this one sees to now."""

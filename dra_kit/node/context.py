@@ -12,7 +12,7 @@ from dra_kit.author.stopping import Stopping
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.claims.reports.facts import DeviceFacts
 from dra_kit.node.state.store import Store
-from dra_kit.process.metrics import Metrics
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.resource.reference import ClaimReference
 
 if TYPE_CHECKING:

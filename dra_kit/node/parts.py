@@ -8,7 +8,7 @@ import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
@@ -20,9 +20,12 @@ from dra_kit.node.context import NodeContext
 from dra_kit.node.hardware import Hardware
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.steps import Step, reached
-from dra_kit.plugin.registration import RegistrationServer
+from dra_kit.plugin.registration import RegistrationServer, RegistrationStatus
 from dra_kit.plugin.server import PluginServer
 from dra_kit.publishing.publisher import Publisher
+
+if TYPE_CHECKING:
+    from dra_kit.kube.operator import OperatorThread
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -54,6 +57,10 @@ class KubeletConnection:
         self._plugin = plugin
         self._registration = registration
         self._service = service
+
+    def verdict(self) -> RegistrationStatus | None:
+        """The kubelet's last word on the registration; None before the first."""
+        return self._registration.status
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; ready when the kubelet can find the driver."""
@@ -152,6 +159,11 @@ class Operator:
         self._driver = driver
         self._node_name = node_name
         self._publisher = publisher
+        self._thread: OperatorThread | None = None
+
+    def restarts(self) -> int:
+        """How often kopf was started again; from any thread."""
+        return self._thread.restarts if self._thread is not None else 0
 
     async def run(self, ready: asyncio.Event) -> None:
         """See :class:`dra_kit.process.supervisor.Part`; kopf may die and come back, the node keeps its promises."""
@@ -162,7 +174,7 @@ class Operator:
             with suppress(RuntimeError):  # the process has ended, kopf's thread has not
                 loop.call_soon_threadsafe(self._publisher.look_again)
 
-        thread = thread_class(
+        self._thread = thread = thread_class(
             self._credentials,
             lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
             # whatever happened to slices between the publisher's list and kopf's is told by nobody

@@ -32,11 +32,12 @@ class SocketFile:
         self._hidden = unpublished(path)
         self._identity: tuple[int, int] | None = None
 
-    def bind(self, add_port: Callable[[str], int]) -> None:
-        """Clears the way and has gRPC bind; ``publish`` comes when the server serves.
+    def bind(self, listen: Callable[[str], object]) -> None:
+        """Clears the way and has the server bind; ``publish`` comes when the server serves.
 
         Args:
-            add_port: ``add_insecure_port`` of the server.
+            listen: binds an address ``unix:PATH``, whose path is quoted as in a URL: ``add_insecure_port`` of a gRPC
+                server.
 
         Raises:
             ConfigurationError: the path is too long, holds something that is no leftover socket, or its directory
@@ -49,7 +50,7 @@ class SocketFile:
             self._hidden.unlink(missing_ok=True)
             if not os.access(self.path.parent, os.W_OK | os.X_OK):
                 raise PermissionError(f"no permission to write to {self.path.parent}")
-            add_port(f"unix:{quote(str(self._hidden))}")
+            listen(f"unix:{quote(str(self._hidden))}")
             # gRPC leaves the mode to the umask; nothing is served yet, and the umask of a whole process is no tool
             self._hidden.chmod(_MODE)
         except (OSError, RuntimeError) as error:  # gRPC raises RuntimeError when it cannot bind

@@ -1,9 +1,10 @@
 """Where the sockets of a DRA driver lie, and which of those found there are leftovers.
 
 Two directories below the kubelet's root directory count: ``plugins/<driver>``, the driver's own, and
-``plugins_registry``, which the kubelet watches and all plugins share. With the UID of the driver's pod in the names,
-two instances run side by side during a rolling update (kubelet 1.33 and newer). Names are shortened in the forms of
-the Go helper (``k8s.io/dynamic-resource-allocation/kubeletplugin`` 0.37), so that both are known to those who look.
+``plugins_registry``, which the kubelet watches and all plugins share. The operation socket, where people and exporters
+ask what is prepared for whom, lies in the first. With the UID of the driver's pod in the names, two instances run side
+by side during a rolling update (kubelet 1.33 and newer). Names are shortened in the forms of the Go helper
+(``k8s.io/dynamic-resource-allocation/kubeletplugin`` 0.37), so that both are known to those who look.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SOCKET_PATH_MAX = 107
 """Bytes of a usable path: Linux' ``sun_path`` holds 108, and the last one is a NUL."""
 
 _SERVICES = "dra*.sock"
+_OPERATIONS = "ops-*.sock"  # no name of a service socket, and no longer than one
 _SERVICE_HASH_BYTES = 6
 _UID_HASH_BYTES = 8
 _REGISTRAR_HASH_BYTES = 16
@@ -65,6 +67,34 @@ def registration_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> 
     return _first_that_fits([directory / name for name in names], "registration socket")
 
 
+def operation_socket(kubelet_dir: Path, driver: str, pod_uid: str | None) -> Path:
+    """Path of an instance's operation socket: ``plugins/<driver>/ops-<uid>.sock``, or a hash of the UID.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+        driver: the driver's name.
+        pod_uid: UID of the driver's pod; None for ``ops-node.sock``.
+
+    Raises:
+        ConfigurationError: no form of the path is short enough for a socket.
+    """
+    names = ["ops-node.sock"]
+    if pod_uid is not None:
+        names = [f"ops-{pod_uid}.sock", f"ops-{_hash(pod_uid, _SERVICE_HASH_BYTES)}.sock"]
+    directory = _service_directory(kubelet_dir, driver)
+    return _first_that_fits([directory / name for name in names], "operation socket")
+
+
+def operation_link(kubelet_dir: Path, driver: str) -> Path:
+    """Where the operation socket is found whichever instance serves: a link ``plugins/<driver>/ops.sock`` beside it."""
+    return _service_directory(kubelet_dir, driver) / "ops.sock"
+
+
+def operation_links(kubelet_dir: Path) -> list[Path]:
+    """Those of all drivers of a node that have one."""
+    return sorted((kubelet_dir / "plugins").glob("*/ops.sock"))
+
+
 def unpublished(path: Path) -> Path:
     """Where a socket is bound before it gets its name ``path``: hidden, and no longer, so that it fits where that fits.
 
@@ -90,12 +120,15 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
     directory, fixed = _service_directory(kubelet_dir, driver), _registry_directory(kubelet_dir) / f"{driver}-reg.sock"
     stale = [fixed]
     if alone:
-        stale += [unpublished(fixed), *_listed(directory, unpublished(Path(_SERVICES)).name)]
+        stale += [unpublished(fixed)]
+        for names in (_SERVICES, _OPERATIONS):
+            stale += _listed(directory, unpublished(Path(names)).name)
     for service in filter(_is_dead, _listed(directory, _SERVICES)):
         registrars = list(filter(_is_dead, _registrars_beside(service, kubelet_dir, driver)))
         if alone or not any(path.name.startswith(".") for path in registrars):
             # registration sockets first: as long as the service socket is there, it leads to them
             stale += [*registrars, service]
+    stale += _listed(directory, _OPERATIONS)
     return [path for path in stale if _remove_if_dead(path)]
 
 

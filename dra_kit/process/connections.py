@@ -120,7 +120,7 @@ class Connections:
             if len(self._open) >= self._limits.connections and not self._make_room():
                 accepted.close()
                 continue
-            connection = _Connection(self._server(), address[0])
+            connection = _Connection(self._server(), address[0] if address else "")
             task = asyncio.create_task(self._serve(accepted, connection))
             self._open[task] = connection
             task.add_done_callback(partial(self._ended, connection, accepted))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dra_kit.errors import ConfigurationError, InternalError
 from dra_kit.process.listening import bound_socket
-from dra_kit.process.metrics import CONTENT_TYPE, Metrics
+from dra_kit.process.metrics.registry import CONTENT_TYPE, Metrics
 from dra_kit.process.supervisor import State, Supervisor
 
 if TYPE_CHECKING:

@@ -11,6 +11,8 @@ import traceback
 from types import FrameType
 from typing import Final
 
+from dra_kit.process.metrics.measures import LAG_SECONDS, Durations
+
 logger: logging.Logger = logging.getLogger(__name__)
 
 BEAT: Final = 1.0  # seconds between two signs of life of the loop
@@ -21,12 +23,16 @@ class Watchdog:
 
     Args:
         patience: seconds without a sign of life after which it is told, once for each time the loop is blocked.
+
+    Attributes:
+        lag: how late the loop was, each time it was looked at.
     """
 
     name = "watchdog"
 
     def __init__(self, *, patience: float = 10.0) -> None:
         self._patience = patience
+        self.lag: Durations = Durations(LAG_SECONDS)
         self._beat = time.monotonic()
         self._watched: int | None = None
         self._stopped = threading.Event()
@@ -39,8 +45,10 @@ class Watchdog:
         ready.set()
         try:
             while True:
+                pause = min(BEAT, self._patience / 2)
                 self._beat = time.monotonic()
-                await asyncio.sleep(min(BEAT, self._patience / 2))
+                await asyncio.sleep(pause)
+                self.lag.add(max(0.0, time.monotonic() - self._beat - pause))
         finally:
             self._watched = None
             self._stopped.set()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -44,6 +45,13 @@ class Publisher:
         scope: which slices these are.
         client: reads and writes slices.
         check_after_write: seconds after a write until the slices are looked at again.
+
+    Attributes:
+        last_error: why the last publication failed; empty when it did not.
+        last_success: when the slices were last found or made as they are wanted, in seconds of the epoch; 0 for never.
+        results: how often that was tried, by ``success`` and ``error``.
+        writes: slices written, by verb.
+        generations: of the pools that are published, by name.
     """
 
     name = "publisher"
@@ -68,6 +76,15 @@ class Publisher:
         self._brake = Brake()
         self._logged_at = 0.0
         self.last_error: str = ""
+        self.last_success: float = 0.0
+        self.results: Counter[str] = Counter()
+        self.writes: Counter[str] = Counter()
+        self.generations: Mapping[str, int] = {}
+
+    @property
+    def wanted(self) -> Inventory[Device] | None:
+        """What is to be published; None before the first inventory."""
+        return self._wanted
 
     def publish(self, inventory: Inventory[Device]) -> None:
         """Publish this inventory from now on; one that looks the same in slices is no reason to ask for them."""
@@ -105,8 +122,11 @@ class Publisher:
                 at_least = pause(attempt)
                 delay = CHECK_EVERY if hopeless else at_least
                 attempt += 1
+                self.results["error"] += 1
                 self._report(error, delay)
                 continue
+            self.results["success"] += 1
+            self.last_success = time.time()
             attempt, at_least, self.last_error = 0, 0.0, ""
             delay = self._check_after_write if wrote else CHECK_EVERY
             ready.set()
@@ -160,6 +180,7 @@ class Publisher:
             if not lost:  # else it counts already
                 self._count_undone(edited, steps)
             await self._execute(steps)
+            self.generations = _generations(existing, steps)
         except (Invalid, ConfigurationError) as error:
             self._scope.forget()
             if await self._scope.features() == features:
@@ -222,6 +243,7 @@ class Publisher:
                 await self._client.delete(
                     RESOURCE_SLICES, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
                 )
+                self.writes["delete"] += 1
                 self._scope.wrote(Write.DELETED)
             except NotFound:
                 pass  # gone already, as it should be
@@ -230,11 +252,13 @@ class Publisher:
             self._accepted.pop(item.metadata.name, None)
             try:
                 self._stored(item, await self._client.update(RESOURCE_SLICES, item.to_json()))
+                self.writes["update"] += 1
                 self._scope.wrote(Write.UPDATED)
             except NotFound as error:
                 raise Conflict(f"{error}: wiped since it was listed", status=404) from error
         for item in steps.creates:
             self._stored(item, await self._client.create(RESOURCE_SLICES, item.to_json()))
+            self.writes["create"] += 1
             self._scope.wrote(Write.CREATED)
 
     def _stored(self, sent: v1.ResourceSlice, answer: dict[str, Any]) -> None:
@@ -251,6 +275,17 @@ class Publisher:
                     "the API server dropped a field, probably because its feature gate is off",
                     extra={"slice": stored.metadata.name, "field": field.path, "feature_gate": field.feature_gate},
                 )
+
+
+def _generations(existing: Sequence[v1.ResourceSlice], steps: Plan) -> Mapping[str, int]:
+    """Of each pool that there is after a plan was carried out, the newest generation."""
+    gone = {item.metadata.name for item in (*steps.deletes, *steps.updates)}
+    kept = (item for item in existing if item.metadata.name not in gone)
+    found: dict[str, int] = {}
+    for item in (*kept, *steps.updates, *steps.creates):
+        pool = item.spec.pool
+        found[pool.name] = max(found.get(pool.name, 0), pool.generation)
+    return found
 
 
 def _looks_like(inventory: Inventory[Device], before: Inventory[Device]) -> bool:

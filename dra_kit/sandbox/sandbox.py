@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
 from dra_kit.sandbox.cluster.refusals import Refusals
 from dra_kit.sandbox.cluster.workload.intake import Intake
 from dra_kit.sandbox.cluster.workload.report import ContainerReport
+from dra_kit.sandbox.driver.accounts import Kubeconfigs, RoleAccounts, install
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.node import SandboxNode
@@ -53,6 +54,7 @@ class SandboxSettings:
         edited: settings that name files which stories will edit: the driver gets copies. Where several drivers run,
             ``NAME`` is a setting of one of them alone, and ``DRIVER.NAME`` of this one.
         roles: run the drivers' roles; without, somebody else does.
+        accounts: the service accounts that they run as; None for the administrator.
     """
 
     nodes: int = 1
@@ -64,6 +66,7 @@ class SandboxSettings:
     webhook: bool = True
     edited: tuple[str, ...] = ()
     roles: bool = True
+    accounts: RoleAccounts | None = None
 
 
 class SandboxObserver:
@@ -168,8 +171,10 @@ class Sandbox:
             observer.started(self)
         await asyncio.gather(*(self._add_node(*place) for place in places.items()))
         self.nodes.sort(key=lambda node: int(node.name.rpartition("-")[2]))
+        if self._settings.accounts is not None:
+            await install(self._settings.accounts, self.control_plane.server, self._client)
         if self._settings.roles:
-            await self.control_plane.or_fail(self._drivers.start(self.kubeconfig))
+            await self.control_plane.or_fail(self._drivers.start(self._kubeconfigs))
 
     # --- dra_kit.sandbox.driver.running.Surroundings
 
@@ -178,7 +183,7 @@ class Sandbox:
         self._releases += 1
         return Operators(
             self.client,
-            self.kubeconfig,
+            self._kubeconfigs,
             self.directory / f"webhook-{self._releases}",
             controller=self._settings.controller,
             webhook=self._settings.webhook,
@@ -198,7 +203,10 @@ class Sandbox:
 
     def _write_kubeconfig(self) -> None:
         self.kubeconfig = self._settings.kubeconfig or self.directory / "kubeconfig"
-        self._stack.enter_context(kubeconfig.written(self.kubeconfig, self.control_plane.server.kubeconfig()))
+        server = self.control_plane.server
+        self._stack.enter_context(kubeconfig.written(self.kubeconfig, server.kubeconfig()))
+        files = self._stack.enter_context(ExitStack())
+        self._kubeconfigs = Kubeconfigs(server, self.kubeconfig, self.directory, self._settings.accounts, files)
 
     async def _add_node(self, name: str, directory: Path) -> None:
         node = SandboxNode(

@@ -40,7 +40,7 @@ from dra_kit.node.hardware import Hardware
 from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
-from dra_kit.process.metrics import Metrics
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.publishing.identity import identity
 from dra_kit.publishing.inventory import CurrentInventory
 from dra_kit.resource.reference import ClaimReference

@@ -109,6 +109,11 @@ class Quantity:
         return self._format
 
     @property
+    def amount(self) -> Amount:
+        """The number in its internal form; equal only where Kubernetes computes with two numbers in the same way."""
+        return self._amount
+
+    @property
     def value(self) -> int:
         """The number rounded up to a whole one, as an int64 (``Value()`` in Go).
 

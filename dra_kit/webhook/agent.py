@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel
 
 from dra_kit import __version__
 from dra_kit.author.driver import Driver
+from dra_kit.errors import ConfigurationError, Conflict
 from dra_kit.kube.client import Client
 from dra_kit.kube.credentials import load_credentials
 from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
+from dra_kit.process.metrics.process import process_readings
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Check, Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook import handlers
-from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.certificates.own import OwnCertificate, OwnCertificates
+from dra_kit.webhook.certificates.server_certificate import CertificateFiles, CertificateSource, ServerCertificate
 from dra_kit.webhook.configuration import WEBHOOK_ID, WEBHOOK_PATH
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import VERSIONS
@@ -30,14 +35,18 @@ from dra_kit.webhook.server import ReviewServer
 
 logger: logging.Logger = logging.getLogger(__name__)
 
+_AGAIN: Final = 0.2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
     """What whoever deploys the webhook decides.
 
     Attributes:
-        cert: PEM file with the certificate and its chain; read again when it is replaced.
+        cert: PEM file with the certificate and its chain, read again when it is replaced; None where the webhook makes
+            its own.
         key: PEM file with its key.
+        own: where the webhook keeps the certificate that it makes; None where files have it.
         host: address to listen on; empty for all, IPv4 and IPv6.
         port: to listen on; 0 for a free one, which is logged.
         kubeconfig: a kubeconfig; None for ``$KUBECONFIG``, the service account or ``~/.kube/config``.
@@ -46,8 +55,9 @@ class WebhookSettings:
         author: the author's own settings, already filled; validators of configs have them.
     """
 
-    cert: Path
-    key: Path
+    cert: Path | None = None
+    key: Path | None = None
+    own: OwnCertificate | None = None
     host: str = ""
     port: int = 9443
     kubeconfig: Path | None = None
@@ -59,7 +69,8 @@ class WebhookSettings:
 async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> int:
     """Runs the webhook until SIGTERM or SIGINT, or until a part of it fails.
 
-    Several replicas may run side by side; the API server is asked only what it serves, and nothing is written.
+    Several replicas may run side by side. The API server is asked what it serves, and nothing is written, but for a
+    certificate of the webhook's own.
 
     Returns:
         The exit code: 0, or 1 after a failure, or 2 where the failure is a ConfigurationError.
@@ -71,37 +82,68 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
     """
     driver = copy.copy(driver)  # in the sandbox it is a node's, too
     driver.configs = driver.configs.with_settings(settings.author)
-    watchdog = Watchdog()
-    lanes = Lanes()
-    server = ReviewServer(
-        ServerCertificate(settings.cert, settings.key),
-        host=settings.host,
-        port=settings.port,
-        webhooks=[WEBHOOK_ID],
-        resources=list(REVIEWED),
-        lanes=lanes,
-        watchdog=watchdog,
-    )
-    logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
-    try:
-        credentials = await load_credentials(settings.kubeconfig, settings.context)
-        async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
+    given = _given(settings)  # what is wrong with it is told before anybody is asked
+    credentials = await load_credentials(settings.kubeconfig, settings.context)
+    async with Client(credentials, user_agent=f"dra-kit/{__version__} {driver.name} webhook") as client:
+        own = None
+        if settings.own is not None:
+            namespace = settings.own.namespace or credentials.namespace or "default"
+            own = OwnCertificates(client, replace(settings.own, namespace=namespace))
+        watchdog = Watchdog()
+        lanes = Lanes()
+        server = ReviewServer(
+            given or ServerCertificate(await _made(own)),
+            host=settings.host,
+            port=settings.port,
+            webhooks=[WEBHOOK_ID],
+            resources=list(REVIEWED),
+            lanes=lanes,
+            watchdog=watchdog,
+        )
+        logger.info("webhook starting", extra={"path": WEBHOOK_PATH, "port": server.port})
+        try:
             await discover(client)
 
-        def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-            registry = kopf.OperatorRegistry()
-            handlers.register(registry, driver, VERSIONS, lanes)
-            operator = quiet_settings()
-            operator.admission.server = server
-            return registry, operator
+            def build() -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+                registry = kopf.OperatorRegistry()
+                handlers.register(registry, driver, VERSIONS, lanes)
+                operator = quiet_settings()
+                operator.admission.server = server
+                return registry, operator
 
-        supervisor = Supervisor()
-        if settings.probe_address:
-            ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
-            supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready))
-        # without back-off: without watches kopf ends only when something is wrong for good, and the pod starts again
-        supervisor.add(OperatorThread(credentials, build, backoff=()))
-        return await supervisor.run()
-    finally:
-        server.close()
-        lanes.close()
+            supervisor = Supervisor()
+            if settings.probe_address:
+                ready: list[Check] = [partial(parts_not_ready, supervisor), server.not_serving]
+                metrics = Metrics()
+                metrics.read(server.readings, driver=driver.name)
+                metrics.read(lambda: process_readings("webhook", client, supervisor, watchdog))
+                supervisor.add(Probes(settings.probe_address, live=[watchdog.blocked], ready=ready, metrics=metrics))
+            if own is not None:
+                supervisor.add(own)
+            # without back-off: without watches kopf ends only when something is wrong for good; the pod starts again
+            supervisor.add(OperatorThread(credentials, build, backoff=()))
+            return await supervisor.run()
+        finally:
+            server.close()
+            lanes.close()
+
+
+def _given(settings: WebhookSettings) -> ServerCertificate | None:
+    """The certificate of files; None where the webhook makes its own."""
+    if settings.own is not None:
+        return None
+    if settings.cert is None or settings.key is None:
+        raise ConfigurationError("the webhook has no certificate; give --cert and --key, or --own-certificate")
+    return ServerCertificate(CertificateFiles(settings.cert, settings.key))
+
+
+async def _made(own: OwnCertificates | None) -> CertificateSource:
+    """A certificate of the webhook's own, once it is there."""
+    assert own is not None  # noqa: S101 - for type checkers: none was given
+    while True:
+        try:
+            await own.look()
+        except Conflict:  # another replica starts, too
+            await asyncio.sleep(_AGAIN)
+        else:
+            return own

@@ -33,6 +33,11 @@ class ServiceReference:
     port: int = 443
 
 
+def configuration_name(driver_name: str) -> str:
+    """The name of a driver's ValidatingWebhookConfiguration."""
+    return f"opaque-config.{driver_name}"
+
+
 def validating_webhook_configuration(
     driver_name: str,
     *,
@@ -69,7 +74,7 @@ def validating_webhook_configuration(
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": f"opaque-config.{driver_name}"},
+        "metadata": {"name": configuration_name(driver_name)},
         "webhooks": [_webhook(resource, driver_name, client, versions) for resource in REVIEWED],
     }
 

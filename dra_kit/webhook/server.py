@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+import time
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from typing import Any, Final, Self
 
 from aiohttp import web
@@ -23,9 +24,11 @@ from dra_kit.kube.operator import kopf
 from dra_kit.kube.resources import Resource
 from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.process.listening import bound_socket
+from dra_kit.process.metrics.families import REVIEW_DURATION, Reading
+from dra_kit.process.metrics.measures import REVIEW_SECONDS, Durations
 from dra_kit.process.watchdog import Watchdog
 from dra_kit.webhook.bodies import LARGEST_BYTES, Bodies
-from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.certificates.server_certificate import ServerCertificate
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.request import NotAReview, read
 
@@ -75,6 +78,7 @@ class ReviewServer:
         self._reread_seconds = reread_seconds
         self._runner: web.AppRunner | None = None
         self._serving = False
+        self._seconds = {result: Durations(REVIEW_SECONDS) for result in ("allowed", "refused", "error")}
         self._socket = bound_socket(host, port, who="webhook", remedy="give another --host or --port")
 
     @property
@@ -85,6 +89,11 @@ class ReviewServer:
     def not_serving(self) -> list[str]:
         """A line while no reviews are answered; may be asked from any thread."""
         return [] if self._serving else ["no reviews are served"]
+
+    def readings(self) -> Iterator[Reading]:
+        """How long reviews took, by what they came to; from any thread."""
+        for result, durations in self._seconds.items():
+            yield REVIEW_DURATION.of(durations, result)
 
     def close(self) -> None:
         """Gives the port back; for a server that was never entered."""
@@ -148,6 +157,20 @@ class ReviewServer:
                     logger.info("certificate renewed")
 
     async def _answer(self, review: kopf.WebhookFn, request: web.Request, body: bytes) -> web.Response:
+        began = time.monotonic()
+        response = await self._reviewed(review, request, body)
+        if isinstance(response, web.Response):
+            result = "error"
+        else:
+            result = "allowed" if response.get("response", {}).get("allowed") else "refused"
+            response = web.json_response(response)
+        self._seconds[result].add(time.monotonic() - began)
+        return response
+
+    async def _reviewed(
+        self, review: kopf.WebhookFn, request: web.Request, body: bytes
+    ) -> web.Response | Mapping[str, Any]:
+        """The review's answer, or why there is none."""
         webhook = request.path.removeprefix("/")
         try:
             async with asyncio.timeout(_REVIEW_SECONDS):
@@ -155,7 +178,7 @@ class ReviewServer:
                     given: Any = await self._lanes.run(read, body, self._resources)
                 except NotAReview as error:
                     return _bad_request(str(error))
-                response = await review(given, webhook=webhook, headers=dict(request.headers))
+                return await review(given, webhook=webhook, headers=dict(request.headers))
         except TimeoutError:
             return web.Response(status=503, text="too many reviews at once; try again\n", headers={"Retry-After": "1"})
         except RecursionError:  # kopf compares what is nested so deeply that it could just be read
@@ -163,7 +186,6 @@ class ReviewServer:
         except Exception as error:  # no answer at all is worse: the API server would wait for its time-out
             logger.exception("review failed")
             return web.Response(status=500, text=f"the review failed: {' '.join(str(error).split())}\n")
-        return web.json_response(response)
 
 
 def _bad_request(text: str) -> web.Response:

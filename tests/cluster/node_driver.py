@@ -180,6 +180,7 @@ def node_driver(
     files: Mapping[str, Path] | None = None,
     hardware: bool = False,
     directory: Path | None = None,
+    values: Sequence[str] = (),
 ) -> Iterator[NodeDriver]:
     """Run a driver's node role, and its DeviceClasses with it, until its slices are published.
 
@@ -191,6 +192,7 @@ def node_driver(
         files: files that its settings name; each gets a copy, so that stories may change it.
         hardware: it has a setting ``hardware_dir``.
         directory: where the command is run from.
+        values: of the chart, as helm's ``--set`` takes them.
     """
     assert plane.node is not None
     release = name.replace(".", "-")
@@ -202,7 +204,7 @@ def node_driver(
     if hardware_dir is not None:
         hardware_dir.mkdir()
         flags += ["--hardware-dir", hardware_dir]
-    with granted(plane, release=release, driver=name) as access, _applied(plane, classes):
+    with granted(plane, release=release, driver=name, values=values) as access, _applied(plane, classes):
         command = [
             DRA_KIT, "node", target, "--node-name", plane.node, "--kubeconfig", access.kubeconfig("node"),
             "--cdi-dir", CDI_DIR, "--state-dir", own / "state", *flags,

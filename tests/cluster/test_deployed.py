@@ -289,6 +289,24 @@ def test_the_deployed_webhook_refuses_bad_config(driver: Deployed) -> None:
         release.apply()
 
 
+def test_the_deployed_webhook_makes_its_certificate_itself(driver: Deployed) -> None:
+    plane, release = driver.release.plane, driver.release
+    release.apply({"webhook": {**release.values["controller"], "certificate": {"selfMade": True}, "replicas": 2}})
+    try:
+        release.rolled_out("deployment", "webhook")
+        wait_until("the webhook takes good config", lambda: not refusal(plane, driver.name, "basil"))
+        bad = 'extra_toppings[0]: "gravel"'
+        wait_until("the webhook refuses bad config", lambda: bad in refusal(plane, driver.name, "gravel"))
+        secret = f"{release.name}-webhook"
+        before = plane.get("secret", secret, "--namespace", release.namespace)["data"]
+        release.apply({"webhook": {**release.values["controller"], "certificate": {"selfMade": True}, "replicas": 1}})
+        release.rolled_out("deployment", "webhook")
+        assert plane.get("secret", secret, "--namespace", release.namespace)["data"] == before
+        assert bad in refusal(plane, driver.name, "gravel")
+    finally:
+        release.apply()
+
+
 def refusal(plane: Plane, driver: str, topping: str) -> str:
     """What the API server says against a claim with a topping; empty when it would take it."""
     parameters = {"apiVersion": "kitchen.pizza.example/v1", "kind": "PizzaConfig", "extra_toppings": [topping]}

@@ -40,6 +40,12 @@ def access(plane: Plane) -> Iterator[Access]:
         ("controller", "patch", "resourceclaims.resource.k8s.io", False),
         ("controller", "update", "resourceclaims.resource.k8s.io/status", False),
         ("controller", "create", "events.events.k8s.io", True),
+        ("controller", "list", "resourceslices.resource.k8s.io", True),
+        ("controller", "delete", "resourceslices.resource.k8s.io", True),
+        ("controller", "update", "resourceslices.resource.k8s.io", False),
+        ("controller", "list", "nodes", True),
+        ("controller", "delete", "nodes", False),
+        ("controller", "update", "leases.coordination.k8s.io", False),  # but its own, in its namespace
         ("controller", "get", "secrets", False),
         ("webhook", "get", "resourceclaims.resource.k8s.io", False),
         ("webhook", "get", "secrets", False),

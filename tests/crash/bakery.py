@@ -196,6 +196,7 @@ class Baker(dra.Preparer[BakeConfig, Pan]):
             metadata=dra.DeviceMetadata(attributes={"make": make}),
             status=dra.DeviceStatus(data={"make": make}),
             state=device.name,
+            hardware_ids=[f"serial-{device.name}"],
         )
 
 

@@ -49,8 +49,8 @@ class NodeProcess(KillableProcess):
 
 
 def _node(log: Path, arguments: Sequence[str], environment: Mapping[str, str], further: Mapping[str, Any]) -> None:
-    import dra_kit.cli.node
     from dra_kit import cli
+    from dra_kit.cli import node_options
     from dra_kit.node import settings
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -58,6 +58,6 @@ def _node(log: Path, arguments: Sequence[str], environment: Mapping[str, str], f
     os.dup2(descriptor, 2)
     os.environ.update(environment)
     # no flags: nobody but a test has another kernel than the one that runs, or another kubelet's patience
-    vars(dra_kit.cli.node)["NodeSettings"] = lambda **given: settings.NodeSettings(**{**given, **further})
+    vars(node_options)["NodeSettings"] = lambda **given: settings.NodeSettings(**{**given, **further})
     sys.argv = ["dra-kit", "node", *arguments]
     cli.main()

@@ -215,8 +215,8 @@ async def test_the_release_before_goes_on_with_the_state_and_back() -> None:
 
 
 # what releases up to 0.1 do not write into the records of the same form
-SINCE_0_1 = {"preparing", "sees"}
-OF_DEVICES_SINCE_0_1 = {"identity", "told_later"}
+SINCE_0_1 = {"preparing", "sees", "pods"}
+OF_DEVICES_SINCE_0_1 = {"identity", "told_later", "hardware_ids"}
 
 
 def written_by_0_1(world: World) -> None:

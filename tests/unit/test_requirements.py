@@ -23,7 +23,7 @@ def dependencies(*path: str) -> list[Requirement]:
     return [Requirement(text) for text in project["project"]["dependencies"]]
 
 
-@pytest.mark.parametrize("name", ["dev.txt", "docs.txt", "runtime.txt", "build.txt"])
+@pytest.mark.parametrize("name", ["dev.txt", "docs.txt", "runtime.txt", "otel.txt", "build.txt"])
 def test_every_pin_has_a_hash(name: str) -> None:
     entries = re.split(r"\n(?=\S)", (ROOT / "requirements" / name).read_text(encoding="utf-8").strip())
 
@@ -31,7 +31,7 @@ def test_every_pin_has_a_hash(name: str) -> None:
     assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
 
 
-@pytest.mark.parametrize("name", ["runtime.txt", "build.txt"])
+@pytest.mark.parametrize("name", ["runtime.txt", "otel.txt", "build.txt"])
 def test_images_are_built_of_what_was_tested(name: str) -> None:
     tested = pins("dev.txt")
 

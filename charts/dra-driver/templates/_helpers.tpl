@@ -211,6 +211,17 @@ readinessProbe:
   timeoutSeconds: 5
 {{- end }}
 
+{{- /* Whether a webhook is deployed: there is a certificate for it, or it makes one. */ -}}
+{{- define "dra-driver.hasWebhook" -}}
+{{- $certificate := .Values.webhook.certificate -}}
+{{- if and $certificate.selfMade (or $certificate.secretName $certificate.caBundle) -}}
+{{- fail "webhook.certificate.selfMade goes together with neither secretName nor caBundle: the webhook makes both" -}}
+{{- end -}}
+{{- if and .Values.image.repository .Values.webhook.enabled (or $certificate.secretName $certificate.selfMade) -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{- /* Roles that touch nothing but the API server and their own port. */ -}}
 {{- define "dra-driver.ordinaryUser" -}}
 runAsNonRoot: true

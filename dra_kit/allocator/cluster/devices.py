@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import MAX_PREC, Context
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from dra_kit.allocator.cluster.nodes import Node, node_matches
 from dra_kit.allocator.cluster.taints import covers
+from dra_kit.resource.plain_attributes import has_plain_attributes
 from dra_kit.resource.v1 import Device, DeviceTaint, DeviceTaintRule, NodeSelector, ResourceSlice, ResourceSliceSpec
+from dra_kit.values.amount import Amount
 from dra_kit.values.quantity import Quantity
 
 _BLOCKING_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 _NANO_EXPONENT: Final = 9
 _EXACT: Final = Context(prec=MAX_PREC)
+_AMOUNTS: Final = 4096
 
 
 def nano(quantity: Quantity) -> int:
     """A quantity in billionths, the finest unit there is; exact, so that amounts are added and compared as integers."""
-    return int(quantity.as_decimal.scaleb(_NANO_EXPONENT, _EXACT))
+    return _nano(quantity.amount)
+
+
+@lru_cache(maxsize=_AMOUNTS)
+def _nano(amount: Amount) -> int:
+    return int(amount.as_decimal().scaleb(_NANO_EXPONENT, _EXACT))
 
 
 class DeviceID(NamedTuple):
@@ -62,13 +71,14 @@ class AdvertisedDevice:
     """
 
     __slots__ = (
-        "__weakref__", "capacity", "demands", "device", "id", "rule_taints", "shareable", "spec", "taints",
+        "__weakref__", "_plain", "capacity", "demands", "device", "id", "rule_taints", "shareable", "spec", "taints",
         "whole",
     )  # fmt: skip
 
     def __init__(self, slice_: ResourceSlice, device: Device) -> None:
         self.spec: ResourceSliceSpec = slice_.spec
         self.device: Device = device
+        self._plain: bool | None = None
         self.id: DeviceID = DeviceID(self.spec.driver, self.spec.pool.name, device.name)
         self.shareable: bool = bool(device.allow_multiple_allocations)
         self.taints: tuple[DeviceTaint, ...] = _blocking(device.taints)
@@ -86,6 +96,13 @@ class AdvertisedDevice:
             capacity.request_policy is None and amount >= 0
             for capacity, amount in zip(device.capacity.values(), self.capacity.values(), strict=True)
         )
+
+    @property
+    def has_plain_attributes(self) -> bool:
+        """Whether there surely is no attribute that all expressions stumble over, whatever they read."""
+        if self._plain is None:
+            self._plain = has_plain_attributes(self.device)
+        return self._plain
 
     @property
     def node_scope(self) -> tuple[str | None, bool | None, NodeSelector | None]:

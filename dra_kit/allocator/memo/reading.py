@@ -17,7 +17,6 @@ from dra_kit.allocator.search.result import has_many_terms, is_pinned
 from dra_kit.allocator.selectors.expressions import Evaluator
 from dra_kit.allocator.selectors.likeness import likeness_of
 from dra_kit.cel.reads import Read
-from dra_kit.resource.plain_attributes import has_plain_attributes
 from dra_kit.resource.v1 import CapacityRequestPolicy, DeviceAttribute, DeviceConstraint, DeviceTaint, ResourceClaim
 from dra_kit.values.quantity import Quantity
 
@@ -59,7 +58,7 @@ class Reading:
 
     def _of_device(self, device: AdvertisedDevice) -> Hashable:
         likeness = None
-        if self._reads is not None and has_plain_attributes(device.device):
+        if self._reads is not None and device.has_plain_attributes:
             likeness = likeness_of(device, self._reads, sees_sharing=False)
         if likeness is None:
             likeness = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -13,7 +13,6 @@ from dra_kit.cel.meter import Meter
 from dra_kit.cel.program import DerivedValue
 from dra_kit.cel.reads import Read
 from dra_kit.errors import CelCompileError, CelRuntimeError
-from dra_kit.resource.plain_attributes import has_plain_attributes
 from dra_kit.resource.v1 import Device, DeviceAttribute
 from dra_kit.values.semver import Version
 
@@ -104,7 +103,7 @@ class CelEvaluator:
 
         Arguments and errors are those of ``selects``; None where it is not known.
         """
-        if not self._of(device).is_plain:
+        if not device.has_plain_attributes:
             return None
         return likeness_of(device, _selector(expression).reads, sees_sharing=sees_sharing)
 
@@ -131,10 +130,10 @@ class CelEvaluator:
             CelCompileError: the expression is none.
             CelRuntimeError: an attribute has no value that expressions could see.
         """
-        evaluations, reads = self._of(device), _selector(expression).reads
-        if reads is not None and evaluations.is_plain:
+        reads = _selector(expression).reads
+        if reads is not None and device.has_plain_attributes:
             return glimpse_of(device, reads, sees_sharing=sees_sharing)
-        return evaluations.view(sees_sharing=sees_sharing)
+        return self._of(device).view(sees_sharing=sees_sharing)
 
     def _of(self, device: AdvertisedDevice) -> _Evaluations:
         evaluations = self._devices.get(device)
@@ -153,10 +152,6 @@ class _Evaluations:
         self._views: dict[bool, cel.Device] = {}
         self._selections: dict[tuple[str, bool], bool | CelRuntimeError] = {}
         self._attributes: dict[str, DeviceAttribute | CelRuntimeError] = {}
-
-    @cached_property
-    def is_plain(self) -> bool:
-        return has_plain_attributes(self._device)
 
     def known(self, expression: str, *, sees_sharing: bool) -> bool | CelRuntimeError | None:
         return self._selections.get((expression, sees_sharing))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, Final, TypeAlias, TypeVar
 
 from dra_kit import cel
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
@@ -14,6 +15,8 @@ Likeness: TypeAlias = tuple[Hashable, ...]
 """What an expression can see of a device, its driver first."""
 
 _Value = TypeVar("_Value")
+
+_NAMES: Final = 1024
 
 
 def likeness_of(device: AdvertisedDevice, reads: Iterable[Read] | None, *, sees_sharing: bool) -> Likeness | None:
@@ -70,6 +73,7 @@ def _published(values: Mapping[str, _Value], driver: str, domain: str, name: str
     return [values[key] for key in _keys(driver, domain, name) if key in values]
 
 
+@lru_cache(maxsize=_NAMES)
 def _keys(driver: str, domain: str, name: str) -> tuple[str, ...]:
     """How a name may be published: with its domain, and without where that is the driver's."""
     return (f"{domain}/{name}", name) if domain == driver else (f"{domain}/{name}",)

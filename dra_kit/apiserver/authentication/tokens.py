@@ -39,32 +39,41 @@ class Tokens:
         self._key = secrets.token_bytes(32)
 
     def issue(
-        self, account: Object, *, pod: Object | None = None, seconds: float = DEFAULT_SECONDS,
+        self,
+        account: Object,
+        *,
+        pod: Object | None = None,
+        node: Object | None = None,
+        seconds: float = DEFAULT_SECONDS,
         audiences: Sequence[str] = (),
-    ) -> tuple[str, float]:  # fmt: skip
+    ) -> tuple[str, float]:
         """A token, and when it expires (seconds since 1970).
 
         Args:
             account: the ServiceAccount.
-            pod: it is bound to that pod, and to its node.
+            pod: it is bound to that pod, and names its node.
+            node: it is bound to that node.
             seconds: how long it is valid.
             audiences: for whom; the API server where none is given.
         """
         now = int(time.time())
+        expires = now + int(seconds)
         metadata = account["metadata"]
         bound: Object = {"namespace": metadata["namespace"], "serviceaccount": _reference(account)}
         if pod is not None:
             bound["pod"] = _reference(pod)
-            if node := (pod.get("spec") or {}).get("nodeName"):
-                found = self._lookup("nodes", node)
-                bound["node"] = _reference(found) if found else {"name": node}
+            if name := (pod.get("spec") or {}).get("nodeName"):
+                found = self._lookup("nodes", name)
+                bound["node"] = _reference(found) if found else {"name": name}
+        elif node is not None:
+            bound["node"] = _reference(node)
         claims = {
-            "aud": list(audiences) or [AUDIENCE], "exp": now + int(seconds), "iat": now, "iss": AUDIENCE,
+            "aud": list(audiences) or [AUDIENCE], "exp": expires, "iat": now, "iss": AUDIENCE,
             "jti": str(uuid.uuid4()), "kubernetes.io": bound, "nbf": now,
             "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
         }  # fmt: skip
         signed = f"{_encoded(_HEADER)}.{_encoded(claims)}"
-        return f"{signed}.{self._signature(signed)}", claims["exp"]
+        return f"{signed}.{self._signature(signed)}", expires
 
     def user(self, token: str, audiences: Sequence[str] = (AUDIENCE,)) -> User | None:
         """Whose token it is; None if it is none of this server's, or no longer valid."""
@@ -73,18 +82,19 @@ class Tokens:
             return None
         claims = json.loads(_decoded(signed.partition(".")[2]))
         bound = claims["kubernetes.io"]
-        account, pod = bound["serviceaccount"], bound.get("pod")
+        account, pod, node = bound["serviceaccount"], bound.get("pod"), bound.get("node")
         namespace = bound["namespace"]
         valid = (
             claims["exp"] > time.time()
             and bool(set(claims["aud"]) & set(audiences))
             and self._is("serviceaccounts", f"{namespace}/{account['name']}", account["uid"])
             and (pod is None or self._is("pods", f"{namespace}/{pod['name']}", pod["uid"]))
+            and (pod is not None or node is None or self._is("nodes", node["name"], node["uid"]))
         )
         if not valid:
             return None
         extra = {f"{_EXTRA}/credential-id": (f"JTI={claims['jti']}",)}
-        for what, reference in (("node", bound.get("node")), ("pod", pod)):
+        for what, reference in (("node", node), ("pod", pod)):
             if reference:
                 extra |= {f"{_EXTRA}/{what}-{field}": (value,) for field, value in reference.items()}
         groups = (*account_groups(namespace), "system:authenticated")

@@ -46,15 +46,25 @@ class Rbac:
     Args:
         lookup: an object by resource (``<plural>.<group>``) and key (``<namespace>/<name>`` or ``<name>``).
         listed: all objects of a resource whose keys have a prefix, in their order.
+
+    Attributes:
+        audit: is told of each decision; None for nobody.
     """
 
     def __init__(
         self, lookup: Callable[[str, str], Object | None], listed: Callable[[str, str], Iterable[Object]]
     ) -> None:
         self._lookup, self._listed = lookup, listed
+        self.audit: Callable[[User, Attributes, Decision], None] | None = None
 
     def authorize(self, user: User, attributes: Attributes) -> Decision:
         """See :class:`dra_kit.apiserver.authorization.attributes.Authorizer`."""
+        decision = self._decide(user, attributes)
+        if self.audit is not None:
+            self.audit(user, attributes, decision)
+        return decision
+
+    def _decide(self, user: User, attributes: Attributes) -> Decision:
         if user.is_master:
             return Decision(allowed=True)
         problems: list[str] = []

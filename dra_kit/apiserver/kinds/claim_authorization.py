@@ -65,14 +65,14 @@ def _text(what: str, needed: str, context: Context, asked: Attributes, decision:
 
 def _node(allocation: Object) -> tuple[str, ...] | None:
     """The only node that an allocation is for, as it is named in the token of a pod there; None if it is for others."""
-    terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or ()
-    if len(terms) != 1 or terms[0].get("matchExpressions"):
-        return None
-    fields = terms[0].get("matchFields") or ()
-    if len(fields) != 1 or (fields[0].get("key"), fields[0].get("operator")) != ("metadata.name", "In"):
+    selector: Object = allocation.get("nodeSelector") or {}
+    terms: list[Object] = selector.get("nodeSelectorTerms") or []
+    fields = [field for term in terms for field in term.get("matchFields") or ()]
+    if len(terms) != 1 or len(fields) != 1 or terms[0].get("matchExpressions"):
         return None
     values = tuple(fields[0].get("values") or ())
-    return values if len(values) == 1 else None
+    by_name = (fields[0].get("key"), fields[0].get("operator")) == ("metadata.name", "In")
+    return values if by_name and len(values) == 1 else None
 
 
 def _changed(status: Object, before: Object) -> set[str]:

@@ -15,7 +15,7 @@ from dra_kit.apiserver.authorization.rbac import GROUP
 from dra_kit.apiserver.kinds.kind import AGE, NAME, Column, Kind
 from dra_kit.apiserver.kinds.strategy import Context, PathSegmentNamed
 from dra_kit.resource.fielderror import ErrorKind, FieldError, invalid, required, unsupported
-from dra_kit.resource.validation.metadata import subdomain_problems
+from dra_kit.resource.validation.fields.metadata import subdomain_problems
 from dra_kit.values.json import Object
 
 _SUBJECTS: Final = ("ServiceAccount", "User", "Group")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, PlainValidator
 
@@ -28,6 +28,30 @@ def _env(value: Mapping[str, str]) -> Mapping[str, str]:
     return value
 
 
+HARDWARE_IDS_MAX: Final = 64
+"""Hardware ids of one device."""
+HARDWARE_ID_LENGTH: Final = 256
+"""Characters of a hardware id: each becomes the value of a metric's label."""
+
+
+def _hardware_ids(value: Sequence[str]) -> Sequence[str]:
+    if len(value) > HARDWARE_IDS_MAX:
+        msg = f"there are {len(value)} of them, at most {HARDWARE_IDS_MAX} tell a device"
+        raise ValueError(msg)
+    for item in value:
+        if not item or item != item.strip() or not item.isprintable() or len(item) > HARDWARE_ID_LENGTH:
+            msg = (
+                f"an id is 1 to {HARDWARE_ID_LENGTH} printable characters without spaces around them, "
+                f"not {item[:HARDWARE_ID_LENGTH]!r}"
+            )
+            raise ValueError(msg)
+    if len(set(value)) < len(value):
+        msg = "each id is given once"
+        raise ValueError(msg)
+    return value
+
+
+HardwareIds: TypeAlias = Annotated[Sequence[str], AfterValidator(_hardware_ids)]
 Env: TypeAlias = Annotated[Mapping[str, str], AfterValidator(_env)]
 Json: TypeAlias = Annotated[JsonLike, PlainValidator(json_value)]
 
@@ -158,6 +182,8 @@ class Prepared(ContainerEdits):
         status: published in the claim's ``status.devices``.
         metadata: written into a file that the container can read.
         state: JSON of the author's own; kept durably, given back to ``unprepare`` and ``context.prepared()``.
+        hardware_ids: by what names the hardware itself, its tools and its exporters know the device: a UUID, a PCI
+            address, a serial number. ``dra-kit who`` and the metric ``dra_device_info`` lead from them to the pod.
     """
 
     cdi_devices: Sequence[str] = ()
@@ -165,3 +191,4 @@ class Prepared(ContainerEdits):
     status: DeviceStatus | None = None
     metadata: DeviceMetadata | None = None
     state: Json = None
+    hardware_ids: HardwareIds = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, Generic, TypeAlias
 
@@ -121,6 +122,7 @@ async def prepare_all(
     claim: Claim,
     devices: Sequence[AllocatedDevice[ConfigT, AdvertisedT_contra]],
     returned: list[Prepared],
+    about: Callable[[Sequence[str]], AbstractContextManager[object]],
 ) -> Sequence[Prepared]:
     """What the author's code makes of a claim; a default that would only start a thread for nothing is skipped.
 
@@ -129,16 +131,18 @@ async def prepare_all(
         claim: to prepare.
         devices: of the claim.
         returned: gets what ``prepare`` returned for each device, also when it fails for a later one.
+        about: is around each call of the author's code, with the names of the devices that it is about.
 
     Raises:
         PermanentError: it returned something else than a ``Prepared`` for each device.
     """
     if type(preparer).prepare_claim is not Preparer.prepare_claim:
-        return check_all_prepared(
-            preparer.prepare_claim, len(devices), await call(preparer.prepare_claim, claim, devices)
-        )
+        with about([device.name for device in devices]):
+            made = await call(preparer.prepare_claim, claim, devices)
+        return check_all_prepared(preparer.prepare_claim, len(devices), made)
     for device in devices:
-        returned.append(await _prepare_one(preparer, claim, device))  # noqa: PERF401 - kept when a later one fails
+        with about([device.name]):
+            returned.append(await _prepare_one(preparer, claim, device))
     return returned
 
 

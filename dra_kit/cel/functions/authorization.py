@@ -112,10 +112,10 @@ class _Decision(_Incomparable):
     ruling: Ruling
 
 
-RUNTIME_TYPES |= {
+RUNTIME_TYPES.update({
     Authorizer: types.AUTHORIZER, _PathCheck: types.PATH_CHECK, _GroupCheck: types.GROUP_CHECK,
     ResourceCheck: types.RESOURCE_CHECK, _Decision: types.DECISION,
-}  # fmt: skip
+})  # fmt: skip
 
 
 @LIBRARY.method("authorizer_path", "path(authorizer, string) -> path_check")

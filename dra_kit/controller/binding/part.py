@@ -122,7 +122,11 @@ class DeviceBinding:
         claim, device = attachment.claim, attachment.device
         where = f" on node {claim.node}" if claim.node else ""
         what = f"device {device.name} (request {device.request}, pool {device.pool}){where}"
-        logger.info("device is bound" if failure is None else "device cannot be bound", extra={"error": failure or ""})
+        fields = {"pool": device.pool, "device": device.name, "node": claim.node}
+        if failure is None:
+            logger.info("device is bound", extra=fields)
+        else:
+            logger.warning("device cannot be bound", extra={**fields, "error": failure})
         reason, kind = ("DeviceBound", "Normal") if failure is None else ("DeviceBindingFailed", "Warning")
         note = f"Bound {what} for ResourceClaim {claim.name}"
         if failure is not None:

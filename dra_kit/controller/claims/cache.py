@@ -7,6 +7,7 @@ promises that versions of one resource compare as integers (KEP-5504; so they ar
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -99,7 +100,10 @@ class ClaimCache:
         for claim in claims:
             uid, version = _identity(claim)
             seen.add(uid)
-            if version > self._version(uid):
+            if silent and uid not in self._claims and uid not in self._ended:
+                if self._is_ours(claim):  # nobody is told of it: thousands need not be read now
+                    self._claims[uid] = _Held(version, json.dumps(kept(claim), separators=(",", ":")))
+            elif version > self._version(uid):
                 steps += self._take(uid, version, self._read(uid, claim))
         for uid in [uid for uid in self._claims if uid not in seen and self._version(uid) <= listed]:
             steps += self._take(uid, listed, None)
@@ -125,11 +129,14 @@ class ClaimCache:
             return known.version
         return self._ended.get(uid, -1)
 
-    def _read(self, uid: str, claim: Mapping[str, Any]) -> ResourceClaim | None:
-        """The claim as a model, when it holds or held devices of ours: most claims of a cluster are other drivers'."""
+    def _is_ours(self, claim: Mapping[str, Any]) -> bool:
         allocation = (claim.get("status") or {}).get("allocation") or {}
         results = (allocation.get("devices") or {}).get("results") or ()
-        if uid not in self._claims and not any(result.get("driver") == self._driver for result in results):
+        return any(result.get("driver") == self._driver for result in results)
+
+    def _read(self, uid: str, claim: Mapping[str, Any]) -> ResourceClaim | None:
+        """The claim as a model, when it holds or held devices of ours: most claims of a cluster are other drivers'."""
+        if uid not in self._claims and not self._is_ours(claim):
             return None
         try:
             return ResourceClaim.model_validate(kept(claim))

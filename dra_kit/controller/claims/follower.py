@@ -73,6 +73,11 @@ class ClaimFollower:
         finally:
             self._subscriptions.remove(subscription)
 
+    @property
+    def claims(self) -> int:
+        """How many claims hold devices of the driver; from any thread."""
+        return len(self._cache)
+
     async def run(self, ready: asyncio.Event) -> None:
         """Lists again and again.
 

@@ -13,7 +13,6 @@ from dra_kit.allocator.requests.requests import Choice
 from dra_kit.allocator.selectors.likeness import likeness_of
 from dra_kit.cel.reads import Read
 from dra_kit.errors import CelCompileError
-from dra_kit.resource.plain_attributes import has_plain_attributes
 
 Class: TypeAlias = tuple[Hashable, ...]
 """A class of like devices."""
@@ -50,7 +49,7 @@ class Alikeness:
             return _ALONE
         if device.spec.skip_node_operations or device.spec.per_device_node_selection:
             return _ALONE
-        if self._usage.consumed(device.id) or not has_plain_attributes(published):
+        if self._usage.consumed(device.id) or not device.has_plain_attributes:
             return _ALONE
         seen = likeness_of(device, self._reads, sees_sharing=self._gates.variant.knows_sharing)
         if seen is None:

@@ -11,6 +11,7 @@ from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
 from dra_kit.node.waiting import in_thread
+from dra_kit.process.tracing import span
 
 
 class DurableClaims:
@@ -49,7 +50,8 @@ class DurableClaims:
         Raises:
             TransientError: when the claim was released since ``epoch`` was read; nothing is stored then.
         """
-        return await self.store.put_claim(record, epoch=epoch, then=self._write_early, outcomes=outcomes)
+        with span("store claim"):
+            return await self.store.put_claim(record, epoch=epoch, then=self._write_early, outcomes=outcomes)
 
     def _write_early(self, record: ClaimRecord) -> None:
         """Spares a hop to another thread; when it fails, the record is written all the same and it is tried again."""

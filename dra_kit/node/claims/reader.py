@@ -15,6 +15,7 @@ from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, P
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
 from dra_kit.kube.status import Answer
 from dra_kit.node.calls.bursts import Bursts
+from dra_kit.process.tracing import span
 from dra_kit.resource import v1
 from dra_kit.resource.config import configs_for_driver
 from dra_kit.resource.names import dns_label
@@ -57,12 +58,12 @@ class AllocatedClaim:
     @property
     def pods(self) -> str | None:
         """The pods that the claim is reserved for, as logs name them: ``namespace/name``, several by comma."""
-        names = [
-            f"{self.reference.namespace}/{item.name}"
-            for item in self.status.reserved_for
-            if item.resource == "pods" and not item.api_group
-        ]
-        return ",".join(names) or None
+        return ",".join(f"{self.reference.namespace}/{name}" for name in self.pod_names) or None
+
+    @property
+    def pod_names(self) -> tuple[str, ...]:
+        """The names of the pods that the claim is reserved for."""
+        return tuple(item.name for item in self.status.reserved_for if item.resource == "pods" and not item.api_group)
 
     @property
     def pod_claim_name(self) -> str | None:
@@ -120,8 +121,9 @@ class ClaimReader:
             TransientError: when the API server cannot be asked, or the claim was replaced or is not allocated.
         """
         try:
-            async with self._bursts:
-                answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
+            with span("read claim"):
+                async with self._bursts:
+                    answer = await self._api.get_answer(RESOURCE_CLAIMS, reference.name, reference.namespace)
             text, known = self._read.get(reference, (b"", None))
             if known is not None and text == answer.text:
                 return known

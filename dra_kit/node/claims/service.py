@@ -31,6 +31,7 @@ from dra_kit.node.locks.named import NodeLocks
 from dra_kit.node.state.store import Store
 from dra_kit.plugin.service import PreparedDevice
 from dra_kit.process.logging import log_context
+from dra_kit.process.tracing import span
 from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -117,7 +118,8 @@ class ClaimService:
 
     def _begin_prepare(self, reference: ClaimReference, *, again: bool = False) -> asyncio.Future[Answer | Exception]:
         async def prepare() -> Answer | Exception:
-            record = await self._preparing.prepare(reference, again=again)
+            with span("prepare claim", claim=str(reference), claim_uid=reference.uid):
+                record = await self._preparing.prepare(reference, again=again)
             return record.answer() if record is not None else []
 
         def failed(error: Exception) -> Exception:
@@ -139,13 +141,8 @@ class ClaimService:
 
     def _begin_unprepare(self, reference: ClaimReference) -> asyncio.Future[Exception | None]:
         async def unprepare() -> None:
-            async with self._claims.try_hold(reference.uid) as alone:
-                if alone:  # nobody prepares it now, so that there is nothing to end: one look at the locks less
-                    await self._releases.release(reference)
-                    return
-            await self.epochs.end(reference.uid)
-            async with self._claims.hold(reference.uid):
-                await self._releases.release(reference)
+            with span("release claim", claim=str(reference), claim_uid=reference.uid):
+                await self._release(reference)
 
         def failed(error: Exception) -> Exception:
             return self._failed(error, "claim not released")
@@ -153,6 +150,15 @@ class ClaimService:
         late = f"not released within {self._calls.deadline:g} s; what holds it up goes on; the kubelet tries again"
         with log_context(claim=str(reference), claim_uid=reference.uid):
             return self._calls.begin(unprepare(), failed=failed, late=lambda: late)
+
+    async def _release(self, reference: ClaimReference) -> None:
+        async with self._claims.try_hold(reference.uid) as alone:
+            if alone:  # nobody prepares it now, so that there is nothing to end: one look at the locks less
+                await self._releases.release(reference)
+                return
+        await self.epochs.end(reference.uid)
+        async with self._claims.hold(reference.uid):
+            await self._releases.release(reference)
 
     def _failed(self, error: Exception, message: str) -> DraKitError:
         return log_failure(error, message, module=type(self._preparation.driver.preparer).__module__, logger=logger)

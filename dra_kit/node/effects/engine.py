@@ -27,6 +27,7 @@ from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
+from dra_kit.process.tracing import span
 from dra_kit.resource.reference import ClaimReference
 
 ResultT = TypeVar("ResultT")
@@ -185,7 +186,8 @@ class EffectEngine:
             previous = outcome_of(cls, record)
             former = write_outcome(cls, previous)
         try:
-            outcome = await call(effect.apply, previous)
+            with span("apply effect", effect=cls.effect_id):
+                outcome = await call(effect.apply, previous)
         except NotYet as error:
             raise NotYet(
                 f"effect {title_of(effect)} is still coming up: {error}; nothing is undone, and it is asked again",

@@ -139,6 +139,10 @@ class Monitor:
         self._advertise(inventory, self._ledger.verdicts())
         self._wake()
 
+    def shown(self) -> Sequence[DeviceHealth]:
+        """What the kubelet was told last of each device; from any thread."""
+        return self._shown
+
     def process_ended(self) -> None:
         """Another process of the driver is gone, which may have seen what the source of this one did not."""
         self._ledger.adopt(self._memory.of_another())

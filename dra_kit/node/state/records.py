@@ -22,6 +22,8 @@ class DeviceRecord(BaseModel):
     share_id: str | None = None
     admin_access: bool = False
     cdi_devices: tuple[str, ...] = ()
+    hardware_ids: tuple[str, ...] = ()
+    """What the author says the hardware calls it; none in what releases up to 0.1 wrote."""
     state: JsonValue = None
     status: dict[str, Any] | None = None
     metadata: dict[str, Any] | None = None
@@ -48,6 +50,7 @@ class ClaimRecord(BaseModel):
             ``releasing``: if that is all that is left of it, whatever has been done is to be undone, and a release that
             does not know this field does so, too.
         spec: the CDI spec, from which the file is made again whenever it is missing; None when nothing is edited.
+        pods: names of the pods that it was reserved for when it was prepared; others may have come since.
         pod_claim_name: of a claim made from a template: part of the path of its metadata.
         metadata_generation: rises when the metadata changes.
         outdated: it is being prepared again, for a device changed; effects need not be those of the record any more.
@@ -66,6 +69,7 @@ class ClaimRecord(BaseModel):
     preparing: bool = False
     devices: tuple[DeviceRecord, ...] = ()
     spec: Spec | None = None
+    pods: tuple[str, ...] = ()
     pod_claim_name: str | None = None
     metadata_generation: int = 1
     outdated: bool = False

@@ -22,7 +22,9 @@ from dra_kit.node.state.rows import (
     put_devices,
 )
 from dra_kit.node.state.sqlite.database import Database
+from dra_kit.node.state.sqlite.place import logs
 from dra_kit.node.steps import Step, reached
+from dra_kit.process.metrics.measures import Durations
 from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -62,6 +64,16 @@ class Store(EffectStore):
     def at_rest(self) -> None:
         """No call of the kubelet runs now: the time for what would hold one up."""
         self._db.at_rest()
+
+    @property
+    def commit_seconds(self) -> Durations:
+        """How long durable transactions took; from any thread."""
+        return self._db.commit_seconds
+
+    def size_bytes(self) -> int:
+        """Of the database with its log; from any thread."""
+        files = (self._db.path, *logs(self._db.path))
+        return sum(file.stat().st_size for file in files if file.exists())
 
     # -- what is not as it was stored
 

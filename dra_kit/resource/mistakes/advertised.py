@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -96,7 +97,7 @@ class Advertised:
         self._traits: dict[Kind, dict[str, dict[str, Trait]]] = {"attributes": {}, "capacity": {}}
         self.distinct: list[tuple[KnownDevice, int]] = []
         positions: dict[Hashable, int] = {}
-        numbers: dict[Hashable, int] = {}
+        numbers: Counter[Hashable] = Counter()
         published: dict[Hashable, tuple[str, str, v1.DeviceAttribute | str]] = {}
         for driver, pool, device in devices:
             self.total += 1
@@ -104,11 +105,13 @@ class Advertised:
             attributes = tuple([(driver, name, *vars(each).values()) for name, each in device.attributes.items()])
             capacity = tuple([(driver, name, str(each.value)) for name, each in device.capacity.items()])
             for trait, (name, attribute) in zip(attributes, device.attributes.items(), strict=True):
-                numbers[trait] = numbers.get(trait, 0) + 1
-                published.setdefault(trait, (driver, name, attribute))
+                if trait not in published:
+                    published[trait] = driver, name, attribute
             for amount in capacity:
-                numbers[amount] = numbers.get(amount, 0) + 1
-                published.setdefault(amount, amount)
+                if amount not in published:
+                    published[amount] = amount
+            numbers.update(attributes)
+            numbers.update(capacity)
             key = driver, attributes, capacity, bool(device.allow_multiple_allocations)
             position = positions.setdefault(key, len(self.distinct))
             if position == len(self.distinct):

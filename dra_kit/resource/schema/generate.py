@@ -60,7 +60,7 @@ KINDS: Final = (
         "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
         "ValidatingAdmissionPolicyBinding")),
     "apiextensions/v1.CustomResourceDefinition",
-    "authentication/v1.TokenReview", "authentication/v1.SelfSubjectReview",
+    "authentication/v1.TokenReview", "authentication/v1.SelfSubjectReview", "authentication/v1.TokenRequest",
     *(f"authorization/v1.{kind}" for kind in (
         "SelfSubjectAccessReview", "SelfSubjectRulesReview", "SubjectAccessReview", "LocalSubjectAccessReview")),
     *(f"meta/v1.{kind}" for kind in ("ListMeta", "Status", "DeleteOptions", "APIResourceList", "Patch", "WatchEvent")),

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.steps import Step
+from dra_kit.sandbox.driver.accounts import Kubeconfigs
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.driver.node import SandboxNode
 from dra_kit.sandbox.driver.node_driver import NodeDriver
@@ -73,16 +74,16 @@ class SandboxControl:
         """It on a node."""
         return node.drivers[self.name]
 
-    def start_on(self, nodes: Sequence[SandboxNode], kubeconfig: Path) -> None:
+    def start_on(self, nodes: Sequence[SandboxNode], kubeconfigs: Kubeconfigs) -> None:
         """Start the node role on all nodes, for the first time, and do not wait.
 
         Args:
             nodes: all of them.
-            kubeconfig: of the API server.
+            kubeconfigs: of the roles.
         """
         self.nodes = nodes
         for node, driver in zip(nodes, self.driver.drivers, strict=True):
-            node.start_driver(self.driver.release(self._authors[node.name], driver), kubeconfig)
+            node.start_driver(self.driver.release(self._authors[node.name], driver), kubeconfigs.node(node.name))
 
     async def start_operators(self) -> None:
         """Start the controller and webhook roles.

@@ -14,6 +14,7 @@ from dra_kit.publishing.log_messages import DISCOVER_FAILED
 from dra_kit.sandbox.cluster.control_plane import first_of
 from dra_kit.sandbox.cluster.informers import Informers
 from dra_kit.sandbox.cluster.slow_calls import PATIENCE
+from dra_kit.sandbox.driver.accounts import Kubeconfigs
 from dra_kit.sandbox.driver.control import SandboxControl
 from dra_kit.sandbox.driver.drivers import SandboxDriver, require_distinct
 from dra_kit.sandbox.driver.node import SandboxNode
@@ -26,6 +27,8 @@ PUBLISH_SECONDS: Final = 15.0
 """A driver that has published nothing by then has a problem."""
 _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
 _POLL: Final = 0.02
+_ENDED_POLL: Final = 0.25
+"""Whether a role has ended by itself is looked at as long as the cluster runs, and must cost an idle one nothing."""
 
 
 class Surroundings(Protocol):
@@ -130,17 +133,17 @@ class RunningDrivers:
             for driver in self._drivers
         ]
 
-    async def start(self, kubeconfig: Path) -> None:
+    async def start(self, kubeconfigs: Kubeconfigs) -> None:
         """Start all roles; returns when each driver has published something on each node, and its webhook listens.
 
         Args:
-            kubeconfig: of the API server.
+            kubeconfigs: of the roles.
 
         Raises:
             SandboxError: one does not come up; the text says why.
         """
         for control in self._controls:
-            control.start_on(self._cluster.nodes, kubeconfig)
+            control.start_on(self._cluster.nodes, kubeconfigs)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._published(self._controls))
@@ -199,7 +202,7 @@ class RunningDrivers:
         """Wait until a role ends by itself, and raise why."""
         while True:
             self.check()
-            await asyncio.sleep(_POLL)
+            await asyncio.sleep(_ENDED_POLL)
 
     def check(self) -> None:
         """Look whether a role has ended by itself.

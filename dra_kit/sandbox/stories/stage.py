@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from dra_kit.errors import Conflict, Forbidden, KubeError, NotFound, Unavailable
@@ -275,6 +276,8 @@ class Stage:
                 await self._client.delete(item.resource, item.manifest.name, self._namespace_of(item))
             except (NotFound, Conflict):  # gone, or going
                 pass
+            except Unavailable as error:
+                _kind_gone(error)
         return await self._settle(lambda: self._objects(objects), end)
 
     async def _settle(self, remaining: Callable[[], Awaitable[list[str]]], end: float) -> list[str]:
@@ -294,6 +297,9 @@ class Stage:
             try:
                 stored = await self._client.get(item.resource, item.manifest.name, self._namespace_of(item))
             except NotFound:
+                continue
+            except Unavailable as error:
+                _kind_gone(error)
                 continue
             found.append(f"{item}{held(stored)}")
         return found
@@ -335,3 +341,9 @@ class Stage:
     async def _slice_difference(self) -> list[str]:
         before, now = self._slices, await self._published()
         return sorted([f"{text} is published" for text in now - before] + [f"{text} is gone" for text in before - now])
+
+
+def _kind_gone(error: Unavailable) -> None:
+    """The kind of an object is gone, and the object with it; everything else is raised."""
+    if error.status != HTTPStatus.NOT_FOUND:
+        raise error

@@ -107,6 +107,11 @@ class ContainerOutputs:
         self._all = Allowance(*_LINES_OF_ALL)
         self._outputs: deque[_Output] = deque()
 
+    @property
+    def expects_more(self) -> bool:
+        """Whether a container may still write, or has written what is not recorded yet."""
+        return any(not item.over for item in self._outputs)
+
     def add(self, container: ContainerReference, log: ContainerLog) -> None:
         """Record what a container writes from now on."""
         self._outputs.append(_Output(container, log, self._all))

@@ -36,6 +36,8 @@ FILE: Final = "timeline.jsonl"
 """Name of the timeline's file in the directory of a sandbox."""
 
 _POLL_SECONDS: Final = 0.05
+_IDLE_POLL_SECONDS: Final = 0.25
+"""While no container runs: calls are slow, and drivers end, at a time that matters less."""
 
 
 class TimelineFeed(SandboxObserver):
@@ -171,7 +173,7 @@ class TimelineFeed(SandboxObserver):
     async def _poll(self) -> None:
         while True:
             self.poll()
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS if self._outputs.expects_more else _IDLE_POLL_SECONDS)
 
     def _running(self, name: str, driver: str) -> Iterator[str]:
         """The calls of a driver's code on a node that have not returned."""

@@ -34,6 +34,7 @@ def by_hand(nvml: NvmlBackend, uuid: str, start: int = 0) -> None:
 def test_a_partition_is_made_at_its_place_and_goes_with_its_claim(node: Node) -> None:
     [prepared] = node.bench.prepare("train", [node.devices[LARGE]])
     assert prepared.env["GPU_0_MIG_3G40GB_9_0_UUID"].startswith("MIG-")
+    assert list(prepared.hardware_ids) == [prepared.env["GPU_0_MIG_3G40GB_9_0_UUID"]], "as nvidia-smi names it"
     assert instances(node.nvml, node.first) == [(9, 0)]
     node.bench.unprepare("train")
     assert instances(node.nvml, node.first) == []

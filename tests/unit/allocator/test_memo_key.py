@@ -53,7 +53,7 @@ MORE: Final[dict[str, tuple[Callable[..., Any], str, str]]] = {
     "driver that an expression reads": (reading.Reading._of_device, "return (likeness", "return (likeness[1:]"),
     "attributes that any expression stumbles over": (
         reading.Reading._of_device,
-        "has_plain_attributes(device.device)",
+        "device.has_plain_attributes",
         "True",
     ),
     "attribute that must match": (reading.Reading.__init__, "item.match_attribute or", ""),

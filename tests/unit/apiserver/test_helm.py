@@ -103,4 +103,4 @@ def test_the_chart_of_a_driver(user: User) -> None:
         "daemonsets,deployments,services,secrets,clusterroles,clusterrolebindings,validatingwebhookconfigurations,"
         "networkpolicies,poddisruptionbudgets"
     )
-    assert names(user, f"{left},{policies}", "drivers") == []
+    assert [name for name in names(user, f"{left},{policies}", "drivers") if "pizza" in name] == []

@@ -224,3 +224,65 @@ async def test_a_default_config_of_another_kind_is_told() -> None:
 
     with pytest.raises(dra.PermanentError, match=r"^Wrong.default_config returned MigConfig; return a GpuConfig$"):
         await config_without_claim(Wrong(), dra.Device(name="gpu-0"))
+
+
+class Fabric(dra.DeviceProvider, scope="cluster"):
+    def discover(self) -> Iterator[dra.Inventory]:
+        yield dra.Inventory()
+
+
+def test_a_driver_may_have_devices_of_no_node_alone() -> None:
+    driver = dra.Driver("gpu.example", preparer=Preparer(), cluster_provider=Fabric())
+    assert [list(item.pools) for item in driver.provider.discover()] == [[]]  # type: ignore[union-attr]
+
+
+def test_a_provider_stands_where_its_scope_is() -> None:
+    assert refusal(provider=Fabric()) == (
+        'driver gpu.example: provider Fabric has scope="cluster"; write cluster_provider=Fabric()'
+    )
+    assert refusal(cluster_provider=Provider()) == (
+        "driver gpu.example: cluster_provider Provider finds devices of a node; write class "
+        'Provider(dra_kit.DeviceProvider, scope="cluster")'
+    )
+    with pytest.raises(dra.ConfigurationError, match=r"""scope='rack' is none; write scope="cluster", or "node"$"""):
+
+        class Rack(dra.DeviceProvider, scope="rack"):  # type: ignore[arg-type]
+            pass
+
+
+def test_a_scope_is_inherited() -> None:
+    class Better(Fabric):
+        pass
+
+    assert Better.provider_scope == "cluster"
+
+
+def test_devices_of_no_node_have_no_fields_that_no_node_would_see() -> None:
+    class Disk(dra.Device):
+        serial: str
+
+    class Disks(dra.DeviceProvider[Disk], scope="cluster"):
+        def discover(self) -> Iterator[dra.Inventory[Disk]]:
+            yield dra.Inventory()
+
+    assert refusal(cluster_provider=Disks()) == (
+        "driver gpu.example: cluster_provider Disks: Disk has fields of its own (serial), and a node sees only what is "
+        "published; make attributes of them"
+    )
+
+
+def test_with_a_binder_devices_may_have_binding_conditions() -> None:
+    class Waiting(dra.Device):
+        binding_conditions: Sequence[str] = ("example.com/attached",)
+        binding_failure_conditions: Sequence[str] = ("example.com/failed",)
+
+    class Waitings(dra.DeviceProvider[Waiting]):
+        def discover(self) -> Iterator[Sequence[Waiting]]:
+            yield []
+
+    class Crane(dra.DeviceBinder):
+        def bind(self, claim: dra.ObservedClaim, device: dra.ObservedDevice) -> None:
+            pass
+
+    assert dra.Driver("gpu.example", provider=Waitings(), preparer=Preparer(), binder=Crane()).binder
+    assert "binder Crane is a class; write Crane()" in refusal(binder=Crane)

@@ -155,3 +155,23 @@ def test_a_device_has_a_name_for_environment_variables(name: str, variable: str)
         name=name, pool="node", request="r", config=dra.NoConfig(), advertised=dra.Device(name=name)
     )
     assert device.env_name == variable
+
+
+@pytest.mark.parametrize(
+    ("ids", "rule"),
+    [
+        ([""], "an id is 1 to 256 printable characters"),
+        (["a\n"], "an id is 1 to 256 printable characters"),
+        ([" a"], "an id is 1 to 256 printable characters"),
+        (["x" * 257], "an id is 1 to 256 printable characters"),
+        (["a", "a"], "each id is given once"),
+        ([str(number) for number in range(65)], "there are 65 of them, at most 64 tell a device"),
+    ],
+)
+def test_a_hardware_id_that_no_tool_could_name_is_told(ids: list[str], rule: str) -> None:
+    assert refusal(hardware_ids=ids).startswith(f"Prepared: hardware_ids: {rule}")
+
+
+def test_hardware_ids_are_what_the_hardware_calls_itself() -> None:
+    ids = ["GPU-8f3c2c4e-0000-0000-0000-000000000000", "0000:3b:00.0", "SN 1234"]
+    assert list(dra.Prepared(hardware_ids=ids).hardware_ids) == ids

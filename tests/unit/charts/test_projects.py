@@ -23,6 +23,6 @@ def test_values_and_classes_of_a_project_are_deployed(project: Path, helm: Helm)
 
     rendered = helm.render({**values, "deviceClasses": classes})
 
-    webhook = bool(values["webhook"]["certificate"]["secretName"])
+    webhook = values["webhook"]["certificate"]["selfMade"]
     assert {"DaemonSet", "Deployment", "DeviceClass"} <= rendered.kinds()
     assert ("ValidatingWebhookConfiguration" in rendered.kinds()) == webhook

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dra_kit.webhook.configuration import ServiceReference, validating_webhook_configuration
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Refused
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 
@@ -142,3 +142,46 @@ def test_an_only_replica_can_be_evicted(webhook: dict[str, Any], helm: Helm) -> 
     chart_values["webhook"] |= webhook
 
     assert f"{RELEASE}-webhook" not in helm.render(chart_values).names("PodDisruptionBudget")
+
+
+SELF_MADE: dict[str, Any] = {**DEPLOYED, "webhook": {"certificate": {"selfMade": True}}}
+
+
+def test_a_webhook_that_makes_its_certificate_reads_no_files(helm: Helm) -> None:
+    manifests = helm.render(SELF_MADE)
+
+    environment = manifests.environment("webhook")
+    assert environment["DRA_WEBHOOK_OWN_CERTIFICATE"] == manifests.named("Service")["metadata"]["name"]
+    assert not {"DRA_WEBHOOK_CERT", "DRA_WEBHOOK_KEY"} & set(environment)
+    assert not {"volumes", "volumeMounts"} & {*manifests.pod("webhook"), *manifests.container("webhook")}
+
+
+def test_it_may_write_its_own_secret_and_have_it_trusted_and_nothing_else(helm: Helm) -> None:
+    manifests = helm.render(SELF_MADE)
+
+    name = f"{RELEASE}-webhook"
+    assert "data" not in manifests.named("Secret")
+    assert manifests.named("Secret")["metadata"]["name"] == name
+    assert manifests.named("Role", name)["rules"] == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get", "update"]}
+    ]
+    configuration = manifests.named("ValidatingWebhookConfiguration")["metadata"]["name"]
+    assert manifests.named("ClusterRole", name)["rules"] == [
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["validatingwebhookconfigurations"],
+            "resourceNames": [configuration],
+            "verbs": ["get", "patch"],
+        }
+    ]
+
+
+def test_an_upgrade_takes_no_trust_away(helm: Helm) -> None:
+    for webhook in helm.render(SELF_MADE).named("ValidatingWebhookConfiguration")["webhooks"]:
+        assert "caBundle" not in webhook["clientConfig"]
+
+
+@pytest.mark.parametrize("given", [{"secretName": "webhook"}, {"caBundle": PEM}], ids=lambda given: next(iter(given)))
+def test_it_makes_its_certificate_or_is_given_one(given: dict[str, str], helm: Helm) -> None:
+    with pytest.raises(Refused, match="selfMade goes together with neither"):
+        helm.render({**DEPLOYED, "webhook": {"certificate": {"selfMade": True, **given}}})

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.processes
 TOPICS = [
     "binding.md",
     "config-versions.md",
+    "controller.md",
     "effects.md",
     "health.md",
     "hot-plug.md",

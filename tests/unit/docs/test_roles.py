@@ -21,12 +21,13 @@ def test_the_rights_are_those_of_the_chart(role: str) -> None:
     chart = template.partition("\nrules:\n")[2].partition("\n---")[0]
     chart = re.sub(r"(?m)^ *\{\{-.*\}\}(?:\n|$)", "", chart)  # rights that only some drivers need
     chart = re.sub(r"\{\{.*?\}\}", "dra.pizza", chart)
-    roles: list[dict[str, Any]] = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    roles: list[dict[str, Any]] = [item for text in blocks for item in yaml.safe_load_all(text)]
     [told] = [item["rules"] for item in roles if item["metadata"]["name"] == f"pizza-{role}"]
     assert told == yaml.safe_load(chart)
 
 
-@pytest.mark.parametrize("role", ["node", "webhook"])
+@pytest.mark.parametrize("role", ["node", "controller", "webhook"])
 def test_the_flags_are_those_of_the_command(role: str) -> None:
     command: click.Command = importlib.import_module(f"dra_kit.cli.{role}").command
     taken = {flag: param.envvar or "" for param in command.params for flag in param.opts if flag.startswith("--")}

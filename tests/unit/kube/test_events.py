@@ -312,3 +312,41 @@ def test_a_reference_to_an_object() -> None:
     metadata = {"name": "lunch", "namespace": "default", "uid": "uid-1"}
     claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata}
     assert ObjectReference.to(claim) == LUNCH
+
+
+async def test_two_processes_that_record_one_event_write_it_once() -> None:
+    async with served(answer({}, 201), status(409, "AlreadyExists", "exists")) as wire:
+        for instance in ("controller-0", "controller-1"):
+            events = EventRecorder(wire.client(), controller="dra.pizza", instance=instance)
+            events.record(LUNCH, "Normal", reason="Allocated", action="Allocate", note="a pizza", identity="claim-1")
+            assert await events.flush(60)
+            assert events.dropped == 0
+    first, second = (body["metadata"]["name"] for body in wire.bodies)
+    assert first == second
+
+
+async def test_what_was_told_and_did_not_happen_again_is_not_counted() -> None:
+    async with served(answer({}, 201)) as wire:
+        events = recorder(wire)
+        for repeat in (True, False):
+            events.record(
+                LUNCH,
+                "Normal",
+                reason="Allocated",
+                action="Allocate",
+                note="a pizza",
+                identity="claim-1",
+                repeat=repeat,
+            )
+            assert await events.flush(60)
+    assert [request.method for request in wire.requests] == ["POST"]
+
+
+@pytest.mark.parametrize("name", ["x" * 253, "x." * 126 + "x"])
+async def test_the_name_of_an_event_is_no_longer_than_the_api_takes(name: str) -> None:
+    async with recording() as (wire, events):
+        tell(events, regarding=ObjectReference("v1", "Pod", name, "uid-3", "default"))
+        assert await events.flush(60)
+    written = wire.bodies[0]["metadata"]["name"]
+    assert len(written) <= 253
+    assert re.fullmatch(r"x[x.]*x\.[0-9a-f]{16}|x+\.[0-9a-f]{16}", written)

@@ -128,5 +128,5 @@ def test_nothing_waits_by_the_wall_clock() -> None:
     sources = {path: path.read_text(encoding="utf-8") for room in rooms for path in (root / room).rglob("*.py")}
     assert [path.name for path, text in sources.items() if re.search(r"\btime\.time(_ns)?\(", text)] == []
     readers = {f"{path.parent.name}/{path.name}" for path, text in sources.items() if "datetime.now(" in text}
-    known = {"state/salvage.py", "claims/status.py", "health/conditions.py", "kube/events.py", "kube/credentials.py"}
+    known = {"state/salvage.py", "reports/status.py", "health/conditions.py", "kube/events.py", "kube/credentials.py"}
     assert readers <= known

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.plugin.sockets import plugin_socket, registration_socket, remove_stale_sockets, unpublished
+from dra_kit.plugin.sockets import (
+    operation_link,
+    operation_socket,
+    plugin_socket,
+    registration_socket,
+    remove_stale_sockets,
+    unpublished,
+)
 
 ROOT = Path("/var/lib/kubelet")
 UID = "5d4ba5a2-7b5c-4a54-9c0e-3b4f1f0d9a11"
@@ -215,3 +222,25 @@ def test_files_that_are_no_sockets_stay(kubelet_dir: Path) -> None:
 
 def test_a_node_without_directories_has_nothing_stale(kubelet_dir: Path) -> None:
     assert remove_stale_sockets(kubelet_dir / "missing", DRIVER, alone=True) == []
+
+
+@given(drivers, uids, uids)
+def test_every_operation_socket_fits_the_default_root_and_is_no_service_socket(
+    driver: str, uid: str, other: str
+) -> None:
+    paths = [operation_socket(ROOT, driver, one) for one in (uid, other, None)]
+    assert all(len(bytes(path)) <= 107 and path.parent == ROOT / "plugins" / driver for path in paths)
+    assert len(set(paths)) == len({uid, other, None})
+    assert not any(path.match("dra*.sock") or path == operation_link(ROOT, driver) for path in paths)
+
+
+def test_the_operation_socket_of_a_dead_instance_goes_and_that_of_a_live_one_stays(
+    kubelet_dir: Path, listeners: list[socket.socket]
+) -> None:
+    dead = leave(operation_socket(kubelet_dir, DRIVER, "dead"))
+    half = leave(unpublished(operation_socket(kubelet_dir, DRIVER, "half")))
+    alive = listen(operation_socket(kubelet_dir, DRIVER, "alive"), listeners)
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=False) == [dead]
+    assert half.exists()
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=True) == [half]
+    assert alive.exists()

@@ -16,7 +16,7 @@ from dra_kit.author.calling import call
 from dra_kit.errors import ConfigurationError, StoreError
 from dra_kit.process.hanging import HangingCalls
 from dra_kit.process.logging import log_context
-from dra_kit.process.metrics import Metrics
+from dra_kit.process.metrics.registry import Metrics
 from dra_kit.process.probes import Probes, parts_not_ready
 from dra_kit.process.supervisor import Supervisor
 from dra_kit.process.watchdog import Watchdog

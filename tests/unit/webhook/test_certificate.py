@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.certificates.server_certificate import CertificateFiles, ServerCertificate
 from tests.unit.webhook.certificates import Pair, issue
 
 
@@ -72,18 +72,18 @@ def test_files_that_cannot_be_used_are_named_in_one_line(name: str, tmp_path: Pa
     spoil, text = BREAKS[name]
     spoil(pair)
     with pytest.raises(ConfigurationError, match=text) as refused:
-        ServerCertificate(pair.cert, pair.key)
+        ServerCertificate(CertificateFiles(pair.cert, pair.key))
     assert "\n" not in str(refused.value)
 
 
 async def test_unchanged_files_are_nothing_new(tmp_path: Path) -> None:
     pair = issue(tmp_path)
-    assert not await ServerCertificate(pair.cert, pair.key).refresh()
+    assert not await ServerCertificate(CertificateFiles(pair.cert, pair.key)).refresh()
 
 
 async def test_replaced_files_are_taken_over(tmp_path: Path) -> None:
     pair = issue(tmp_path)
-    certificate = ServerCertificate(pair.cert, pair.key)
+    certificate = ServerCertificate(CertificateFiles(pair.cert, pair.key))
     issue(tmp_path)
     assert await certificate.refresh()
     assert not await certificate.refresh()
@@ -91,7 +91,7 @@ async def test_replaced_files_are_taken_over(tmp_path: Path) -> None:
 
 async def test_half_a_rotation_is_refused_and_its_other_half_completes_it(tmp_path: Path) -> None:
     pair = issue(tmp_path)
-    certificate = ServerCertificate(pair.cert, pair.key)
+    certificate = ServerCertificate(CertificateFiles(pair.cert, pair.key))
     old_key = pair.key.read_bytes()
     issue(tmp_path)
     new_key = pair.key.read_bytes()
@@ -104,7 +104,7 @@ async def test_half_a_rotation_is_refused_and_its_other_half_completes_it(tmp_pa
 
 async def test_connections_that_come_during_a_rotation_are_served(tmp_path: Path) -> None:
     pair = issue(tmp_path)
-    certificate = ServerCertificate(pair.cert, pair.key)
+    certificate = ServerCertificate(CertificateFiles(pair.cert, pair.key))
     contents = []
     for _ in range(2):
         issue(tmp_path)

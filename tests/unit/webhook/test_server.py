@@ -21,7 +21,7 @@ from dra_kit.kube.operator import kopf
 from dra_kit.kube.resources import RESOURCE_CLAIMS
 from dra_kit.process.connections import ConnectionLimits
 from dra_kit.process.watchdog import Watchdog
-from dra_kit.webhook.certificate import ServerCertificate
+from dra_kit.webhook.certificates.server_certificate import CertificateFiles, ServerCertificate
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.server import ReviewServer
 from tests.unit.webhook.certificates import Pair, issue
@@ -44,7 +44,7 @@ LIMITS = ConnectionLimits()
 
 def server_of(pair: Pair, *, host: str = "127.0.0.1", port: int = 0, limits: ConnectionLimits = LIMITS) -> ReviewServer:
     return ReviewServer(
-        ServerCertificate(pair.cert, pair.key),
+        ServerCertificate(CertificateFiles(pair.cert, pair.key)),
         host=host,
         port=port,
         webhooks=["validate-opaque-config"],

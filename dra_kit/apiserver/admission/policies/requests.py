@@ -13,7 +13,7 @@ from dra_kit.apiserver.authorization.users import User
 from dra_kit.cel.admission.json_values import json_value
 from dra_kit.cel.admission.policy import Request
 from dra_kit.cel.functions.authorization import Authorizer, Question, ResourceCheck, Ruling
-from dra_kit.resource.validation.metadata import subdomain_problems
+from dra_kit.resource.validation.fields.metadata import subdomain_problems
 from dra_kit.values.json import Object
 
 _NAMESPACE_METADATA: Final = (

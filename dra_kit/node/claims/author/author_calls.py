@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,9 @@ from dra_kit.errors import (
 )
 from dra_kit.node.claims.reader import AllocatedClaim
 from dra_kit.node.state.records import ClaimRecord
+from dra_kit.process.logging import log_context
 from dra_kit.process.tracebacks import raised
+from dra_kit.process.tracing import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class AuthorCalls:
         try:
             # admin access changes nothing, by whatever it is asked
             whole = admin if all(device.admin_access for device in devices) else ordinary
-            prepared = await prepare_all(preparer, claim.for_author(whole), devices, returned)
+            prepared = await prepare_all(preparer, claim.for_author(whole), devices, returned, _about)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -158,6 +161,14 @@ class AuthorCalls:
         if isinstance(error, PermanentError):
             return PermanentError(text, code=error.code)
         return TransientError(text, code=error.code)
+
+
+@contextmanager
+def _about(devices: Sequence[str]) -> Iterator[None]:
+    """Lines of the author's code, and traces, name the devices that it is at."""
+    names = ",".join(devices)
+    with log_context(device=names), span("driver code", device=names):
+        yield
 
 
 def _not_yet(error: BaseException) -> NotYet | None:

@@ -208,6 +208,7 @@ class Preparation:
                 share_id=result.share_id,
                 admin_access=bool(result.admin_access),
                 cdi_devices=names[index],
+                hardware_ids=tuple(prepared[index].hardware_ids),
                 state=cast("JsonValue", prepared[index].state),  # a copy in lists and dicts
                 status=statuses[index],
                 metadata=metadata_json(prepared[index].metadata),
@@ -229,6 +230,7 @@ class Preparation:
             boot_id=self.boot_id,
             devices=records,
             spec=spec,
+            pods=claim.pod_names,
             pod_claim_name=claim.pod_claim_name,
             metadata_generation=before.metadata_generation + 1 if before is not None else 1,
             imperative=self.is_imperative,

@@ -7,6 +7,7 @@ import logging
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from dra_kit.node.state.sqlite.place import Guard, Place, copy, logs, put_in_pla
 from dra_kit.node.state.sqlite.schema import migrate
 from dra_kit.node.state.sqlite.transactions import Transactions
 from dra_kit.node.waiting import Unstoppable, to_the_end
+from dra_kit.process.metrics.measures import COMMIT_SECONDS, Durations
 
 T = TypeVar("T")
 logger: logging.Logger = logging.getLogger(__name__)
@@ -50,6 +52,10 @@ class Database:
     Args:
         path: of the database file; its directory is made when missing.
 
+    Attributes:
+        path: the same.
+        commit_seconds: how long transactions took that changed something.
+
     Raises:
         StoreError: when it cannot be opened.
         ConfigurationError: when a newer release of the driver wrote it in a form this one does not know.
@@ -57,6 +63,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.commit_seconds: Durations = Durations(COMMIT_SECONDS)
         # one connection has one snapshot at a time: a reader that joined another's would miss answered writes
         self._reading = threading.Lock()
         self._place: Place | None = None  # of the files that are open
@@ -216,7 +223,7 @@ class Database:
 
     def _transaction(self, batch: list[_Job]) -> None:
         results: list[Any] = []
-        number, writing = 0, False
+        number, writing, began = 0, False, time.monotonic()
         try:
             if self._broken:
                 self._open_again()
@@ -238,6 +245,7 @@ class Database:
             if number:
                 self._log.committed()
                 self._transactions.committed(number)
+                self.commit_seconds.add(time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - belongs to the callers; the thread goes on
             self._give_up()
             self._note_damage(error)

@@ -16,6 +16,7 @@ from dra_kit.author.driver import Driver
 from dra_kit.errors import NotFound, SandboxError
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
+from dra_kit.sandbox.driver.accounts import Kubeconfigs
 from dra_kit.sandbox.driver.roles.role_thread import RoleThread
 
 WITHOUT_WEBHOOK: Final = "dra-kit/webhook"
@@ -31,17 +32,23 @@ class Operators:
 
     Args:
         client: of the API server, which is told where the webhook is.
-        kubeconfig: of the API server.
+        kubeconfigs: of the roles.
         directory: made; for the webhook's certificate.
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
     """
 
     def __init__(
-        self, client: Client, kubeconfig: Path, directory: Path, *, controller: bool = True, webhook: bool = True
+        self,
+        client: Client,
+        kubeconfigs: Kubeconfigs,
+        directory: Path,
+        *,
+        controller: bool = True,
+        webhook: bool = True,
     ) -> None:
         self._client = client
-        self._kubeconfig = kubeconfig
+        self._kubeconfigs = kubeconfigs
         self._directory = directory
         self._with_controller = controller
         self._with_webhook = webhook
@@ -54,11 +61,11 @@ class Operators:
             SandboxError: it does not listen.
         """
         if self._with_controller:
-            self.roles.append(controller_role(driver, self._kubeconfig, author))
+            self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author))
             self.roles[-1].start()
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
-            webhook = webhook_role(driver, self._kubeconfig, self._directory, author)
+            webhook = webhook_role(driver, self._kubeconfigs.webhook(), self._directory, author)
             self.roles.append(webhook.role)
             webhook.role.start()
             await _listens(webhook)

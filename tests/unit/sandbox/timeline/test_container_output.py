@@ -172,3 +172,17 @@ def test_a_letter_that_is_cut_at_the_end_of_a_record_is_whole_in_the_next() -> N
     log.finish(0)
 
     assert "".join(record.text for record in [*first, *watched.rest(1)]) == f"x{text}"
+
+
+def test_more_is_expected_until_all_of_a_container_that_ended_is_recorded() -> None:
+    log, outputs = ContainerLog(), ContainerOutputs()
+    expected = [outputs.expects_more]
+    outputs.add(ContainerReference(POD, "eater-0", "r://0"), log)
+    expected.append(outputs.expects_more)
+    log.append(b"one\n", 0)
+    log.finish(0)
+    expected.append(outputs.expects_more)
+
+    assert [record.text for record in outputs.news(0)] == ["one\n"]
+
+    assert [*expected, outputs.expects_more] == [False, True, True, False]

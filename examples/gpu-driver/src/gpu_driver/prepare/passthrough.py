@@ -52,6 +52,7 @@ def handle(hardware: Hardware, device: Allocated, entry: VfioEntry | None) -> dr
         device_nodes=nodes,
         claim_edits=dra.ContainerEdits(env={"NVIDIA_VISIBLE_DEVICES": "void"}, device_nodes=api),
         metadata=dra.DeviceMetadata(attributes={"resource.kubernetes.io/pciBusID": gpu.pci_bus_id}),
+        hardware_ids=[gpu.uuid, gpu.pci_bus_id],
     )
 
 

@@ -64,6 +64,7 @@ class GpuPreparer(dra.Preparer[AnyConfig, Gpu, Hardware, Settings]):
             device_nodes=nodes,
             claim_edits=self._common.of(self.hardware, self.context.settings),
             metadata=dra.DeviceMetadata(attributes={"uuid": uuid}),
+            hardware_ids=[uuid],  # as nvidia-smi and dcgm-exporter name it
         )
 
     def _handle(

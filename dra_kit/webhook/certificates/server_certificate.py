@@ -1,4 +1,4 @@
-"""The webhook's certificate and key: read from files, and read again when they are replaced."""
+"""The webhook's certificate and key: read, and read again when they are replaced."""
 
 from __future__ import annotations
 
@@ -6,31 +6,62 @@ import asyncio
 import os
 import ssl
 from pathlib import Path
+from typing import Protocol
 
 from dra_kit.errors import ConfigurationError
+
+
+class CertificateSource(Protocol):
+    """Where certificate and key come from; ``str()`` names it in errors."""
+
+    def read(self) -> tuple[bytes, bytes]:
+        """The certificate with its chain and the unencrypted key, in PEM; called in a thread.
+
+        Raises:
+            ConfigurationError: they cannot be read.
+        """
+        ...
+
+
+class CertificateFiles:
+    """A certificate that somebody else makes and renews, such as cert-manager.
+
+    Args:
+        cert: PEM file with the certificate and its chain.
+        key: PEM file with its private key, not encrypted.
+    """
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        self._cert = cert
+        self._key = key
+
+    def __str__(self) -> str:
+        return f"{self._cert} and private key {self._key}"
+
+    def read(self) -> tuple[bytes, bytes]:
+        """See :class:`CertificateSource`."""
+        return _content(self._cert, "certificate"), _content(self._key, "private key")
 
 
 class ServerCertificate:
     """A server's SSL context that follows a certificate's rotation, without closing a connection.
 
     Args:
-        cert: PEM file with the certificate and its chain.
-        key: PEM file with its private key, not encrypted.
+        source: where certificate and key come from.
 
     Raises:
-        ConfigurationError: a file cannot be read, or they make no pair.
+        ConfigurationError: they cannot be read, or they make no pair.
     """
 
-    def __init__(self, cert: Path, key: Path) -> None:
-        self._cert = cert
-        self._key = key
-        self._loaded = self._read()
+    def __init__(self, source: CertificateSource) -> None:
+        self._source = source
+        self._loaded = source.read()
         self._check(self._loaded)
         self.context: ssl.SSLContext = _context()
         _load(self.context, self._loaded)
 
     async def refresh(self) -> bool:
-        """Reads the files again; new connections get what they hold now. Called in the loop that takes connections.
+        """Read them again; new connections get what they hold now. Called in the loop that takes connections.
 
         Returns:
             Whether there was something new.
@@ -47,14 +78,11 @@ class ServerCertificate:
         return True
 
     def _read_new(self) -> tuple[bytes, bytes] | None:
-        found = self._read()
+        found = self._source.read()
         if found == self._loaded:
             return None
         self._check(found)
         return found
-
-    def _read(self) -> tuple[bytes, bytes]:
-        return _content(self._cert, "certificate"), _content(self._key, "private key")
 
     def _check(self, pair: tuple[bytes, bytes]) -> None:
         """Tries a pair on a context of its own: one that fails leaves half of itself behind."""
@@ -63,7 +91,7 @@ class ServerCertificate:
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or str(error)
             raise ConfigurationError(
-                f"webhook certificate {self._cert} and private key {self._key} cannot be used ({reason}): "
+                f"webhook certificate {self._source} cannot be used ({reason}): "
                 "give a PEM certificate and the unencrypted PEM key that belongs to it"
             ) from error
 

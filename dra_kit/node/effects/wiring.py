@@ -1,0 +1,77 @@
+"""The parts that effects take, put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dra_kit.author.driver import Driver
+from dra_kit.kube.client import Client
+from dra_kit.node.children.children import Children
+from dra_kit.node.effects.engine import EffectEngine, Replaced
+from dra_kit.node.effects.holding import Holding
+from dra_kit.node.effects.understanding import EffectClasses
+from dra_kit.node.effects.undoing import Undoing
+from dra_kit.node.hardware import Hardware
+from dra_kit.node.locks.named import NodeLocks
+from dra_kit.node.objects.keeper import ClusterObjects
+from dra_kit.node.server_facts import ServerFacts
+from dra_kit.node.settings import NodeSettings
+from dra_kit.node.state.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEffects:
+    """What a node has for its effects.
+
+    Attributes:
+        classes: what is understood of stored effects.
+        runner: of programs; None where no effect is one.
+        hardware: the author's handle.
+        engine: makes effects true.
+        holding: asks whether they still are.
+    """
+
+    classes: EffectClasses
+    runner: Children | None
+    hardware: Hardware
+    engine: EffectEngine
+    holding: Holding
+
+
+def wire_effects(
+    driver: Driver[Any, Any],
+    settings: NodeSettings,
+    classes: EffectClasses | None,
+    *,
+    store: Store,
+    client: Client,
+    facts: ServerFacts,
+    locks: NodeLocks,
+    boot_id: str,
+    replaced: Replaced,
+) -> NodeEffects:
+    """Put them together.
+
+    Args:
+        driver: whose effects these are.
+        settings: of the node.
+        classes: what is understood; None for the driver's own.
+        store: the records.
+        client: for objects in the cluster.
+        facts: of the API server.
+        locks: hold across the driver's processes.
+        boot_id: of this boot.
+        replaced: is told of an effect whose outcome is another one now.
+    """
+    classes, runner = classes or EffectClasses(driver.effects), None
+    if classes.runs_programs:
+        directory = settings.state(driver.name) / "children"
+        runner = Children(directory, locks.children, environment=settings.child_environment)
+    hardware = Hardware(driver, runner, ClusterObjects(client, driver.name, facts))
+    undoing = Undoing(store, classes, hardware, locks.effects)
+    engine = EffectEngine(
+        store, classes, hardware, undoing, boot_id=boot_id, locks=locks.effects, replaced=replaced
+    )  # fmt: skip
+    holding = Holding(store, driver.effects, classes, hardware, engine, boot_id=boot_id, locks=locks.effects)
+    return NodeEffects(classes, runner, hardware, engine, holding)

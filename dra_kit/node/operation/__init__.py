@@ -1,0 +1,1 @@
+"""The node's operation socket: who has what, and how the driver is."""

@@ -1,0 +1,64 @@
+"""What failed last, for people who come when it has happened."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dra_kit.errors import DraKitError
+from dra_kit.resource.reference import ClaimReference
+
+_KEPT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A claim that could not be prepared.
+
+    Attributes:
+        at: when that was last.
+        claim: which one.
+        code: of the error.
+        message: what the kubelet was told.
+        times: how often in a row.
+    """
+
+    at: datetime
+    claim: ClaimReference
+    code: str
+    message: str
+    times: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "at": self.at.isoformat(timespec="seconds"),
+            "namespace": self.claim.namespace,
+            "claim": self.claim.name,
+            "claimUID": self.claim.uid,
+            "code": self.code,
+            "message": self.message,
+            "times": self.times,
+        }
+
+
+class LastFailures:
+    """The latest failures, newest last; a claim that fails alike again counts as one."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Failure] = deque(maxlen=_KEPT)
+
+    def failed(self, claim: ClaimReference, error: DraKitError) -> None:
+        """A claim could not be prepared."""
+        times = 1
+        for known in list(self._kept):
+            if (known.claim, known.code, known.message) == (claim, error.code, str(error)):
+                self._kept.remove(known)
+                times = known.times + 1
+        self._kept.append(Failure(datetime.now(UTC), claim, error.code, str(error), times))
+
+    def all(self) -> list[Failure]:
+        """Those that are kept."""
+        return list(self._kept)

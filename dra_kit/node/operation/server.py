@@ -1,0 +1,161 @@
+"""The operation socket: JSON over HTTP for root on the node, while nobody asks no more than a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
+
+from dra_kit.errors import DraKitError
+from dra_kit.plugin.socket_file import SocketFile
+from dra_kit.plugin.sockets import answers
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+logger: logging.Logger = logging.getLogger(__name__)
+
+Document = Callable[[], Awaitable[Mapping[str, Any]]]
+
+TRY_AGAIN: Final = 60.0
+"""Seconds until the socket is tried again, when it cannot be made; the driver does without it meanwhile."""
+LOOK_EVERY: Final = 10.0
+"""Seconds between two looks whether the link leads to somebody; a look is one system call."""
+_BACKLOG: Final = 16
+_CONNECTIONS: Final = 32
+
+
+class OperationServer:
+    """A part of the node process.
+
+    Args:
+        path: of the socket, this instance's own.
+        link: where it is found; leads to the instance that began last among those that answer.
+        documents: what is told at which path.
+        metrics: gives the text of ``/metrics``; called in a thread.
+    """
+
+    name = "operation"
+
+    def __init__(self, path: Path, link: Path, documents: Mapping[str, Document], metrics: Callable[[], bytes]) -> None:
+        self._path = path
+        self._link = link
+        self._documents = documents
+        self._metrics = metrics
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """See :class:`dra_kit.process.supervisor.Part`; ready at once: nobody's pod depends on it."""
+        ready.set()
+        while True:
+            try:
+                await self._serve()
+            except (DraKitError, OSError) as error:
+                logger.error("operation socket not made", extra={"error": str(error), "path": str(self._path)})
+            await asyncio.sleep(TRY_AGAIN)
+
+    async def _serve(self) -> None:
+        file = SocketFile(self._path)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.setblocking(False)
+
+            def listen(address: str) -> None:
+                listening.bind(unquote(address.removeprefix("unix:")))
+
+            file.bind(listen)
+            listening.listen(_BACKLOG)
+            file.publish()
+            self._lead_here()
+            looking = asyncio.create_task(self._look_after_link())
+            try:
+                await _readable(listening)  # aiohttp's server is loaded when somebody asks for the first time
+                await self._answer_from(listening)
+            finally:
+                looking.cancel()
+                self._lead_to_another()
+                file.remove()
+
+    async def _answer_from(self, listening: socket.socket) -> None:
+        from aiohttp import web
+
+        from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
+
+        app = web.Application()
+        app.add_routes([web.get(path, self._tell) for path in self._documents])
+        app.add_routes([web.get("/metrics", self._tell_metrics)])
+        runner = web.AppRunner(app, handle_signals=False, access_log=None, shutdown_timeout=0.1, logger=requests_logger)
+        await runner.setup()
+        assert runner.server is not None  # noqa: S101 - for type checkers; it has been set up
+        try:
+            async with Connections(
+                runner.server, listening, None, ConnectionLimits(connections=_CONNECTIONS)
+            ).serving():
+                await asyncio.Event().wait()
+        finally:
+            await runner.cleanup()
+
+    async def _tell(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        try:
+            return web.json_response(await self._documents[request.path]())
+        except DraKitError as error:
+            return web.Response(status=503, text=f"{error} [{error.code}]\n")
+
+    async def _tell_metrics(self, request: web.Request) -> web.Response:
+        from aiohttp import web
+
+        from dra_kit.process.metrics.registry import CONTENT_TYPE
+
+        del request
+        return web.Response(body=await asyncio.to_thread(self._metrics), headers={"Content-Type": CONTENT_TYPE})
+
+    # -- the link
+
+    async def _look_after_link(self) -> None:
+        """An instance that was killed leaves a link to nobody."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            if answers(self._link) is not True:
+                self._lead_here()
+
+    def _lead_here(self) -> None:
+        self._lead_to(self._path)
+
+    def _lead_to(self, path: Path) -> None:
+        """Replace the link in one step; it is relative, so that it holds wherever the directory is mounted."""
+        new = self._link.with_name(f".{self._link.name}.{secrets.token_hex(4)}")
+        try:
+            new.symlink_to(path.name)
+            new.replace(self._link)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            logger.error("link to the operation socket not made", extra={"error": str(error), "path": str(self._link)})
+
+    def _lead_to_another(self) -> None:
+        """This instance ends: the link, if it leads here, leads to one that answers, or goes."""
+        with suppress(OSError):
+            if os.readlink(self._link) != self._path.name:  # noqa: PTH115 - its text, not what it leads to
+                return
+            for other in sorted(self._path.parent.glob("ops-*.sock")):
+                if other != self._path and answers(other) is True:
+                    self._lead_to(other)
+                    return
+            self._link.unlink()
+
+
+async def _readable(listening: socket.socket) -> None:
+    """Until somebody connects."""
+    loop = asyncio.get_running_loop()
+    somebody = asyncio.Event()
+    loop.add_reader(listening.fileno(), somebody.set)
+    try:
+        await somebody.wait()
+    finally:
+        loop.remove_reader(listening.fileno())

@@ -1,0 +1,193 @@
+"""How the driver is on this node: the document behind ``dra-kit status``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from dra_kit import __version__
+from dra_kit.author.devices.device import Device
+from dra_kit.author.devices.inventory import Inventory
+from dra_kit.errors import DraKitError
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import RESOURCE_SLICES
+from dra_kit.node.operation.failures import LastFailures
+from dra_kit.node.operation.who import PreparedDevices
+from dra_kit.node.slices.scope import field_selector
+from dra_kit.node.state.records import EffectRecord
+from dra_kit.node.state.store import Store
+from dra_kit.plugin.registration import RegistrationStatus
+from dra_kit.process.supervisor import Supervisor
+from dra_kit.publishing.inventory import CurrentInventory
+from dra_kit.publishing.publisher import Publisher
+
+if TYPE_CHECKING:
+    from dra_kit.plugin.health import DeviceHealth  # takes memory where a driver has no health source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """What there is to look at on a node; nothing is changed through it.
+
+    Attributes:
+        prepared: devices and who has them.
+        store: the durable state.
+        in_force: whether an effect is.
+        publisher: of slices.
+        inventory: the latest one.
+        client: of the API server.
+        registration: the kubelet's last verdict; None before the first.
+        health: what the kubelet is told of devices; None where the driver tells nothing.
+        supervisor: runs the parts of the process.
+        failures: what failed last.
+    """
+
+    prepared: PreparedDevices
+    store: Store
+    in_force: Callable[[EffectRecord], bool]
+    publisher: Publisher
+    inventory: CurrentInventory
+    client: Client
+    registration: Callable[[], RegistrationStatus | None]
+    health: Callable[[], Sequence[DeviceHealth]] | None
+    supervisor: Supervisor
+    failures: LastFailures
+
+
+class NodeStatus:
+    """Puts the document together.
+
+    Args:
+        view: what there is to look at.
+    """
+
+    def __init__(self, view: NodeView) -> None:
+        self._view = view
+        self._began = datetime.now(UTC)
+
+    async def document(self) -> dict[str, Any]:
+        """All of it; a part that cannot be read says why, and hides no other."""
+        view = self._view
+        document: dict[str, Any] = {
+            "driver": view.prepared.driver,
+            "node": view.prepared.node,
+            "release": __version__,
+            "pid": os.getpid(),
+            "started": self._began.isoformat(timespec="seconds"),
+            "registration": _registration(view.registration()),
+            "parts": {
+                name: {"state": str(part.state), "restarts": part.restarts, "error": part.error}
+                for name, part in view.supervisor.status().items()
+            },
+            "failures": [item.to_json() for item in view.failures.all()],
+        }
+        document["devices"] = await _read(self._devices)
+        document["claims"] = await _read(self._claims)
+        document["effects"] = await _read(self._effects)
+        document["state"] = await _read(self._state)
+        document["slices"] = await self._slices()
+        if view.health is not None:
+            document["health"] = [
+                {"pool": item.pool, "device": item.device, "health": item.status, "message": item.message}
+                for item in view.health()
+            ]
+        return document
+
+    async def _devices(self) -> list[Any]:
+        return [use.to_json() for use in await self._view.prepared.in_use()]
+
+    async def _claims(self) -> list[Any]:
+        return [
+            {
+                "namespace": record.namespace,
+                "name": record.name,
+                "uid": record.uid,
+                "phase": "preparing" if record.preparing else record.phase,
+                "outdated": record.outdated,
+            }
+            for record in self._view.store.claims()
+        ]
+
+    async def _effects(self) -> list[Any]:
+        return [
+            {
+                "effect": record.effect,
+                "keys": list(record.keys),
+                "state": effect_state(record, in_force=self._view.in_force(record)),
+                "claims": [f"{claim.namespace}/{claim.name}" for claim in record.claims],
+                "error": record.error,
+            }
+            for record in self._view.store.effects()
+        ]
+
+    async def _state(self) -> dict[str, Any]:
+        store = self._view.store
+        return {"damaged": [str(item) for item in store.damage()], "incomplete": store.incomplete()}
+
+    async def _slices(self) -> dict[str, Any]:
+        view = self._view
+        node = view.prepared.node
+        found: dict[str, Any] = {
+            "wanted": _wanted(view.publisher.wanted, node),
+            "lastError": view.publisher.last_error,
+            "lastPublished": _time(view.publisher.last_success),
+            "discoverError": view.inventory.problem,
+        }
+        try:
+            listed = await view.client.list(RESOURCE_SLICES, field_selector=field_selector(view.prepared.driver, node))
+        except DraKitError as error:
+            return found | {"published": None, "notRead": str(error)}
+        return found | {"published": _published(listed.items)}
+
+
+def effect_state(record: EffectRecord, *, in_force: bool) -> str:
+    """One word for an effect: ``in_force``, ``pending``, ``reverting`` or ``revert_failed``."""
+    if in_force:
+        return "in_force"
+    if record.error:
+        return "revert_failed"
+    return "reverting" if record.phase == "reverting" else "pending"
+
+
+async def _read(part: Callable[[], Any]) -> Any:
+    try:
+        return await part()
+    except DraKitError as error:
+        return {"notRead": str(error), "code": error.code}
+
+
+def _registration(status: RegistrationStatus | None) -> dict[str, Any]:
+    if status is None:
+        return {"state": "waiting", "text": "no kubelet has come yet"}
+    return {"state": "registered" if status.registered else "refused", "text": status.error}
+
+
+def _wanted(inventory: Inventory[Device] | None, node: str) -> list[Any] | None:
+    if inventory is None:
+        return None
+    return [
+        {"pool": pool.name or node, "devices": sorted(device.name for device in pool.devices)}
+        for pool in inventory.pools
+    ]
+
+
+def _published(slices: Sequence[Mapping[str, Any]]) -> list[Any]:
+    pools: dict[str, dict[str, Any]] = {}
+    for item in slices:
+        spec = item["spec"]
+        name, generation = spec["pool"]["name"], spec["pool"]["generation"]
+        pool = pools.setdefault(name, {"pool": name, "generation": generation, "slices": 0, "devices": []})
+        if generation < pool["generation"]:
+            continue  # an older one is on its way out
+        if generation > pool["generation"]:
+            pool.update(generation=generation, slices=0, devices=[])
+        pool["slices"] += 1
+        pool["devices"] += [str(device["name"]) for device in spec.get("devices") or ()]
+    return [pool | {"devices": sorted(pool["devices"])} for pool in pools.values()]
+
+
+def _time(seconds: float) -> str | None:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds") if seconds else None

@@ -1,0 +1,1 @@
+"""``dra-kit support-bundle``: what somebody elsewhere needs to help, and nothing secret."""

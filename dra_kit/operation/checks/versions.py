@@ -1,0 +1,71 @@
+"""The API server's release and its kubelets'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dra_kit.errors import ConfigurationError, KubeError
+from dra_kit.kube.client import Client
+from dra_kit.kube.versions import ServerFeatures, discover
+from dra_kit.operation.checks.finding import Finding, fail, ok, warn
+from dra_kit.resource.releases import NEWEST, OLDEST
+
+
+async def check_server(client: Client) -> Finding:
+    """The API server: a release that is supported, and one that serves resource.k8s.io/v1."""
+    what = "API server"
+    try:
+        features = await discover(client)
+    except ConfigurationError as error:
+        return fail(what, *_halves(str(error)))
+    except KubeError as error:
+        return fail(what, str(error), "give the right --kubeconfig or --context, and look at the network")
+    return server_finding(features)
+
+
+def server_finding(features: ServerFeatures) -> Finding:
+    """What is to be said of a release that serves resource.k8s.io/v1."""
+    if (features.major, features.minor) > NEWEST:
+        return warn(
+            "API server", f"Kubernetes {features} is newer than this release of dra-kit knows ({NEWEST})",
+            "fields that it adds are left alone; look for a newer dra-kit",
+        )  # fmt: skip
+    return ok("API server", f"Kubernetes {features}, resource.k8s.io/v1")
+
+
+def kubelet_findings(nodes: Iterable[Mapping[str, Any]]) -> list[Finding]:
+    """The kubelets of nodes: one line for all that are well.
+
+    Args:
+        nodes: Node objects.
+    """
+    found: list[Finding] = []
+    versions: dict[str, int] = {}
+    for node in nodes:
+        name, version = node["metadata"]["name"], node["status"]["nodeInfo"].get("kubeletVersion", "")
+        number = _number(version.removeprefix("v"))
+        if number < OLDEST:
+            found.append(
+                fail(
+                    "kubelet", f"node {name} has kubelet {version}",
+                    f"upgrade it to Kubernetes {OLDEST} or newer: an older one asks drivers in another way",
+                )
+            )  # fmt: skip
+        else:
+            versions[version] = versions.get(version, 0) + 1
+    if versions:
+        found.append(ok("kubelet", ", ".join(f"{count} x {version}" for version, count in sorted(versions.items()))))
+    return found
+
+
+def _number(text: str) -> tuple[int, int]:
+    match = re.match(r"(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _halves(text: str) -> tuple[str, str]:
+    """Cause and remedy of an error's text."""
+    cause, _, remedy = text.partition("; ")
+    return cause, remedy or "see the message"

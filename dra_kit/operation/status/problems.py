@@ -1,0 +1,84 @@
+"""What is wrong with a driver, by the document of its operation socket; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+Document: TypeAlias = Mapping[str, Any]
+"""What ``GET /v1/status`` answers; another release may leave out what this one knows."""
+
+
+def problems(document: Document) -> list[str]:
+    """A line for each thing that somebody should look at; none when all is well."""
+    return [
+        *_of_registration(document),
+        *_of_parts(document),
+        *_of_slices(document),
+        *_of_effects(document),
+        *_of_state(document),
+    ]
+
+
+def listed(document: Document, key: str) -> Sequence[Mapping[str, Any]]:
+    """A list of the document; none where it could not be read."""
+    found = document.get(key)
+    return found if isinstance(found, list) else ()
+
+
+def _of_registration(document: Document) -> Iterator[str]:
+    registration = document.get("registration") or {}
+    if registration.get("state") == "refused":
+        yield f"the kubelet refuses the driver: {registration.get('text')}"
+    elif registration.get("state") == "waiting":
+        yield "no kubelet has registered the driver; is --kubelet-dir the kubelet's root directory?"
+
+
+def _of_parts(document: Document) -> Iterator[str]:
+    for name, part in (document.get("parts") or {}).items():
+        if part.get("state") != "ready":
+            why = f": {part['error']}" if part.get("error") else ""
+            yield f"part {name} is {part.get('state')}{why}"
+
+
+def _of_slices(document: Document) -> Iterator[str]:
+    slices = document.get("slices") or {}
+    if slices.get("discoverError"):
+        yield f"discover fails: {slices['discoverError']}"
+    if slices.get("lastError"):
+        yield f"slices are not published: {slices['lastError']}"
+    if slices.get("notRead"):
+        yield f"published slices cannot be read: {slices['notRead']}"
+    yield from slice_differences(document)
+
+
+def slice_differences(document: Document) -> Iterator[str]:
+    """How the published pools differ from those that are wanted, a line for each pool."""
+    slices = document.get("slices") or {}
+    if slices.get("wanted") is None or slices.get("published") is None:
+        return
+    wanted = {pool["pool"]: set(pool["devices"]) for pool in slices["wanted"]}
+    published = {pool["pool"]: set(pool["devices"]) for pool in slices["published"]}
+    for pool in sorted(wanted.keys() | published.keys()):
+        has, shall = published.get(pool, set()), wanted.get(pool, set())
+        parts = {"missing": shall - has, "too many": has - shall}
+        told = [f"{what}: {', '.join(sorted(names))}" for what, names in parts.items() if names]
+        if told:
+            yield f"pool {pool} is not published as wanted; {'; '.join(told)}"
+
+
+def _of_effects(document: Document) -> Iterator[str]:
+    for effect in listed(document, "effects"):
+        if effect.get("error"):
+            yield f"effect {effect['effect']} on {', '.join(effect['keys'])} cannot be undone: {effect['error']}"
+
+
+def _of_state(document: Document) -> Iterator[str]:
+    for key in ("devices", "claims", "effects", "state"):
+        found = document.get(key)
+        if isinstance(found, dict) and "notRead" in found:
+            yield f"{key}: {found['notRead']}"
+    state = document.get("state") or {}
+    yield from state.get("damaged") or ()
+    if "transactions" in (state.get("incomplete") or ()):
+        yield "the state has lost transactions; look at the disk below --state-dir"

@@ -1,0 +1,103 @@
+"""How a driver is, as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from textwrap import indent
+from typing import Any
+
+from dra_kit.operation.status.problems import Document, listed, problems, slice_differences
+from dra_kit.operation.table import table
+from dra_kit.operation.who.device_use import DeviceUse
+from dra_kit.values.printable import printable
+
+
+def status_text(document: Document) -> str:
+    """The whole of it, the problems first."""
+    return "\n".join(_lines(document))
+
+
+def _lines(document: Document) -> Iterator[str]:
+    driver, node = document.get("driver"), document.get("node")
+    yield printable(f"{driver} on {node}: dra-kit {document.get('release')}, since {document.get('started')}")
+    found = problems(document)
+    for line in found:
+        yield printable(f"  ! {line}")
+    if not found:
+        yield "  all is well"
+    yield from _section("Kubelet", [_registration(document.get("registration") or {})])
+    yield from _section("Slices", list(_slices(document)))
+    uses = [DeviceUse.from_json(item) for item in listed(document, "devices")]
+    yield from _section("Devices in use", [_devices(uses)] if uses else ["none"])
+    unfinished = [item for item in listed(document, "claims") if item.get("phase") != "prepared"]
+    if unfinished:
+        rows = [[f"{item['namespace']}/{item['name']}", item["uid"], item["phase"]] for item in unfinished]
+        yield from _section("Claims under way", [table(("CLAIM", "UID", "PHASE"), rows)])
+    effects = listed(document, "effects")
+    if effects:
+        yield from _section("Effects", [_effects(effects)])
+    ill = [item for item in listed(document, "health") if item.get("health") != "Healthy"]
+    if ill:
+        rows = [[item["pool"], item["device"], item["health"], item["message"]] for item in ill]
+        yield from _section("Unhealthy devices", [table(("POOL", "DEVICE", "HEALTH", "MESSAGE"), rows)])
+    failures = listed(document, "failures")
+    if failures:
+        yield from _section("Last failures", list(_failures(failures)))
+
+
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+    yield ""
+    yield title
+    yield from (indent(line, "  ") for line in lines)
+
+
+def _registration(registration: Mapping[str, Any]) -> str:
+    text = f": {registration['text']}" if registration.get("text") else ""
+    return printable(f"{registration.get('state', 'not known')}{text}")
+
+
+def _slices(document: Document) -> Iterator[str]:
+    slices = document.get("slices") or {}
+    different = {line.split()[1] for line in slice_differences(document)}
+    for pool in slices.get("published") or ():
+        fit = "not as wanted" if pool["pool"] in different else "as wanted"
+        yield printable(
+            f"pool {pool['pool']}: generation {pool['generation']}, {_count(len(pool['devices']), 'device')} in "
+            f"{_count(pool['slices'], 'slice')}, {fit}"
+        )
+    if not slices.get("published"):
+        yield "none is published" if slices.get("published") is not None else "not known"
+    if slices.get("wanted") is None:
+        yield "discover has not yielded an inventory yet"
+    if slices.get("lastPublished"):
+        yield f"last published: {slices['lastPublished']}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _devices(uses: Sequence[DeviceUse]) -> str:
+    headings = ("POOL", "DEVICE", "SHARE", "HARDWARE", "CLAIM", "POD", "CONTAINER")
+    rows = [
+        [
+            use.pool, use.device, use.share, ",".join(use.hardware_ids), f"{use.namespace}/{use.claim}", use.pod,
+            use.container,
+        ]
+        for use in uses
+    ]  # fmt: skip
+    return table(headings, rows)
+
+
+def _effects(effects: Sequence[Mapping[str, Any]]) -> str:
+    rows = [
+        [item["effect"], ",".join(item["keys"]), item["state"], ",".join(item["claims"]), item["error"]]
+        for item in effects
+    ]
+    return table(("EFFECT", "TOUCHES", "STATE", "CLAIMS", "ERROR"), rows)
+
+
+def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for item in failures:
+        times = f", {item['times']} times" if item["times"] > 1 else ""
+        yield printable(f"{item['at']} {item['namespace']}/{item['claim']} [{item['code']}]{times}: {item['message']}")

@@ -1,0 +1,21 @@
+"""Columns of text, as kubectl prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dra_kit.values.printable import printable
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lines of columns as wide as what is in them; what is empty is ``-``.
+
+    Args:
+        headings: of the columns.
+        rows: cells, as many as headings; text of others, made printable here.
+    """
+    cells = [list(headings), *([printable(cell) or "-" for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
+    return "\n".join(
+        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+    )

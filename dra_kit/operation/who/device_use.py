@@ -1,0 +1,126 @@
+"""One device, or share of one, in the hands of one container: the row of ``dra-kit who``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+Identity: TypeAlias = tuple[str, str, str, str, str, str, str, str]
+"""Namespace, pod, container, claim, driver, pool, device, share."""
+
+_TEXTS: Final = {
+    "driver": "driver",
+    "pool": "pool",
+    "device": "device",
+    "share": "share",
+    "request": "request",
+    "namespace": "namespace",
+    "claim": "claim",
+    "claimUID": "claim_uid",
+    "pod": "pod",
+    "container": "container",
+    "node": "node",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DeviceUse:
+    """What is known of a device in use; what is not known is empty.
+
+    Attributes:
+        driver: its driver.
+        pool: its pool.
+        device: the device.
+        share: of a device that several claims share, which part (KEP-5075).
+        request: the claim's request that it is for.
+        hardware_ids: what the hardware itself calls it, by its driver's word.
+        namespace: of claim and pod.
+        claim: the ResourceClaim that it is allocated to.
+        claim_uid: the claim's UID.
+        pod: that uses the claim.
+        container: of the pod, that gets the device.
+        node: where the pod is.
+    """
+
+    driver: str
+    pool: str
+    device: str
+    share: str = ""
+    request: str = ""
+    hardware_ids: tuple[str, ...] = ()
+    namespace: str = ""
+    claim: str = ""
+    claim_uid: str = ""
+    pod: str = ""
+    container: str = ""
+    node: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        """What the kubelet's PodResources says of it, too."""
+        return (
+            self.namespace, self.pod, self.container, self.claim, self.driver, self.pool, self.device, self.share,
+        )  # fmt: skip
+
+    @property
+    def allocation(self) -> tuple[str, str, str, str, str, str]:
+        """Which device of which claim, whoever uses it."""
+        return self.namespace, self.claim, self.driver, self.pool, self.device, self.share
+
+    def fits(self, wanted: str) -> bool:
+        """Whether a word of a user means it.
+
+        Args:
+            wanted: the name of a node, a pod, a claim or a device, a name with its ``namespace/``, a device with its
+                ``pool/``, or a hardware id.
+        """
+        return wanted in {
+            self.node, self.pod, self.claim, self.device, f"{self.namespace}/{self.pod}",
+            f"{self.namespace}/{self.claim}", f"{self.pool}/{self.device}", *self.hardware_ids,
+        }  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, by their names in JSON."""
+        texts = {key: getattr(self, field) for key, field in _TEXTS.items()}
+        return {**texts, "hardwareIDs": list(self.hardware_ids)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> DeviceUse:
+        """From what another release may have written: what is missing is not known.
+
+        Raises:
+            ValueError: a field is of another type.
+        """
+        texts = {field: value.get(key, "") for key, field in _TEXTS.items()}
+        ids = value.get("hardwareIDs", [])
+        if not all(isinstance(item, str) for item in [*texts.values(), *ids]):
+            raise ValueError(f"this is no device in use: {value}")
+        return cls(**texts, hardware_ids=tuple(ids))
+
+
+def with_users(uses: Iterable[DeviceUse], users: Iterable[DeviceUse]) -> list[DeviceUse]:
+    """What drivers say of devices, with pods and containers by the kubelet, and what only one of them knows.
+
+    Args:
+        uses: as drivers tell them: hardware ids, requests, UIDs of claims.
+        users: as the kubelet tells them: pods and containers.
+    """
+    by_allocation: dict[object, list[DeviceUse]] = {}
+    for user in users:
+        by_allocation.setdefault(user.allocation, []).append(user)
+    joined, known = [], set()
+    for use in uses:
+        found = by_allocation.get(use.allocation, ())
+        if found:
+            known.add(use.allocation)
+            joined += [replace(use, pod=user.pod, container=user.container) for user in _distinct(found)]
+        else:
+            joined.append(use)
+    joined += [user for allocation, found in by_allocation.items() if allocation not in known for user in found]
+    # a device that two requests name is told once where the kubelet does not know requests
+    return list(dict.fromkeys(joined))
+
+
+def _distinct(users: Sequence[DeviceUse]) -> list[DeviceUse]:
+    return list({(user.pod, user.container): user for user in users}.values())

@@ -1,0 +1,107 @@
+"""Who has which device, from claims and pods as the API server has them: for drivers in any language; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from dra_kit.operation.who.device_use import DeviceUse
+from dra_kit.resource.config import base_request
+from dra_kit.resource.pods import claim_uses, containers, init_containers, is_sidecar, phase, pod_claims
+
+Object: TypeAlias = Mapping[str, Any]
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class _PodUse:
+    """What a pod does with one claim.
+
+    Attributes:
+        node: where it is.
+        ended: it has ended, and the claim is reserved for it for a moment longer.
+        containers: those that use the claim, with the request that they name, empty for all.
+    """
+
+    node: str
+    ended: bool
+    containers: list[tuple[str, str]] = field(default_factory=list)
+
+
+_Uses: TypeAlias = Mapping[tuple[str, str, str], _PodUse]
+
+
+def device_uses(claims: Iterable[Object], pods: Iterable[Object], slices: Iterable[Object] = ()) -> list[DeviceUse]:
+    """All devices that are allocated, each with the containers of pods that have not ended.
+
+    A device that no container gets is told with the pods that its claim is reserved for, or without any.
+
+    Args:
+        claims: ResourceClaims.
+        pods: those that may be read; the others are known by name only, from what claims are reserved for.
+        slices: ResourceSlices, which say on which node a pool is.
+    """
+    uses = _pod_uses(pods)
+    nodes = {(item["spec"]["driver"], item["spec"]["pool"]["name"]): item["spec"].get("nodeName") for item in slices}
+    return sorted(
+        user
+        for claim in claims
+        for use in _allocated(claim)
+        for user in _with_users(replace(use, node=nodes.get((use.driver, use.pool)) or ""), claim, uses)
+    )
+
+
+def _allocated(claim: Object) -> Iterator[DeviceUse]:
+    metadata, status = claim["metadata"], claim.get("status") or {}
+    for result in ((status.get("allocation") or {}).get("devices") or {}).get("results") or ():
+        yield DeviceUse(
+            driver=result["driver"],
+            pool=result["pool"],
+            device=result["device"],
+            share=result.get("shareID") or "",
+            request=base_request(result["request"]),
+            namespace=metadata.get("namespace", ""),
+            claim=metadata["name"],
+            claim_uid=metadata.get("uid", ""),
+        )
+
+
+def _with_users(use: DeviceUse, claim: Object, uses: _Uses) -> Iterator[DeviceUse]:
+    told = False
+    for consumer in (claim.get("status") or {}).get("reservedFor") or ():
+        if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
+            continue
+        pod = uses.get((use.namespace, use.claim, consumer["name"]), _PodUse(use.node, ended=False))
+        if pod.ended:
+            continue
+        getting = dict.fromkeys(name for name, request in pod.containers if request in {"", use.request})
+        for container in getting or ("",):
+            told = True
+            yield replace(use, pod=consumer["name"], container=container, node=pod.node or use.node)
+    if not told:
+        yield use
+
+
+def _pod_uses(pods: Iterable[Object]) -> _Uses:
+    """By namespace, claim and pod."""
+    found: dict[tuple[str, str, str], _PodUse] = {}
+    for pod in pods:
+        metadata = pod["metadata"]
+        namespace, name = metadata.get("namespace", ""), metadata["name"]
+        ended = phase(pod) in _ENDED
+        for claim in pod_claims(pod):
+            if claim.claim:
+                found.setdefault((namespace, claim.claim, name), _PodUse(pod["spec"].get("nodeName") or "", ended))
+        for container in _that_run(pod):
+            for used in claim_uses(pod, container):
+                if use := found.get((namespace, used.claim, name)):
+                    use.containers.append((container["name"], used.request))
+    return found
+
+
+def _that_run(pod: Object) -> list[Object]:
+    """Containers and sidecars, as the kubelet's PodResources has them; init containers while the pod has not begun."""
+    begun = phase(pod) != "Pending"
+    return [item for item in init_containers(pod) if is_sidecar(item) or not begun] + containers(pod)

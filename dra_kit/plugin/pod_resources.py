@@ -1,0 +1,98 @@
+"""Which container has which device, by the kubelet's own word: its PodResources service, on the node alone.
+
+It tells of DRA devices since Kubernetes 1.34 (KEP-3695, gate KubeletPodResourcesDynamicResources, GA in 1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import grpc.aio
+
+from dra_kit.errors import Unavailable
+
+if TYPE_CHECKING:
+    from dra_kit.proto import podresources_v1_pb2 as pb
+
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+"""What the kubelet's own client takes (k8s.io/kubernetes, pkg/kubelet/apis/podresources/constants.go)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldDevice:
+    """A device that the kubelet has given to a container.
+
+    Attributes:
+        namespace: of pod and claim.
+        share: of a device that is shared; empty for none.
+        cdi_devices: what the container runtime was told.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    claim: str
+    driver: str
+    pool: str
+    device: str
+    share: str
+    cdi_devices: tuple[str, ...]
+
+
+def pod_resources_socket(kubelet_dir: Path) -> Path:
+    """Where the kubelet serves it.
+
+    Args:
+        kubelet_dir: the kubelet's root directory.
+    """
+    return kubelet_dir / "pod-resources" / "kubelet.sock"
+
+
+async def held_devices(socket: Path, *, timeout: float = 5.0) -> list[HeldDevice]:
+    """Ask the kubelet.
+
+    Args:
+        socket: as :func:`pod_resources_socket` gives it.
+        timeout: seconds for the answer.
+
+    Raises:
+        Unavailable: it does not answer.
+    """
+    # most processes of a driver never ask
+    from dra_kit.proto import podresources_v1_pb2 as pb
+    from dra_kit.proto import podresources_v1_pb2_grpc as pb_grpc
+
+    options = [("grpc.max_receive_message_length", MAX_MESSAGE_BYTES)]
+    try:
+        async with grpc.aio.insecure_channel(f"unix:{quote(str(socket))}", options=options) as channel:
+            lister = pb_grpc.PodResourcesListerStub(channel)
+            answer = await lister.List(pb.ListPodResourcesRequest(), timeout=timeout)
+    except grpc.aio.AioRpcError as error:
+        raise Unavailable(
+            f"the kubelet does not tell which containers have devices ({socket}: {error.code().name}); is it running, "
+            "and may this user open the socket?",
+            code="no-answer",
+        ) from error
+    return list(_devices(answer))
+
+
+def _devices(answer: pb.ListPodResourcesResponse) -> Iterator[HeldDevice]:
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for resource in container.dynamic_resources:
+                for item in resource.claim_resources:
+                    yield HeldDevice(
+                        namespace=pod.namespace,
+                        pod=pod.name,
+                        container=container.name,
+                        claim=resource.claim_name,
+                        driver=item.driver_name,
+                        pool=item.pool_name,
+                        device=item.device_name,
+                        share=item.share_id,
+                        cdi_devices=tuple(device.name for device in item.cdi_devices),
+                    )

@@ -1,0 +1,118 @@
+"""All metrics of dra-kit: names, units and labels that dashboards and alerts may rely on.
+
+``docs/reference/metrics.md`` has the same table, and a test compares them. A name keeps its meaning between releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from dra_kit.process.metrics.measures import Durations
+
+Role: TypeAlias = Literal["node", "controller", "webhook"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric.
+
+    Attributes:
+        name: of it; of a counter without ``_total``, which the text format adds.
+        kind: of its numbers.
+        help: what it says, in one sentence.
+        labels: beside ``driver``, which all have.
+        roles: whose processes tell it.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...] = ()
+    roles: tuple[Role, ...] = ("node",)
+
+    @property
+    def shown_name(self) -> str:
+        """As queries name it; a histogram's numbers have ``_bucket``, ``_sum`` and ``_count`` behind that."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+    def of(self, value: float | Durations, *values: str) -> Reading:
+        """A number of it.
+
+        Args:
+            value: of now.
+            values: of its labels, in their order.
+        """
+        return self, values, value
+
+
+Reading: TypeAlias = "tuple[Family, Sequence[str], float | Durations]"
+
+_ALL: Final[tuple[Role, ...]] = ("node", "controller", "webhook")
+
+DEVICE_INFO: Final = Family(
+    "dra_device_info", "gauge", "A device in use, with what the hardware calls it and who has it; always 1.",
+    ("pool", "device", "share", "hardware_id", "namespace", "claim", "pod", "container"),
+)  # fmt: skip
+BUILD_INFO: Final = Family(
+    "dra_driver_build_info", "gauge", "The release of dra-kit that runs; always 1.", ("version", "role"), _ALL
+)
+KUBELET_CALL_SECONDS: Final = Family(
+    "dra_driver_kubelet_call_duration_seconds", "histogram",
+    "Time of a call of the kubelet; its result is an error when any of its claims has one.", ("method", "result"),
+)  # fmt: skip
+KUBELET_CLAIMS: Final = Family(
+    "dra_driver_kubelet_claims", "counter",
+    "Claims that the kubelet has asked to prepare or unprepare, by the code of the error.",
+    ("method", "result", "code"),
+)  # fmt: skip
+REGISTERED: Final = Family(
+    "dra_driver_registered", "gauge", "1 when the kubelet has registered the driver, 0 when it has refused or not come."
+)
+PREPARED_CLAIMS: Final = Family("dra_driver_prepared_claims", "gauge", "Claims that are prepared on the node.")
+DEVICES: Final = Family(
+    "dra_driver_devices", "gauge",
+    "Devices of the inventory: prepared or free, and their health: healthy, unhealthy, unknown or not_reported.",
+    ("state", "health"),
+)  # fmt: skip
+PUBLICATIONS: Final = Family(
+    "dra_driver_publications", "counter", "Times that the slices were compared with the inventory.", ("result",)
+)
+SLICE_WRITES: Final = Family("dra_driver_slice_writes", "counter", "ResourceSlices written.", ("verb",))
+LAST_PUBLICATION: Final = Family(
+    "dra_driver_last_publication_timestamp_seconds", "gauge",
+    "When the slices were last found, or made, as they are wanted; 0 for never.",
+)  # fmt: skip
+POOL_GENERATION: Final = Family("dra_driver_pool_generation", "gauge", "Generation of the published pool.", ("pool",))
+EFFECTS: Final = Family(
+    "dra_driver_effects", "gauge",
+    "Effects on the hardware: in_force, pending (being applied, or to be applied again), reverting, revert_failed.",
+    ("effect", "state"),
+)  # fmt: skip
+STORE_COMMIT_SECONDS: Final = Family(
+    "dra_driver_store_commit_duration_seconds", "histogram", "Time of a durable transaction of the node's state."
+)
+STORE_BYTES: Final = Family("dra_driver_store_size_bytes", "gauge", "Size of the node's state, its log included.")
+STORE_DAMAGED: Final = Family("dra_driver_store_damaged_rows", "gauge", "Rows of the state that are damaged.")
+API_REQUESTS: Final = Family(
+    "dra_driver_api_requests", "counter",
+    "Requests to the API server, but kopf's own, by HTTP status; code error when there was no answer.",
+    ("verb", "code"), ("node", "controller"),
+)  # fmt: skip
+LOOP_LAG_SECONDS: Final = Family(
+    "dra_driver_event_loop_lag_seconds", "histogram", "How late the event loop is, asked every second.", (), _ALL
+)
+KOPF_RESTARTS: Final = Family("dra_driver_kopf_restarts", "counter", "Times that kopf has ended and was started again.")
+PART_READY: Final = Family(
+    "dra_driver_part_ready", "gauge", "1 for a part of the process that does what it is there for.", ("part",), _ALL
+)
+CLAIMS: Final = Family(
+    "dra_driver_claims", "gauge", "Claims of the cluster that hold devices of the driver.", (), ("controller",)
+)
+REVIEW_DURATION: Final = Family(
+    "dra_driver_review_duration_seconds", "histogram", "Time of an admission review.", ("result",), ("webhook",)
+)
+
+FAMILIES: Final = tuple(value for value in list(globals().values()) if isinstance(value, Family))
+"""All of them."""

@@ -1,0 +1,95 @@
+"""Roles of a driver as service accounts, with the rights that a chart gives them in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import Resource
+from dra_kit.sandbox.cluster import kubeconfig
+
+_SECONDS: Final = 30 * 24 * 3600.0  # a sandbox does not renew tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleAccounts:
+    """The service accounts that the roles of drivers run as; without, all of them are the administrator.
+
+    Attributes:
+        namespace: of the accounts.
+        node: name of the node role's; its token names the node, as that of a pod there.
+        controller: name of the controller role's.
+        webhook: name of the webhook role's.
+        objects: made before the roles start: the namespace, accounts, roles and bindings, admission policies. A
+            controller that would run them is not there, so that workloads must not be among them.
+    """
+
+    namespace: str
+    node: str
+    controller: str
+    webhook: str
+    objects: Sequence[Mapping[str, Any]] = ()
+
+
+async def install(accounts: RoleAccounts, server: ApiServer, client: Client) -> None:
+    """Make what the accounts need.
+
+    Args:
+        accounts: with their objects.
+        server: of the sandbox.
+        client: of the administrator.
+
+    Raises:
+        ConfigurationError: an object is of a kind that is not served.
+        KubeError: the API server refuses one.
+    """
+    for obj in accounts.objects:
+        kind = server.api.registry.by_kind(obj["apiVersion"], obj["kind"])
+        if kind is None:
+            raise ConfigurationError(f"{obj['kind']} {obj['apiVersion']} is not served by the sandbox; leave it out")
+        version = obj["apiVersion"].rpartition("/")[2]
+        await client.create(Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced), obj)
+
+
+class Kubeconfigs:
+    """The kubeconfig of each role.
+
+    Args:
+        server: of the sandbox.
+        admin: the sandbox's own kubeconfig.
+        directory: for the others.
+        accounts: whose they are; None for the administrator's.
+        stack: removes the files.
+    """
+
+    def __init__(
+        self, server: ApiServer, admin: Path, directory: Path, accounts: RoleAccounts | None, stack: ExitStack
+    ) -> None:
+        self._server, self._admin, self._directory = server, admin, directory
+        self._accounts, self._stack = accounts, stack
+
+    def node(self, name: str) -> Path:
+        """Of the node role on a node."""
+        return self._of(self._accounts.node, f"node-{name}", name) if self._accounts else self._admin
+
+    def controller(self) -> Path:
+        """Of the controller role."""
+        return self._of(self._accounts.controller, "controller") if self._accounts else self._admin
+
+    def webhook(self) -> Path:
+        """Of the webhook role."""
+        return self._of(self._accounts.webhook, "webhook") if self._accounts else self._admin
+
+    def _of(self, account: str, role: str, node: str = "") -> Path:
+        assert self._accounts is not None  # noqa: S101 - the callers have looked
+        path = self._directory / f"kubeconfig-{role}"
+        if not path.exists():
+            token = self._server.token(self._accounts.namespace, account, node=node, seconds=_SECONDS)
+            self._stack.enter_context(kubeconfig.written(path, self._server.kubeconfig(token)))
+        return path

@@ -1,0 +1,105 @@
+"""Policies and bindings in the embedded API server, beyond what is replayed of a real one (tests/golden, E-policy)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.apiserver.admission.policies import plugin
+from dra_kit.cel.admission.policy import Policy, compile_policy
+from tests.golden import api
+from tests.golden.files import cases, read
+from tests.golden.pins import pinned
+from tests.golden.report import Agreement
+from tests.unit.apiserver.conftest import Http, config_map
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+async def policy(http: Http, *validations: dict[str, Any], resource: str = "configmaps", **more: Any) -> None:
+    rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": [resource]}
+    spec = {"matchConstraints": {"resourceRules": [rule], **more}, "validations": list(validations)}
+    binding = {"policyName": "p", "validationActions": ["Deny"]}
+    made = await http("POST", f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})
+    assert made[0] == 201, made
+    body = {"metadata": {"name": "b"}, "spec": binding}
+    assert (await http("POST", f"{ADMISSION}/validatingadmissionpolicybindings", body))[0] == 201
+
+
+async def test_a_policy_is_compiled_once_and_again_when_it_changes(http: Http, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[Any] = []
+
+    def compile_and_count(spec: dict[str, Any]) -> Policy:
+        compiled.append(spec)
+        return compile_policy(spec)
+
+    monkeypatch.setattr(plugin, "compile_policy", compile_and_count)
+    await policy(http, {"expression": "object.metadata.name != 'a'"})
+
+    for name in "bc":
+        assert (await http("POST", CONFIG_MAPS, config_map(name)))[0] == 201
+    assert len(compiled) == 1
+    change = {"spec": {"validations": [{"expression": "object.metadata.name != 'd'"}]}}
+    path = f"{ADMISSION}/validatingadmissionpolicies/p"
+    assert (await http("PATCH", path, change, content_type="application/merge-patch+json"))[0] == 200
+
+    assert (await http("POST", CONFIG_MAPS, config_map("d")))[0] == 422
+    assert len(compiled) == 2
+
+
+async def test_a_namespace_is_selected_by_its_own_labels(http: Http) -> None:
+    selector = {"matchLabels": {"team": "a"}}
+    await policy(http, {"expression": "false"}, resource="namespaces", namespaceSelector=selector)
+
+    made = [
+        (await http("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {"team": name}}}))[0]
+        for name in "ab"
+    ]
+
+    assert made == [422, 201]
+
+
+async def test_a_custom_object_may_be_a_parameter(http: Http) -> None:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    definition = {
+        "metadata": {"name": "limits.example.com"},
+        "spec": {
+            "group": "example.com",
+            "names": {"plural": "limits", "kind": "Limit"},
+            "scope": "Cluster",
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert (await http("POST", path, definition))[0] == 201
+    limit = {"apiVersion": "example.com/v1", "kind": "Limit", "metadata": {"name": "l"}, "max": 1}
+    assert (await http("POST", "/apis/example.com/v1/limits", limit))[0] == 201
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    spec = {
+        "paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"},
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "!has(object.data) || size(object.data) <= params.max"}],
+    }
+    await http("POST", f"{ADMISSION}/validatingadmissionpolicies", {"metadata": {"name": "p"}, "spec": spec})
+    reference = {"name": "l", "parameterNotFoundAction": "Deny"}
+    binding = {"policyName": "p", "validationActions": ["Deny"], "paramRef": reference}
+    await http("POST", f"{ADMISSION}/validatingadmissionpolicybindings", {"metadata": {"name": "b"}, "spec": binding})
+
+    statuses = [
+        (await http("POST", CONFIG_MAPS, config_map(name, data)))[0]
+        for name, data in (("one", {"a": "1"}), ("two", {"a": "1", "b": "2"}))
+    ]
+
+    assert statuses == [201, 422]
+
+
+@pytest.mark.processes  # no process, but seconds
+def test_all_validations_of_a_policy_may_cost_as_much_as_in_kubernetes() -> None:
+    agreement = Agreement()
+    (path,) = pinned("golden/api/E-costs*")
+
+    agreement.add("E-costs", cases(api, read(path)))
+
+    assert (agreement.agree, agreement.total) == (1, 1)

@@ -1,0 +1,146 @@
+"""ValidatingAdmissionPolicies without an API server; verdicts of a real one are replayed by tests/golden (E-policy)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dra_kit.cel.admission import policy as policies
+from dra_kit.cel.admission.environment import AdmissionEnvironment
+from dra_kit.cel.admission.expressions import compile_admission
+from dra_kit.cel.admission.json_values import json_value
+from dra_kit.cel.admission.policy import Denial, Request, compile_policy
+from dra_kit.cel.functions.authorization import Authorizer, Question, ResourceCheck, Ruling
+from dra_kit.cel.values import StringMap
+from dra_kit.errors import CelCompileError
+
+
+class Asked:
+    """Lets everybody get things, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.questions: list[Question] = []
+
+    def ask(self, question: Question) -> Ruling:
+        self.questions.append(question)
+        return Ruling(question.verb == "get", "because")
+
+    def service_account(self, namespace: str, name: str) -> Asked:
+        if not name:
+            raise ValueError("invalid service account name: it is empty")
+        return self
+
+
+def denials(spec: dict[str, Any], obj: Any = None, **more: Any) -> list[Denial]:
+    compiled = compile_policy(spec)
+    assert compiled.problems == []
+    return compiled.denials(Request(json_value({}), json_value(obj or {}), None, **more))
+
+
+def one(expression: str, **more: Any) -> dict[str, Any]:
+    return {"validations": [{"expression": expression, **more}]}
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "cel.bind(x, 1, x == 1)",
+        "[1].includes(1)",
+        "math.greatest(1, 2) == 2",
+        "device.driver == ''",
+        "request.uid == ''",
+    ],
+)
+def test_what_devices_have_and_policies_do_not(expression: str) -> None:
+    with pytest.raises(CelCompileError):
+        compile_admission(expression, AdmissionEnvironment())
+
+
+def test_the_authorizer_is_no_function_of_selectors() -> None:
+    from dra_kit import cel
+
+    with pytest.raises(CelCompileError, match="undeclared reference to 'authorizer'"):
+        cel.compile_selector("authorizer.path('/x').check('get').allowed()")
+
+
+def test_an_error_shows_the_line_and_the_place() -> None:
+    with pytest.raises(CelCompileError) as refused:
+        compile_admission("true &&\n  foo", AdmissionEnvironment())
+
+    text = "compilation failed: ERROR: <input>:2:3: undeclared reference to 'foo' (in container '')\n |   foo\n | ..^"
+    assert str(refused.value) == text
+    assert (refused.value.line, refused.value.column) == (2, 3)
+
+
+def test_a_variable_is_evaluated_once_and_only_if_it_is_used() -> None:
+    asked = Asked()
+    spec = {
+        "variables": [
+            {"name": "used", "expression": "authorizer.group('').resource('pods').check('get').allowed()"},
+            {"name": "unused", "expression": "authorizer.group('').resource('nodes').check('get').allowed()"},
+        ],
+        "validations": [{"expression": "variables.used"}, {"expression": "variables.used && variables.used"}],
+    }
+
+    assert denials(spec, authorizer=Authorizer(asked)) == []
+    assert [question.resource for question in asked.questions] == ["pods"]
+
+
+def test_a_service_account_may_be_asked_about() -> None:
+    asked = Asked()
+    expression = (
+        "authorizer.serviceAccount('a', 'b').group('g').resource('r').subresource('s').namespace('n').name('x')"
+    )
+
+    assert denials(one(f"{expression}.check('get').allowed()"), authorizer=Authorizer(asked)) == []
+    assert asked.questions == [Question("get", "g", "r", "s", "n", "x")]
+    wrong = "authorizer.serviceAccount('a', '').group('g').resource('r').check('get').allowed()"
+    assert [denial.message for denial in denials(one(wrong), authorizer=Authorizer(asked))] == [
+        f"expression '{wrong}' resulted in error: invalid service account name: it is empty"
+    ]
+
+
+def test_more_than_two_questions_cost_too_much() -> None:
+    check = "authorizer.requestResource.check('get').allowed()"
+    given = {"authorizer": Authorizer(Asked()), "resource": ResourceCheck(Asked())}
+
+    assert denials(one(f"{check} && {check}"), **given) == []
+    (denial,) = denials(one(f"{check} && {check} && {check}"), **given)
+    assert denial.message.endswith("operation cancelled: actual cost limit exceeded")
+
+
+def test_all_validations_together_have_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "COST_BUDGET", 10)
+    spec = {"validations": [{"expression": f"object.a{i} == 1"} for i in range(5)]}
+    obj = {f"a{i}": 1 for i in range(5)}
+
+    assert denials({"validations": spec["validations"][:2]}, obj) == []
+    (denial,) = denials(spec, obj)
+    assert denial.message.startswith("validation failed due to running out of cost budget")
+    assert denials({**spec, "failurePolicy": "Ignore"}, obj) == []
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**63 - 1])
+def test_numbers_beyond_64_bits_are_doubles(value: int) -> None:
+    kind = "double" if not -(2**63) <= value < 2**63 else "int"
+
+    assert denials(one(f"type(object.n) == {kind}"), {"n": value}) == []
+
+
+def test_json_keeps_its_kinds() -> None:
+    value = json_value({"a": [1, 1.0, True, None, "x", {}]})
+
+    assert isinstance(value, StringMap)
+    assert [type(item).__name__ for item in value.items["a"]] == [
+        "int",
+        "float",
+        "bool",
+        "NoneType",
+        "str",
+        "StringMap",
+    ]
+
+
+def test_a_local_variable_may_be_called_device() -> None:
+    assert denials(one("object.devices.all(device, device.name != '')"), {"devices": [{"name": "a"}]}) == []

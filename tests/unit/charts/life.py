@@ -1,0 +1,178 @@
+"""The life of a driver that the chart has installed, played once in the sandbox: its roles are service accounts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dra_kit as dra
+from dra_kit.apiserver.authorization.attributes import Attributes, Decision
+from dra_kit.apiserver.authorization.users import User
+from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.sandbox.driver.accounts import RoleAccounts
+from dra_kit.sandbox.driver.drivers import SandboxDriver
+from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
+from tests.unit.charts.rendering import DRIVER, NAMESPACE, RELEASE, Manifests
+
+ROLES = ("node", "controller", "webhook")
+ACCOUNTS = {f"system:serviceaccount:{NAMESPACE}:{RELEASE}-{role}": role for role in ROLES}
+_EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True)
+_INSTALLED = {
+    "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+}  # fmt: skip
+_BURNT = "burnt"
+
+
+class Order(dra.OpaqueConfig, api_version=f"{DRIVER}/v1"):
+    burn: bool = False
+
+
+class Oven(dra.DeviceProvider):
+    """Two slices of devices; one when the oven gets smaller."""
+
+    def __init__(self) -> None:
+        self.smaller = threading.Event()
+
+    async def discover(self) -> AsyncIterator[Sequence[dra.Device]]:
+        yield [dra.Device(name=f"pizza-{i}") for i in range(129)]
+        while not self.smaller.is_set():  # noqa: ASYNC110 - it is set in another thread
+            await asyncio.sleep(0.05)
+        yield [dra.Device(name="pizza-0")]
+
+
+class Waiter(dra.Preparer[Order]):
+    def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice[Order]) -> dra.Prepared:
+        if device.config.burn:
+            raise RuntimeError(_BURNT)
+        ready = dra.Condition(type="Ready", status="True", reason="Baked")
+        return dra.Prepared(env={"SERVED": device.name}, status=dra.DeviceStatus(conditions=[ready]))
+
+
+@dataclass
+class Audit:
+    """What the roles asked for.
+
+    Attributes:
+        asked: for each role the distinct requests, and whether each was allowed.
+    """
+
+    asked: dict[str, dict[Attributes, bool]] = field(default_factory=lambda: {role: {} for role in ROLES})
+    users: dict[str, User] = field(default_factory=dict)
+
+    def __call__(self, user: User, attributes: Attributes, decision: Decision) -> None:
+        role = ACCOUNTS.get(user.name)
+        if role is not None:
+            self.users[role] = user
+            self.asked[role][attributes] = decision.allowed
+
+    def refused(self) -> dict[str, list[Attributes]]:
+        """What was not allowed."""
+        return {role: [one for one, allowed in asked.items() if not allowed] for role, asked in self.asked.items()}
+
+
+def accounts(manifests: Manifests) -> RoleAccounts:
+    """What of a release the roles need; pods run in the sandbox's process."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    objects = [item for item in manifests.objects if item["kind"] in _INSTALLED]
+    node, controller, webhook = (f"{RELEASE}-{role}" for role in ROLES)
+    return RoleAccounts(
+        namespace=NAMESPACE, node=node, controller=controller, webhook=webhook, objects=[namespace, *objects]
+    )
+
+
+async def play(manifests: Manifests) -> Audit:
+    """Install the driver, order, eat twice, order what burns, shrink the oven; and end."""
+    audit, oven = Audit(), Oven()
+    driver = dra.Driver(DRIVER, provider=oven, preparer=Waiter())
+    sandbox = Sandbox(SandboxDriver((driver,)), SandboxSettings(accounts=accounts(manifests), time_scale=60))
+    sandbox.control_plane.server.api.rbac.audit = audit
+    async with sandbox:
+        await sandbox.client.create(DEVICE_CLASSES, _CLASS)
+        await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 2)
+        await sandbox.client.create(RESOURCE_CLAIMS, _claim("lunch"))
+        for _ in range(2):  # the same again is told as a repetition
+            await _eat(sandbox)
+        await sandbox.client.create(RESOURCE_CLAIMS, _claim("coal", {"burn": True}))
+        await sandbox.client.create(PODS, _pod("sad", "coal"))
+        await _until_event(sandbox, "FailedPrepareDevices", repeated=True)
+        oven.smaller.set()
+        await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
+    return audit
+
+
+async def _eat(sandbox: Sandbox) -> None:
+    def phase() -> str:
+        return str(sandbox.informers.objects(PODS).get(("default", "guest"), {}).get("status", {}).get("phase"))
+
+    def devices() -> Any:
+        claim = sandbox.informers.objects(RESOURCE_CLAIMS).get(("default", "lunch"), {})
+        return claim.get("status", {}).get("devices")
+
+    def allocated() -> Any:
+        claim = sandbox.informers.objects(RESOURCE_CLAIMS).get(("default", "lunch"), {})
+        return claim.get("status", {}).get("allocation")
+
+    await sandbox.client.create(PODS, _pod("guest", "lunch", "sleep", "600"))
+    await _until(lambda: phase() == "Running" and bool(devices()))
+    await sandbox.client.delete(PODS, "guest", "default")
+    await _until(lambda: phase() == "None" and not allocated())
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(100):
+        while not condition():  # noqa: ASYNC110 - informers tell nobody
+            await asyncio.sleep(0.02)
+
+
+async def _until_event(sandbox: Sandbox, reason: str, *, repeated: bool) -> None:
+    async with asyncio.timeout(100):
+        while True:
+            found = (await sandbox.client.list(_EVENTS)).items
+            if any(item["reason"] == reason and ("series" in item) is repeated for item in found):
+                return
+            await asyncio.sleep(0.1)
+
+
+_CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "pizza"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
+
+
+def _claim(name: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    devices: dict[str, Any] = {"requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]}
+    if parameters:
+        parameters = {"apiVersion": f"{DRIVER}/v1", "kind": "Order", **parameters}
+        devices["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": devices},
+    }
+
+
+def _pod(name: str, claim: str, *command: str) -> dict[str, Any]:
+    container = {
+        "name": "eater",
+        "image": "x",
+        "command": list(command),
+        "resources": {"claims": [{"name": "pizza"}]},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+            "resourceClaims": [{"name": "pizza", "resourceClaimName": claim}],
+        },
+    }

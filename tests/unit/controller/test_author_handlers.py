@@ -1,0 +1,102 @@
+"""The author's module of kopf handlers: how it is found, and what is told when it is wrong."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.controller.author_handlers.loading import fresh, load
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.operator import kopf
+from tests.unit.controller.claims import DRIVER
+from tests.unit.controller.test_agent import Oven, Waiter
+
+HANDLER = """
+import kopf
+
+@kopf.on.event("kitchen.example.com", "v1", "menus")
+async def menu_changed(**_):
+    pass
+"""
+
+
+def driver(handlers: str | None) -> dra.Driver[Any, Any]:
+    return dra.Driver(DRIVER, provider=Oven(), preparer=Waiter(), handlers=handlers)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Makes a module of a text; its name."""
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"handlers_{tmp_path.name.replace('-', '_')}"
+
+    def make(text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return name
+
+    return make
+
+
+def ids(registry: Any) -> list[str]:
+    return [str(handler.id) for part in vars(registry).values() for handler in part.get_all_handlers()]
+
+
+def test_its_handlers_are_the_drivers_and_not_everybodys(module: Callable[[str], str]) -> None:
+    everybodys = kopf.get_default_registry()
+    before = ids(everybodys)
+    own = driver(module(HANDLER))
+    assert load(own) is own.handlers
+    assert ids(own.handlers) == ["menu_changed"]
+    assert kopf.get_default_registry() is everybodys
+    assert ids(everybodys) == before
+
+
+def test_without_a_module_there_are_none_and_kopf_is_not_asked() -> None:
+    assert load(driver(None)) is None
+
+
+def test_a_copy_of_the_driver_has_the_same_handlers(module: Callable[[str], str]) -> None:
+    own = driver(module(HANDLER))
+    copied = copy.deepcopy(own)
+    load(own)
+    assert copied.handlers is own.handlers
+
+
+def test_each_life_of_kopf_has_a_registry_of_its_own(module: Callable[[str], str]) -> None:
+    registry = load(driver(module(HANDLER)))
+    assert registry is not None
+    life = fresh(registry)
+    kopf.on.login(id="ours", registry=life)(lambda **_: None)
+    assert ids(life) == ["ours", "menu_changed"]
+    assert ids(registry) == ["menu_changed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "registers no kopf handler; decorate functions"),
+        ("1 / 0", r"does not import: ZeroDivisionError: division by zero at .*handlers_"),
+        ("import no_such_library", "does not import: ModuleNotFoundError: No module named 'no_such_library'"),
+    ],
+    ids=["empty", "fails", "lacks"],
+)
+def test_one_that_is_wrong_is_told(text: str, told: str, module: Callable[[str], str]) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        load(driver(module(text)))
+
+
+def test_one_that_is_not_there_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="there is no module no_such_handlers"):
+        load(driver("no_such_handlers"))
+
+
+def test_a_name_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ConfigurationError, match=r"handlers './handlers.py' is no name of a module"):
+        driver("./handlers.py")

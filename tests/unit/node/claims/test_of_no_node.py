@@ -1,0 +1,143 @@
+"""Devices that belong to no node, when a claim with one is prepared on this node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.author.devices.published import from_published
+from dra_kit.errors import KubeletError
+from dra_kit.resource import v1
+from tests.unit.node.drivers import Doing, Oven
+from tests.unit.node.role import DRIVER, NODE, Node
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+class Disk(dra.Device):
+    """With a method, and without fields of its own."""
+
+    @property
+    def address(self) -> str:
+        return str(self.attributes["address"])
+
+
+class Warehouse(dra.DeviceProvider[Disk], scope="cluster"):
+    def discover(self) -> Iterator[dra.Inventory[Disk]]:
+        yield dra.Inventory()
+
+
+def mixed(seen: list[dra.Device]) -> dra.Driver[Any, Any]:
+    def do(_: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        seen.append(device.advertised)
+        return dra.Prepared(env={"DEVICE": device.name})
+
+    return dra.Driver(DRIVER, provider=Oven(), preparer=Doing(do), cluster_provider=Warehouse())
+
+
+def publish(node: Node, *names: str, generation: int = 1, pool: str = "warehouse", address: str = "192.0.2.1") -> None:
+    devices = [{"name": name, "attributes": {"address": {"string": address}}} for name in names]
+    spec = {
+        "driver": DRIVER, "pool": {"name": pool, "generation": generation, "resourceSliceCount": 1},
+        "allNodes": True, "devices": devices,
+    }  # fmt: skip
+    node.api.put("resourceslices", {"metadata": {"name": f"{pool}-{generation}"}, "spec": spec})
+
+
+def lists_of_no_node(node: Node) -> int:
+    return sum(
+        "spec.nodeName=," in f"{request.query.get('fieldSelector', '')},"
+        for request in node.api.requests
+        if request.path == SLICES
+    )
+
+
+async def test_it_is_advertised_as_it_is_published(node: Node) -> None:
+    seen: list[dra.Device] = []
+    publish(node, "disk-0", address="192.0.2.1")
+    publish(node, "disk-0", generation=2, address="192.0.2.2")
+    claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
+    async with node.running(mixed(seen)):
+        await node.prepare(claim)
+    [disk] = seen
+    assert isinstance(disk, Disk)
+    assert disk.address == "192.0.2.2"  # of the newest generation
+
+
+async def test_ordinary_claims_cost_no_request_and_one_of_no_node_costs_one(node: Node) -> None:
+    publish(node, "disk-0")
+    ordinary = node.claim("ordinary")
+    claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
+    async with node.running(mixed([])):
+        await node.prepare(ordinary)
+        assert lists_of_no_node(node) == 0
+        await node.prepare(claim)
+        assert lists_of_no_node(node) == 1
+        await node.prepare(claim)  # from the record
+        assert lists_of_no_node(node) == 1
+
+
+async def test_claims_that_come_at_once_share_a_request(node: Node) -> None:
+    names = [f"disk-{number}" for number in range(20)]
+    publish(node, *names)
+    claims = [node.claim(name, devices=[{"device": name, "pool": "warehouse"}]) for name in names]
+    async with node.running(mixed([])):
+        await asyncio.gather(*map(node.prepare, claims))
+    assert lists_of_no_node(node) < len(claims)
+
+
+async def test_one_that_is_not_published_is_gone_and_may_come_back(node: Node) -> None:
+    claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
+    async with node.running(mixed([])):
+        with pytest.raises(KubeletError, match="device warehouse/disk-0 is neither in this node's inventory nor publ"):
+            await node.prepare(claim)
+        publish(node, "disk-0")
+        await node.prepare(claim)
+
+
+async def test_without_an_api_server_that_lists_it_is_a_transient_error(node: Node) -> None:
+    publish(node, "disk-0")
+    claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
+    async with node.running(mixed([])):
+        with (
+            node.api.failing(503, "GET", below=SLICES),
+            pytest.raises(KubeletError, match="device warehouse/disk-0 cannot be looked up"),
+        ):
+            await node.prepare(claim)
+        await node.prepare(claim)
+
+
+async def test_a_driver_without_devices_of_its_own_publishes_nothing_and_prepares(node: Node) -> None:
+    seen: list[dra.Device] = []
+    driver = dra.Driver(DRIVER, preparer=mixed(seen).preparer, cluster_provider=Warehouse())
+    publish(node, "disk-0")
+    claim = node.claim(devices=[{"device": "disk-0", "pool": "warehouse"}])
+    async with node.running(driver):
+        await node.prepare(claim)
+    assert [item["spec"].get("nodeName") for item in node.api.objects("resourceslices")] == [None]
+    assert NODE not in [item["spec"]["pool"]["name"] for item in node.api.objects("resourceslices")]
+
+
+@pytest.mark.filterwarnings("ignore::dra_kit.WholeCapacityWarning")
+def test_what_is_published_is_the_device_again() -> None:
+    requirement = dra.NodeSelectorRequirement(key="rack", operator="In", values=["7"])
+    term = dra.NodeSelectorTerm(match_expressions=[requirement])
+    policy = dra.CapacityRequestPolicy(default="1", valid_range=dra.CapacityRequestPolicyRange(min="1", max="4"))
+    device = dra.Device(
+        name="disk-0",
+        attributes={"a": 1, "b": True, "c": "text", "d": dra.Version("1.2.3"), "e": ["x", "y"]},
+        capacity={"size": "1Ti", "slots": dra.DeviceCapacity(value="8", request_policy=policy)},
+        consumes_counters=[dra.DeviceCounterConsumption(counter_set="card", counters={"parts": "2"})],
+        node_selector=dra.NodeSelector(node_selector_terms=[term]),
+        taints=[dra.DeviceTaint(key="a.b/c", effect="NoSchedule")],
+        allow_multiple_allocations=True,
+        binding_conditions=["a.b/attached"],
+        binding_failure_conditions=["a.b/failed"],
+    )
+    again = from_published(dra.Device, v1.Device.model_validate(device.to_v1().to_json()))
+    assert again.to_v1() == device.to_v1()
+    assert again.identity() == device.identity()

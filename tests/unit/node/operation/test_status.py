@@ -1,0 +1,157 @@
+"""How a driver is, asked at its operation socket and told in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import dra_kit as dra
+from dra_kit.cli.app import cli
+from dra_kit.operation.socket import STATUS, ask
+from dra_kit.operation.status.problems import problems
+from dra_kit.operation.status.text import status_text
+from dra_kit.plugin.sockets import operation_link
+from tests.support.api import eventually
+from tests.unit.node.drivers import Doing, Oven, driver
+from tests.unit.node.hardware import Heat, kitchen
+from tests.unit.node.role import DRIVER, NODE, Node
+
+
+async def status(node: Node) -> dict[str, Any]:
+    return await ask(operation_link(node.root, DRIVER), STATUS)
+
+
+async def eventually_told(node: Node, what: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    async def look() -> bool:
+        found.update(await status(node))
+        return what(found)
+
+    for _ in range(600):
+        if await look():
+            return found
+        await eventually(lambda: True)
+    raise AssertionError(found)
+
+
+def well(document: dict[str, Any]) -> bool:
+    return not problems(document)
+
+
+async def test_a_driver_that_is_well(node: Node) -> None:
+    async with node.running(driver()):
+        document = await eventually_told(node, well)
+        assert document["registration"]["state"] == "registered"
+        [pool] = document["slices"]["published"]
+        assert (pool["pool"], len(pool["devices"]), pool["generation"]) == (NODE, 4, 1)
+        text = status_text(document)
+        assert f"{DRIVER} on {NODE}: dra-kit" in text
+        assert "all is well" in text
+        assert f"pool {NODE}: generation 1, 4 devices in 1 slice, as wanted" in text
+
+
+async def test_effects_and_who_needs_them(node: Node) -> None:
+    class Baker(dra.Preparer):
+        async def prepare(self, claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+            await device.ensure(Heat(oven="left", temperature=200))
+            return dra.Prepared(env={"A": "1"}, hardware_ids=["oven-left"])
+
+    kitchen()
+    lunch = node.claim()
+    async with node.running(driver(Baker(), effects=[Heat])):
+        await node.prepare(lunch)
+        document = await status(node)
+        [effect] = document["effects"]
+        assert (effect["state"], effect["claims"], effect["error"]) == ("in_force", ["default/lunch"], "")
+        text = status_text(document)
+        assert "oven-left" in text
+        assert "in_force" in text
+        await node.unprepare(lunch)
+        assert (await status(node))["effects"] == []
+
+
+async def test_what_failed_last_is_told_once_with_its_code(node: Node) -> None:
+    def refuse(claim: dra.Claim, device: dra.AllocatedDevice) -> dra.Prepared:
+        raise dra.PermanentError("the oven is cold; heat it", code="cold-oven")
+
+    lunch = node.claim()
+    async with node.running(driver(Doing(refuse))):
+        for _ in range(3):
+            await node.error(lunch)
+        document = await status(node)
+        [failure] = document["failures"]
+        assert (failure["claim"], failure["code"], failure["times"]) == ("lunch", "cold-oven", 3)
+        assert "default/lunch [cold-oven], 3 times: the oven is cold; heat it" in status_text(document)
+
+
+async def test_slices_that_cannot_be_published_say_why(node: Node) -> None:
+    node.api.go_away()
+    async with node.running(driver()):
+        document = await eventually_told(node, lambda told: bool(told["slices"]["lastError"]))
+        assert document["slices"]["published"] is None
+        found = problems(document)
+        assert any(line.startswith("slices are not published: ") for line in found)
+        assert any(line.startswith("published slices cannot be read: ") for line in found)
+        node.api.listen()
+        await eventually_told(node, well)
+
+
+async def test_a_kubelet_that_refuses_is_quoted() -> None:
+    from tests.unit.node import role
+
+    async with role.node(services=("v9.DRAPlugin",)) as made:
+        agent = await made.agent(driver(provider=Oven()))
+        import asyncio
+
+        task = asyncio.create_task(agent.run())
+        try:
+            link = operation_link(made.root, DRIVER)
+            await eventually(link.is_symlink)
+            document = await eventually_told(made, lambda told: told["registration"]["state"] == "refused")
+            assert "v9.DRAPlugin" in document["registration"]["text"]
+            [line] = [line for line in problems(document) if line.startswith("the kubelet refuses the driver: ")]
+            assert document["registration"]["text"] in line
+        finally:
+            agent.stop()
+            assert await task == 0
+
+
+def test_a_pool_that_is_not_as_wanted() -> None:
+    document = {
+        "slices": {
+            "wanted": [{"pool": "a", "devices": ["x", "y"]}],
+            "published": [{"pool": "a", "devices": ["x", "z"], "generation": 2, "slices": 1}],
+        }
+    }
+    assert problems(document) == ["pool a is not published as wanted; missing: y; too many: z"]
+    assert "pool a: generation 2, 2 devices in 1 slice, not as wanted" in status_text(document)
+
+
+def test_damage_and_losses_are_problems() -> None:
+    document = {"state": {"damaged": ["row 1 is damaged"], "incomplete": ["claims", "transactions"]}}
+    assert problems(document) == [
+        "row 1 is damaged",
+        "the state has lost transactions; look at the disk below --state-dir",
+    ]
+    assert problems({"effects": {"notRead": "the disk is gone"}}) == ["effects: the disk is gone"]
+
+
+def test_where_there_is_no_driver_one_line_says_where_to_run_it(tmp_path: Any) -> None:
+    answer = CliRunner().invoke(cli, ["status", "--kubelet-dir", str(tmp_path)])
+    assert answer.exit_code == 2
+    assert "no driver of dra-kit is below" in answer.stderr
+    answer = CliRunner().invoke(cli, ["status", "--kubelet-dir", str(tmp_path), "--driver", "a.b", "-o", "json"])
+    assert answer.exit_code == 3
+    assert len(json.loads(answer.stdout)["notAnswering"]) == 1
+
+
+@pytest.mark.parametrize("name", ["who", "status"])
+def test_commands_tell_what_they_are_for(name: str) -> None:
+    answer = CliRunner().invoke(cli, [name, "--help"])
+    assert answer.exit_code == 0
+    assert "Exit code" in answer.stdout

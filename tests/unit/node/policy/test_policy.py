@@ -1,0 +1,214 @@
+"""The author's policy: what is published of the devices that are there, and what a failing policy changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+import dra_kit as dra
+from dra_kit.apiserver.server import ApiServer
+from dra_kit.author.devices.unserved import Serving
+from dra_kit.errors import ConfigurationError
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
+from dra_kit.node.policy.filtering import PolicyFilter
+from dra_kit.node.policy.part import Policy
+from dra_kit.publishing.inventory import CurrentInventory
+from tests.unit.controller.cluster_api import eventually
+
+NODE_MENUS = dra.WatchedObject(group="kitchen.example.com", version="v1", plural="nodemenus")
+RESOURCE = Resource("kitchen.example.com", "v1", "nodemenus", "NodeMenu", namespaced=False)
+
+
+class Pizza(dra.Device):
+    oven: int = 0
+
+
+def inventory(*names: str) -> dra.Inventory[dra.Device]:
+    return dra.Inventory(pools=[dra.Pool(name="node-1", devices=[Pizza(name=name) for name in names])])
+
+
+class Published:
+    """Takes what is published."""
+
+    def __init__(self) -> None:
+        self.last: dra.Inventory[dra.Device] | None = None
+        self.times = 0
+
+    def __call__(self, inventory: dra.Inventory[dra.Device]) -> None:
+        self.last = inventory
+        self.times += 1
+
+    @property
+    def devices(self) -> Sequence[dra.Device]:
+        return [device for pool in self.last.pools for device in pool.devices] if self.last else []
+
+    @property
+    def names(self) -> list[str]:
+        return [device.name for device in self.devices]
+
+
+@asynccontextmanager
+async def filtered(policy: dra.DevicePolicy[Pizza], *names: str) -> AsyncIterator[tuple[PolicyFilter, Published]]:
+    current, published = CurrentInventory(), Published()
+    found = inventory(*names)
+    current.replace(found, {})
+    part = PolicyFilter(policy, current, published, again=0.01)
+    part.publish(found)
+    task = asyncio.create_task(part.run(asyncio.Event()))
+    try:
+        yield part, published
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+class OddOnly(dra.DevicePolicy[Pizza]):
+    def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
+        return device if int(device.name[-1]) % 2 else None
+
+
+class OddOnlyAsync(dra.DevicePolicy[Pizza]):
+    async def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
+        return device if int(device.name[-1]) % 2 else None
+
+
+@pytest.mark.parametrize("policy", [OddOnly(), OddOnlyAsync()], ids=["def", "async-def"])
+async def test_a_device_for_which_it_says_none_is_withheld(policy: dra.DevicePolicy[Pizza]) -> None:
+    async with filtered(policy, "pizza-0", "pizza-1", "pizza-2", "pizza-3") as (_, published):
+        await eventually(lambda: published.names == ["pizza-1", "pizza-3"])
+
+
+async def test_it_may_add_attributes() -> None:
+    class Priced(dra.DevicePolicy[Pizza]):
+        def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
+            return device.model_copy(update={"attributes": {"price": 9}})
+
+    async with filtered(Priced(), "pizza-0") as (_, published):
+        await eventually(lambda: published.devices)
+        assert dict(published.devices[0].attributes) == {"price": 9}
+
+
+async def test_taints_of_health_are_kept_beside_what_it_returns() -> None:
+    class Priced(dra.DevicePolicy[Pizza]):
+        def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
+            assert isinstance(device, Pizza)  # as discover yielded it
+            return device.model_copy(update={"attributes": {"price": 9}})
+
+    async with filtered(Priced(), "pizza-0") as (part, published):
+        await eventually(lambda: published.devices)
+        ill = dra.Device(name="pizza-0", taints=[dra.DeviceTaint(key="oven/cold", effect="NoSchedule")])
+        part.publish(dra.Inventory(pools=[dra.Pool(name="node-1", devices=[ill])]))
+        await eventually(lambda: published.devices[0].taints)
+        assert [taint.key for taint in published.devices[0].taints] == ["oven/cold"]
+        assert dict(published.devices[0].attributes) == {"price": 9}
+
+
+async def test_where_it_fails_what_was_advertised_stays_and_what_is_new_is_withheld(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Moody(dra.DevicePolicy[Pizza]):
+        good = True
+
+        def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
+            if not self.good:
+                raise ValueError("no menu")
+            return device
+
+    moody = Moody()
+    async with filtered(moody, "pizza-0") as (part, published):
+        await eventually(lambda: published.names == ["pizza-0"])
+        moody.good = False
+        before = published.times
+        part.publish(inventory("pizza-0", "pizza-1"))
+        await eventually(lambda: published.times > before)
+        assert published.names == ["pizza-0"]
+        moody.good = True
+        await eventually(lambda: published.names == ["pizza-0", "pizza-1"])  # asked again by itself
+    assert "no menu" in caplog.text
+
+
+async def test_a_device_keeps_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    class Renaming(dra.DevicePolicy[Pizza]):
+        def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
+            return dra.Device(name="calzone")
+
+    async with filtered(Renaming(), "pizza-0") as (_, published):
+        await eventually(lambda: published.times)
+        assert published.names == []
+    assert "a device keeps its name" in caplog.text
+
+
+class Menu(dra.DevicePolicy[Pizza], watches=NODE_MENUS):
+    def advertise(self, device: Pizza, watched: Mapping[str, Any] | None) -> dra.Device | None:
+        return None if watched and device.name in watched["spec"]["off"] else device
+
+
+DEFINITION: Mapping[str, Any] = {
+    "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    "metadata": {"name": "nodemenus.kitchen.example.com"},
+    "spec": {
+        "group": "kitchen.example.com", "scope": "Cluster",
+        "names": {"plural": "nodemenus", "singular": "nodemenu", "kind": "NodeMenu"},
+        "versions": [{
+            "name": "v1", "served": True, "storage": True,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+        }],
+    },
+}  # fmt: skip
+
+
+def menu(node: str, *off: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "kitchen.example.com/v1", "kind": "NodeMenu", "metadata": {"name": node},
+        "spec": {"off": list(off)},
+    }  # fmt: skip
+
+
+async def test_it_follows_the_object_that_has_the_nodes_name_and_no_other() -> None:
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        current, published = CurrentInventory(), Published()
+        found = inventory("pizza-0", "pizza-1")
+        current.replace(found, {})
+        part = Policy(Menu(), client, "node-1", current=current, publish=published, serving=Serving("node"))
+        part.publish(found)
+        task = asyncio.create_task(part.run(asyncio.Event()))
+        await eventually(lambda: published.names == ["pizza-0", "pizza-1"])  # the kind does not exist yet
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    await client.create(RESOURCE, menu("node-2", "pizza-0", "pizza-1"))
+                except dra.DraKitError:
+                    await asyncio.sleep(0.05)  # the definition is not established yet
+                else:
+                    break
+        await client.create(RESOURCE, menu("node-1", "pizza-1"))
+        await eventually(lambda: published.names == ["pizza-0"])
+        await client.patch(RESOURCE, "node-1", {"spec": {"off": []}})
+        await eventually(lambda: published.names == ["pizza-0", "pizza-1"])
+        await client.patch(RESOURCE, "node-1", {"spec": {"off": ["pizza-0"]}})
+        await eventually(lambda: published.names == ["pizza-1"])
+        requests = client.requests["watch", "nodemenus"], client.requests["list", "nodemenus"]
+        await client.delete(RESOURCE, "node-1")
+        await eventually(lambda: published.names == ["pizza-0", "pizza-1"])
+        assert (client.requests["watch", "nodemenus"], client.requests["list", "nodemenus"]) == requests
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+def test_what_it_watches_is_checked_where_it_is_written() -> None:
+    with pytest.raises(ConfigurationError, match=r"plural 'Node Menus' is none; write WatchedObject"):
+        dra.WatchedObject(group="kitchen.example.com", version="v1", plural="Node Menus")
+    with pytest.raises(ConfigurationError, match=r"watches 'nodemenus' is no dra_kit.WatchedObject"):
+
+        class Wrong(dra.DevicePolicy, watches="nodemenus"):  # type: ignore[arg-type]
+            pass

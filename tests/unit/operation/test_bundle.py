@@ -1,0 +1,189 @@
+"""A support bundle has what helps, and no secret that anybody could have put anywhere."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from dra_kit.apiserver.server import run_in_thread
+from dra_kit.cli.app import cli
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.resources import (
+    CONFIG_MAPS,
+    DEVICE_CLASSES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    SECRETS,
+)
+from dra_kit.operation.bundle.redaction import REMOVED, is_secret, safe_object, safe_text
+
+DRIVER = "dra.pizza"
+PLANTED = {
+    "opaque config": "recipe-of-grandmother-1",
+    "class config": "recipe-of-the-house-22",
+    "environment": "hunter2-in-the-environment",
+    "settings": "oven-password-4444",
+    "own environment": "token-of-my-shell-5555",
+    "Secret": "top-secret-666666",
+    "ConfigMap": "private-config-7777",
+    "kubeconfig": "kubeconfig-token-888888",
+    "status data": "wifi-key-of-the-device-9",
+    "annotation": "annotated-secret-10-10-10",
+    "command": "argument-secret-11-11-11",
+}
+
+
+def claim() -> dict[str, Any]:
+    opaque = {"driver": DRIVER, "parameters": {"apiVersion": "k/v1", "kind": "P", "recipe": PLANTED["opaque config"]}}
+    return {
+        "metadata": {"name": "lunch", "namespace": "default", "annotations": {"note": PLANTED["annotation"]}},
+        "spec": {
+            "devices": {
+                "requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}],
+                "config": [{"opaque": opaque}],
+            }
+        },
+    }
+
+
+def claim_status() -> dict[str, Any]:
+    result = {"request": "pizza", "driver": DRIVER, "pool": "node-1", "device": "pizza-0"}
+    opaque = claim()["spec"]["devices"]["config"][0]["opaque"]
+    return {
+        "allocation": {"devices": {"results": [result], "config": [{"source": "FromClaim", "opaque": opaque}]}},
+        "devices": [{"driver": DRIVER, "pool": "node-1", "device": "pizza-0", "data": {"key": PLANTED["status data"]}}],
+    }
+
+
+async def cluster(client: Client) -> None:
+    opaque = {"driver": DRIVER, "parameters": {"apiVersion": "k/v1", "kind": "P", "recipe": PLANTED["class config"]}}
+    await client.create(DEVICE_CLASSES, {"metadata": {"name": "pizza"}, "spec": {"config": [{"opaque": opaque}]}})
+    await client.create(NODES, {"metadata": {"name": "node-1"}})
+    pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "nodeName": "node-1", "pool": pool, "devices": [{"name": "pizza-0"}]}
+    await client.create(RESOURCE_SLICES, {"metadata": {"name": "slice"}, "spec": spec})
+    await client.create(RESOURCE_CLAIMS, claim(), "default")
+    await client.patch(RESOURCE_CLAIMS, "lunch", {"status": claim_status()}, "default", subresource="status")
+    container = {
+        "name": "node",
+        "image": "i",
+        "args": ["--password", PLANTED["command"]],
+        "env": [
+            {"name": "DRIVER_OVEN", "value": PLANTED["settings"]},
+            {"name": "API_TOKEN", "value": PLANTED["environment"]},
+        ],
+    }
+    labels = {"app.kubernetes.io/name": DRIVER}
+    await client.create(
+        PODS, {"metadata": {"name": "p", "labels": labels}, "spec": {"containers": [container]}}, "default"
+    )
+    await client.create(SECRETS, {"metadata": {"name": "s"}, "stringData": {"k": PLANTED["Secret"]}}, "default")
+    await client.create(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"k": PLANTED["ConfigMap"]}}, "default")
+
+
+def files_of(archive: Path) -> dict[str, str]:
+    with tarfile.open(archive) as opened:
+        found = {}
+        for entry in opened.getmembers():
+            file = opened.extractfile(entry)
+            assert file is not None
+            assert entry.mode == 0o600
+            found[entry.name.partition("/")[2]] = file.read().decode()
+        return found
+
+
+async def test_no_planted_secret_is_in_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", PLANTED["own environment"])
+    log = " ".join(["served", *PLANTED.values(), "Authorization: Bearer abc.def"])
+
+    async def logged(*_: object, **__: object) -> str:
+        return f"{log}\n"
+
+    monkeypatch.setattr(Client, "log", logged)
+    with run_in_thread() as server:
+        config = server.kubeconfig()
+        config["users"][0]["user"]["token"] = PLANTED["kubeconfig"]
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(config))
+        async with Client(await load_credentials(kubeconfig), user_agent="test") as client:
+            await cluster(client)
+        import asyncio
+
+        archive = tmp_path / "pizza.tar.gz"
+        arguments = ["support-bundle", str(archive), "--driver", DRIVER, "--kubeconfig", str(kubeconfig)]
+        answer = await asyncio.to_thread(CliRunner().invoke, cli, [*arguments, "--kubelet-dir", str(tmp_path / "none")])
+        assert answer.exit_code == 0, answer.output
+    files = files_of(archive)
+    assert archive.stat().st_mode & 0o777 == 0o600
+    everything = "\n".join([*files, *files.values()])
+    # what only stands in a log and nowhere else is the driver's own to know: the Secret, the ConfigMap and the rest
+    # are never read, so that a bundle without such a log has none of them
+    logs = files.pop("logs/default_p_node.log")
+    without_logs = "\n".join([*files, *files.values()])
+    assert [name for name, secret in PLANTED.items() if secret in without_logs] == []
+    known = {"opaque config", "class config", "environment", "settings", "own environment", "status data"}
+    assert [name for name in known if PLANTED[name] in logs] == []
+    assert "abc.def" not in logs
+    assert logs.startswith("served ")
+    assert REMOVED in everything
+    # and what helps is there
+    assert "pizza-0" in files["objects/resourceslices.json"]
+    [stored] = json.loads(files["objects/resourceclaims.json"])
+    assert stored["spec"]["devices"]["config"][0]["opaque"]["parameters"] == REMOVED
+    assert stored["status"]["allocation"]["devices"]["results"][0]["device"] == "pizza-0"
+    assert [use["device"] for use in json.loads(files["who.json"])] == ["pizza-0"]
+    assert "ok   driver: dra.pizza: 1 devices on 1 nodes" in files["check.txt"]
+    index = json.loads(files["index.json"])
+    assert [line.split(":")[0] for line in index["missing"]] == ["status"]
+    assert not {"objects/secrets.json", "objects/configmaps.json"} & set(files)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token eyJhbGciOiJSUzI1NiIsImtpZCI6IiJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJl end",
+        "Authorization: Bearer s3cr3t end",
+        "https://user:passw0rd@registry.example/v2 end",
+        "password=hunter2 end",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY----- end",
+        "-----BEGIN PRIVATE KEY-----\nMIIE cut off",
+    ],
+)
+def test_what_looks_like_a_credential_is_removed(text: str) -> None:
+    cleaned = safe_text(text, ())
+    assert REMOVED in cleaned
+    for secret in ("eyJ", "s3cr3t", "passw0rd", "hunter2", "MIIE"):
+        assert secret not in cleaned
+    assert cleaned.endswith("end") or "cut off" in text
+
+
+def test_variables_that_may_be_secrets() -> None:
+    for name in ("DRIVER_MENU", "DB_PASSWORD", "GITHUB_TOKEN", "api_key", "AWS_SECRET_ACCESS_KEY"):
+        assert is_secret(name)
+    for name in ("DRA_NODE_NAME", "PATH", "KUBERNETES_SERVICE_HOST"):
+        assert not is_secret(name)
+
+
+def test_an_object_keeps_its_shape() -> None:
+    cleaned = safe_object("ResourceClaim", {**claim(), "apiVersion": "resource.k8s.io/v1", "status": claim_status()})
+    assert cleaned["spec"]["devices"]["requests"][0]["name"] == "pizza"
+    assert cleaned["status"]["devices"][0]["data"] == REMOVED
+    assert "annotations" not in cleaned["metadata"]
+
+
+def test_without_a_driver_and_on_no_node_the_option_is_asked_for(tmp_path: Path) -> None:
+    answer = CliRunner().invoke(cli, ["support-bundle", str(tmp_path / "b.tar.gz"), "--kubelet-dir", str(tmp_path)])
+    assert answer.exit_code == 2
+    assert "Missing option '--driver'" in answer.stderr
+    answer = CliRunner().invoke(cli, ["support-bundle", str(tmp_path / "b.zip"), "--driver", "a.b"])
+    assert answer.exit_code == 2
+    assert "is no archive by its name" in answer.stderr

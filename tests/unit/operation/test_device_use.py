@@ -1,0 +1,79 @@
+"""Rows of who has what: what drivers say joined with what the kubelet says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dra_kit.operation.who.device_use import DeviceUse, with_users
+
+words = st.sampled_from(["", "a", "b"])
+uses = st.builds(
+    DeviceUse,
+    driver=words, pool=words, device=words, share=words, request=words, namespace=words, claim=words, claim_uid=words,
+    hardware_ids=st.lists(words.filter(bool), max_size=2).map(tuple),
+)  # fmt: skip
+users = st.builds(
+    DeviceUse,
+    driver=words, pool=words, device=words, share=words, namespace=words, claim=words,
+    pod=words.filter(bool), container=words.filter(bool),
+)  # fmt: skip
+
+GPU = DeviceUse(
+    driver="gpu.example", pool="node-1", device="gpu-0", request="gpu", hardware_ids=("GPU-1", "MIG-2"),
+    namespace="team", claim="train", claim_uid="u1",
+)  # fmt: skip
+
+
+def test_a_device_of_a_claim_that_two_containers_share_is_told_for_each() -> None:
+    by_kubelet = replace(GPU, request="", hardware_ids=(), claim_uid="", pod="trainer")
+    joined = with_users([GPU], [replace(by_kubelet, container=name) for name in ("main", "watcher")])
+    assert [(use.container, use.hardware_ids, use.claim_uid) for use in joined] == [
+        ("main", ("GPU-1", "MIG-2"), "u1"),
+        ("watcher", ("GPU-1", "MIG-2"), "u1"),
+    ]
+
+
+def test_shares_of_one_device_are_told_apart() -> None:
+    shares = [replace(GPU, share=share, claim=f"claim-{share}") for share in ("s1", "s2")]
+    joined = with_users(shares, [replace(use, pod=f"pod-{use.share}", container="main") for use in shares])
+    assert [(use.share, use.pod) for use in joined] == [("s1", "pod-s1"), ("s2", "pod-s2")]
+
+
+@given(st.lists(uses), st.lists(users))
+def test_nothing_that_anybody_says_is_lost_and_no_container_is_made_up(
+    told: list[DeviceUse], by_kubelet: list[DeviceUse]
+) -> None:
+    joined = with_users(told, by_kubelet)
+    assert {use.allocation for use in joined} == {use.allocation for use in [*told, *by_kubelet]}
+    assert {use.identity for use in joined if use.container} == {use.identity for use in by_kubelet}
+    assert {use.hardware_ids for use in joined} >= {use.hardware_ids for use in told}
+    assert len(set(joined)) == len(joined)
+    assert with_users(joined, by_kubelet) == joined  # drivers may have asked the kubelet themselves
+
+
+@given(uses)
+def test_a_row_survives_json(use: DeviceUse) -> None:
+    assert DeviceUse.from_json(use.to_json()) == use
+
+
+def test_what_an_older_release_does_not_say_is_not_known() -> None:
+    assert DeviceUse.from_json({"driver": "d", "pool": "p", "device": "x", "later": 1}) == DeviceUse(
+        driver="d", pool="p", device="x"
+    )
+    with pytest.raises(ValueError, match="no device in use"):
+        DeviceUse.from_json({"driver": 1})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fits"),
+    [
+        ("GPU-1", True), ("MIG-2", True), ("gpu-0", True), ("node-1/gpu-0", True), ("team/train", True),
+        ("trainer", True), ("team/trainer", True), ("other/trainer", False), ("GPU", False), ("node-9", True),
+    ],
+)  # fmt: skip
+def test_what_a_word_of_a_user_means(wanted: str, fits: bool) -> None:
+    assert replace(GPU, pod="trainer", node="node-9").fits(wanted) is fits

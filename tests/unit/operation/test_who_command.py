@@ -1,0 +1,75 @@
+"""``dra-kit who``: which source it asks, and what it says where nothing is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from dra_kit.apiserver.server import run_in_thread
+from dra_kit.cli.app import cli
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.resources import PODS, RESOURCE_CLAIMS
+
+CLAIM: dict[str, Any] = {
+    "metadata": {"name": "lunch", "namespace": "default"},
+    "spec": {"devices": {"requests": [{"name": "pizza", "exactly": {"deviceClassName": "pizza"}}]}},
+}
+CONTAINER = {"name": "eater", "image": "i", "resources": {"claims": [{"name": "l"}]}}
+POD = {
+    "metadata": {"name": "guest", "namespace": "default"},
+    "spec": {
+        "nodeName": "node-1",
+        "resourceClaims": [{"name": "l", "resourceClaimName": "lunch"}],
+        "containers": [CONTAINER],
+    },
+}
+
+
+async def filled(kubeconfig: Path) -> None:
+    async with Client(await load_credentials(kubeconfig), user_agent="test") as client:
+        pod = await client.create(PODS, POD, "default")
+        await client.create(RESOURCE_CLAIMS, CLAIM, "default")
+        result = {"request": "pizza", "driver": "dra.pizza", "pool": "node-1", "device": "pizza-0"}
+        status = {
+            "allocation": {"devices": {"results": [result]}},
+            "reservedFor": [{"resource": "pods", "name": "guest", "uid": pod["metadata"]["uid"]}],
+        }
+        await client.patch(RESOURCE_CLAIMS, "lunch", {"status": status}, "default", subresource="status")
+
+
+def who(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["who", *map(str, arguments)])
+
+
+@pytest.mark.parametrize("wanted", ["guest", "default/guest", "lunch", "pizza-0", "node-1"])
+async def test_claims_and_pods_are_read_where_a_cluster_is_named(tmp_path: Path, wanted: str) -> None:
+    with run_in_thread() as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(server.kubeconfig()))
+        await filled(kubeconfig)
+        import asyncio
+
+        found = await asyncio.to_thread(who, "--kubeconfig", kubeconfig, "-o", "json", wanted)
+        nothing = await asyncio.to_thread(who, "--kubeconfig", kubeconfig, "GPU-1")
+        elsewhere = await asyncio.to_thread(who, "--kubeconfig", kubeconfig, "-n", "other")
+    [use] = json.loads(found.stdout)["devices"]
+    assert (use["claim"], use["pod"], use["container"], use["node"]) == ("lunch", "guest", "eater", "node-1")
+    assert found.exit_code == 0
+    assert nothing.exit_code == 3
+    assert nothing.stderr == (
+        "no device of GPU-1 is in use; what the hardware calls a device is known on its node alone\n"
+    )
+    assert elsewhere.exit_code == 3
+
+
+def test_on_a_node_without_anything_to_ask_what_is_missing_is_said(tmp_path: Path) -> None:
+    answer = who("--source", "node", "--kubelet-dir", tmp_path, "--cdi-dir", tmp_path)
+    assert answer.exit_code == 3
+    assert "containers are not known: the kubelet's" in answer.stderr
+    assert answer.stderr.endswith("no device is in use\n")
