@@ -210,7 +210,8 @@ class _Reader:
             keys, whole = keys_of(name, field, config)
             known |= dict.fromkeys(keys)
             if not whole or not field.get("init", True):
-                self._note(below(path, name), f"everything: it is read from {', '.join(keys)} and what is inside")
+                for key in keys:
+                    self._note(below(path, key), f"everything: field {name} is not simply what stands there")
                 continue
             for key in keys:
                 shape = self.read(field["schema"], below(path, key), config)

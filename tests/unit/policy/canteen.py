@@ -341,7 +341,7 @@ LIKELY: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
 @st.composite
 def bodies(draw: st.DrawFn, fields: Mapping[str, st.SearchStrategy[Any]], must: Sequence[str] = ()) -> dict[str, Any]:
     """A config with a few of these fields; each tenth value is junk, each tenth config has a key too many."""
-    names = draw(st.lists(st.sampled_from(sorted(fields)), max_size=3, unique=True))
+    names = draw(st.lists(st.sampled_from(sorted(fields)), min_size=1, max_size=4, unique=True))
     wanted = [*names, *(name for name in must if name not in names and draw(st.integers(0, 19)))]
     body = {name: draw(fields[name] if draw(st.integers(0, 9)) else JUNK) for name in wanted}
     if not draw(st.integers(0, 9)):

@@ -5,15 +5,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import cycle, product
+from itertools import cycle, product, zip_longest
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from dra_kit.errors import Invalid
+from dra_kit.kube.client import Client
+from dra_kit.kube.resources import Resource
 from dra_kit.policy.objects import policy_objects
 from dra_kit.resource.config import CONFIG_FIELDS
 from tests.unit.policy import canteen
@@ -22,8 +27,14 @@ from tests.unit.policy.drivers import DRIVERS, GPU, PIZZA, parameters
 from tests.unit.webhook.pizzeria import KINDS, carrying, config
 
 FILE: Final = Path(__file__).resolve().parents[2] / "data" / "policy" / "configs.jsonl"
+_GROUP: Final = ("admissionregistration.k8s.io", "v1")
+_POLICIES: Final = Resource(*_GROUP, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
+_BINDINGS: Final = Resource(*_GROUP, "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)
 COUNTS: Final = {canteen.DRIVER: 100, PIZZA: 40, GPU: 60}
 """Rows of each driver; half of them are good."""
+
+
+_UNKNOWN: Final = (["apiVersion"], ["kind"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +59,10 @@ class Row:
         return obj
 
     @property
-    def path(self) -> str:
-        """The collection that it is created in, as a dry run."""
-        namespace = "" if self.object_kind == "DeviceClass" else "/namespaces/default"
-        return f"/apis/resource.k8s.io/{self.version}{namespace}/{KINDS[self.object_kind]}?dryRun=All"
+    def resource(self) -> Resource:
+        """What it is created as."""
+        plural = KINDS[self.object_kind]
+        return Resource("resource.k8s.io", self.version, plural, self.object_kind, self.object_kind != "DeviceClass")
 
 
 def rows() -> list[Row]:
@@ -59,13 +70,39 @@ def rows() -> list[Row]:
     return [Row(**json.loads(line)) for line in FILE.read_text().splitlines()]
 
 
-def policies() -> Iterator[tuple[str, dict[str, Any]]]:
-    """The policies and bindings of the drivers, with the path that each is created at."""
+async def install(client: Client) -> None:
+    """Create the policies of the drivers and their bindings, and wait until all are in force."""
     for driver in DRIVERS.values():
         made = policy_objects(driver)
-        base = "/apis/admissionregistration.k8s.io/v1"
-        yield f"{base}/validatingadmissionpolicies", made.policy
-        yield f"{base}/validatingadmissionpolicybindings", made.binding
+        await client.create(_POLICIES, made.policy)
+        await client.create(_BINDINGS, made.binding)
+    for name in DRIVERS:
+        bad = Row(name, "DeviceClass", "v1", {})
+        while await refusal(client, bad) is None:  # noqa: ASYNC110 - a server tells nobody when it begins
+            await asyncio.sleep(0.1)
+
+
+async def refusals(client: Client) -> dict[Row, str | None]:
+    """Why the server refuses the rows, each created as a dry run; None for those that it takes."""
+    table = rows()
+    few = asyncio.Semaphore(8)
+
+    async def ask(row: Row) -> str | None:
+        async with few:
+            return await refusal(client, row)
+
+    return dict(zip(table, await asyncio.gather(*map(ask, table)), strict=True))
+
+
+async def refusal(client: Client, row: Row) -> str | None:
+    """Why the server refuses a row."""
+    try:
+        await client.create(row.resource, row.object, dry_run=True)
+    except Invalid as error:
+        text = str(error)
+        assert "denied request" in text, (row, text)
+        return text
+    return None
 
 
 def differences(refused: Mapping[Row, str | None]) -> list[str]:
@@ -86,23 +123,28 @@ def differences(refused: Mapping[Row, str | None]) -> list[str]:
 
 
 def _made(driver: str, count: int) -> list[Any]:
-    good: dict[str, Any] = {}
-    bad: dict[str, Any] = {}
+    """Good and bad configs in turn, of all kinds as many."""
+    found: dict[tuple[bool, str], dict[str, Any]] = {}
 
     @seed(20261125)
     @settings(
-        max_examples=40 * count, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=30 * count, database=None, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(parameters(driver))
-    def make(found: Any) -> None:
-        chosen = good if node_accepts(DRIVERS[driver], found) else bad
-        if len(chosen) < count // 2:
-            chosen.setdefault(json.dumps(found), found)
+    def make(made: Any) -> None:
+        kind = str(made.get("kind")) if node_problems(DRIVERS[driver], made)[:1] not in _UNKNOWN else "unknown"
+        found.setdefault((node_accepts(DRIVERS[driver], made), kind), {})[json.dumps(made)] = made
 
     make()
-    assert len(good) == len(bad) == count // 2, (driver, len(good), len(bad))
-    return [found for pair in zip(good.values(), bad.values(), strict=True) for found in pair]
+    chosen = Random(20261125)  # noqa: S311 - which of them is of no consequence
+    halves = []
+    for good in (True, False):
+        kinds = [
+            chosen.sample(list(made.values()), len(made)) for (is_good, _), made in found.items() if is_good is good
+        ]
+        halves.append([one for turn in zip_longest(*kinds) for one in turn if one is not None][: count // 2])
+    return [one for pair in zip(*halves, strict=True) for one in pair]
 
 
 def main() -> None:

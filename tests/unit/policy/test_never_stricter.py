@@ -1,4 +1,4 @@
-"""A policy refuses nothing that the node accepts, and decides as the node does where CEL can tell."""
+"""A policy refuses nothing that the node accepts, and lets nothing pass but what it says it leaves to the node."""
 
 from __future__ import annotations
 
@@ -6,31 +6,36 @@ from typing import Any
 
 from hypothesis import example, given
 
-from tests.unit.policy.canteen import API_VERSION, JUNK, configs, driver
-from tests.unit.policy.deciding import compiled, node_accepts, of_config
+from dra_kit.policy.objects import policy_objects
+from tests.unit.policy.canteen import API_VERSION, configs, driver
+from tests.unit.policy.deciding import compiled, left_to_the_node, node_accepts, node_problems, of_config
 
 POLICY = compiled(driver)
+LEFT = policy_objects(driver).left
+
+
+def scalars(**fields: Any) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "Scalars", **fields}
 
 
 @given(configs())
-@example({"apiVersion": API_VERSION, "kind": "Scalars", "number": 2**63})
-@example({"apiVersion": API_VERSION, "kind": "Scalars", "low": -(2**63) - 1})
+@example(scalars(number=2**63))
+@example(scalars(number=-(2**63) - 1))
+@example(scalars(low=-(2**63) - 1))
+@example(scalars(low=-(2**63)))
+@example(scalars(huge=2**63 - 1))
+@example(scalars(huge=2**63))
+@example(scalars(loose="\u212ax"))
 @example({"apiVersion": API_VERSION, "kind": "Left", "tree": {"value": 1, "next": {"value": 2, "next": {"value": 3}}}})
-def test_nothing_that_the_node_accepts_is_refused(parameters: dict[str, Any]) -> None:
+def test_policy_and_node_decide_equally_but_for_what_is_left_to_the_node(parameters: dict[str, Any]) -> None:
     denials = of_config(POLICY, driver, parameters)
-    assert not denials or not node_accepts(driver, parameters), denials
+    if denials:
+        assert not node_accepts(driver, parameters), denials
+    else:
+        problems = node_problems(driver, parameters)
+        assert left_to_the_node(problems, parameters, LEFT), problems
 
 
-@given(configs(["Scalars", "Containers", "Unions"]))
-@example({"apiVersion": API_VERSION, "kind": "Scalars", "code": "a-\u0967"})
-def test_without_validators_policy_and_node_decide_equally(parameters: dict[str, Any]) -> None:
-    accepted = node_accepts(driver, parameters)
-    denials = of_config(POLICY, driver, parameters)
-    if "code" in parameters and not str(parameters["code"]).isascii():
-        return  # the policy's comments say so
-    assert (not denials) == accepted, denials
-
-
-@given(JUNK)
-def test_what_is_no_config_at_all_is_refused(parameters: Any) -> None:
-    assert of_config(POLICY, driver, parameters)
+def test_what_is_no_config_of_the_driver_is_refused() -> None:
+    for parameters in (None, 1, "a", [], {}, {"kind": "Scalars"}, scalars(kind=["Scalars"]), scalars(apiVersion=1)):
+        assert of_config(POLICY, driver, parameters), parameters

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-import aiohttp
-
 from dra_kit.apiserver.server import ApiServer
+from dra_kit.kube.client import Client
+from dra_kit.kube.connection import Connection
+from dra_kit.kube.credentials import Credentials
 from tests.unit.policy.deciding import node_accepts, webhook_accepts
 from tests.unit.policy.drivers import DRIVERS
-from tests.unit.policy.table import COUNTS, Row, differences, policies, rows
+from tests.unit.policy.table import COUNTS, differences, install, refusals, rows
 
 
 def test_the_table_has_as_many_good_configs_as_bad_ones_of_each_driver() -> None:
@@ -24,15 +25,6 @@ def test_the_webhook_decides_as_the_node() -> None:
 
 
 async def test_policies_in_the_sandbox_decide_as_the_node_but_for_what_they_leave_to_it() -> None:
-    refused: dict[Row, str | None] = {}
-    async with ApiServer() as server, aiohttp.ClientSession(server.url) as session:
-        for path, obj in policies():
-            async with session.post(path, json=obj) as answer:
-                assert answer.status == 201, await answer.text()
-        for row in rows():
-            async with session.post(row.path, json=row.object) as answer:
-                said = await answer.json()
-                assert answer.status in {201, 422}, (row, said)
-                refused[row] = None if answer.status == 201 else said["message"]
-    assert all("denied request" in reason for reason in refused.values() if reason is not None)
-    assert differences(refused) == []
+    async with ApiServer() as server, Client(Credentials(Connection(server.url)), user_agent="tests/1") as client:
+        await install(client)
+        assert differences(await refusals(client)) == []
