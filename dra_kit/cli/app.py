@@ -34,6 +34,7 @@ COMMANDS = {
     "lint": "check manifests: structure, limits, CEL, and common mistakes",
     "new": "make a driver's project: code, tests, image, chart values",
     "node": "run the node role: serve the kubelet, publish devices",
+    "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
     "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
     "status": "tell how the drivers of this node are",

@@ -17,6 +17,9 @@ _PATTERN: Final = (
 )
 """What controller-gen writes into CustomResourceDefinitions for a ``resource.Quantity``."""
 
+QUANTITY_SCHEMA: Final = {"dra_kit_format": "quantity"}
+"""In the metadata of its schema, for those who read schemas: it takes quantities as text, and numbers."""
+
 
 class QuantityField(Quantity):
     """A quantity as a claim's config writes it: ``memory: dra.QuantityField = dra.QuantityField("1Gi")``.
@@ -56,6 +59,7 @@ class QuantityField(Quantity):
 
         return core_schema.no_info_plain_validator_function(
             _from_json,
+            metadata=dict(QUANTITY_SCHEMA),
             serialization=core_schema.plain_serializer_function_ser_schema(
                 _text, return_schema=core_schema.str_schema()
             ),

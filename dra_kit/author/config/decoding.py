@@ -61,6 +61,11 @@ class ConfigDecoder(Generic[ConfigT]):
         self._older = frozenset(self._models.values()) - frozenset(kinds)
         self._settings: BaseModel | None = None
 
+    @property
+    def models(self) -> Mapping[tuple[str, str], type[OpaqueConfig]]:
+        """All models by ``apiVersion`` and ``kind``: those of ``kinds``, each with the older ones that lead to it."""
+        return self._models
+
     def with_settings(self, settings: BaseModel | None) -> Self:
         """A decoder whose validators have the driver's settings as ``info.context``; None where there are none."""
         other = copy.copy(self)

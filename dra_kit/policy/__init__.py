@@ -1,0 +1,1 @@
+"""A ValidatingAdmissionPolicy from a driver's config models, for clusters that want no webhook; pure."""
