@@ -138,8 +138,8 @@ class Scalars(dra.OpaqueConfig, api_version=API_VERSION):
     heat: Heat = Heat.LOW
     memory: dra.QuantityField = dra.QuantityField("1Gi")
     perhaps: int | None = None
-    odd_key: int = Field(0, alias="odd-key.1")
-    reserved: int = Field(0, alias="in")
+    odd_key: int = Field(default=0, alias="odd-key.1")
+    reserved: int = Field(default=0, alias="in")
 
 
 class Containers(dra.OpaqueConfig, api_version=API_VERSION):
@@ -354,11 +354,9 @@ MUST = {"Containers": ["oil"]}
 
 def configs(kinds: Sequence[str] = tuple(LIKELY)) -> st.SearchStrategy[dict[str, Any]]:
     """Parameters of some kinds, right and wrong."""
-    return st.one_of(
-        *(
-            bodies(LIKELY[kind], MUST.get(kind, [])).map(
-                lambda body, kind=kind: {"apiVersion": API_VERSION, "kind": kind, **body}
-            )  # type: ignore[misc]
-            for kind in kinds
-        )
-    )
+    return st.one_of(*(named(API_VERSION, kind, bodies(LIKELY[kind], MUST.get(kind, []))) for kind in kinds))
+
+
+def named(api_version: str, kind: str, made: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """The bodies with what says which config they are."""
+    return made.map(lambda body: {"apiVersion": api_version, "kind": kind, **body})
