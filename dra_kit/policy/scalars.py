@@ -98,5 +98,6 @@ def _text(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
         max_length=schema.get("max_length", config.get("str_max_length")),
         pattern=pattern,
         stripped=bool(schema.get("strip_whitespace", config.get("str_strip_whitespace"))),
+        ascii_only=bool(schema.get("ascii_only")),
     )
     return text, notes

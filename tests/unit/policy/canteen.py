@@ -130,6 +130,7 @@ class Scalars(dra.OpaqueConfig, api_version=API_VERSION):
     any_float: float = 0
     word: Annotated[str, Field(min_length=1, max_length=3)] = "a"
     code: Annotated[str, Field(pattern=r"^[a-z]{1,3}-\d+$")] = "a-1"
+    ascii: Annotated[str, StringConstraints(ascii_only=True, max_length=3)] = ""
     loose: Annotated[str, Field(pattern=r"(?i)x[^y\s]")] = "xa"
     choice: Literal["a", "b'c", 'd"e'] = "a"
     mixed: Literal["a", 1] | None = "a"
@@ -252,6 +253,7 @@ LIKELY: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "any_float": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70),
         "word": _WORDS,
         "code": st.sampled_from(["a-1", "abc-22", "abcd-1", "a-", "a-१", "A-1"]),
+        "ascii": _WORDS,
         "loose": st.sampled_from(["xa", "Xa", "xy", "x ", "x\v", "xé", "-xx-", "x"]),
         "choice": st.sampled_from(["a", "b'c", 'd"e', "f"]),
         "mixed": st.sampled_from(["a", 1, None, True, 1.0, 2, False, "1"]),

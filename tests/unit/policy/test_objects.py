@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -113,6 +114,14 @@ def test_old_and_new_version_of_a_kind_have_rules_of_their_own() -> None:
     assert message.startswith("Pizza (kitchen.pizza.example/v1alpha1): opaque.parameters.large ")
     notes = policy_objects(driver).left["Pizza (kitchen.pizza.example/v1alpha1)"]
     assert ["upgrade()" in note.text for note in notes] == [True]
+
+
+def test_the_largest_claim_that_can_be_stored_is_checked_to_its_end() -> None:
+    driver = of_field(list[Literal["basil", "mushrooms", "olives"]])
+    full = pizza(size=["mushrooms"] * 770)
+    assert len(json.dumps(full["opaque"]["parameters"])) > 10_000
+    assert said(driver, *[full] * 32) == []
+    assert said(driver, *[full] * 31, pizza(size=["olives"] * 900 + ["ham"])) != []
 
 
 class Oil(BaseModel):
