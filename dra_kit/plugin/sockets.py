@@ -90,6 +90,11 @@ def operation_link(kubelet_dir: Path, driver: str) -> Path:
     return _service_directory(kubelet_dir, driver) / "ops.sock"
 
 
+def unpublished_link(socket: Path) -> Path:
+    """Where an instance with this operation socket makes the link before it gets its name."""
+    return socket.with_name(f".{socket.name}.link")
+
+
 def operation_links(kubelet_dir: Path) -> list[Path]:
     """Those of all drivers of a node that have one."""
     return sorted((kubelet_dir / "plugins").glob("*/ops.sock"))
@@ -129,7 +134,11 @@ def remove_stale_sockets(kubelet_dir: Path, driver: str, *, alone: bool) -> list
             # registration sockets first: as long as the service socket is there, it leads to them
             stale += [*registrars, service]
     stale += _listed(directory, _OPERATIONS)
-    return [path for path in stale if _remove_if_dead(path)]
+    removed = [path for path in stale if _remove_if_dead(path)]
+    for link in _listed(directory, unpublished_link(Path(_OPERATIONS)).name) if alone else ():
+        link.unlink(missing_ok=True)
+        removed.append(link)
+    return removed
 
 
 def answers(path: Path) -> bool | None:

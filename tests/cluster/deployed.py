@@ -111,7 +111,7 @@ def deployed(plane: Plane, image: str, name: str) -> Iterator[Deployed]:
         shutil.rmtree(directory)
 
 
-def wait_until(what: str, ready: Callable[[], bool]) -> None:
+def wait_until(what: str, ready: Callable[[], object]) -> None:
     """Wait until something is true.
 
     Raises:

@@ -15,6 +15,7 @@ from tests.cluster.deployed import KUBELET_DIR, Deployed, deployed, wait_until
 from tests.cluster.find import find
 from tests.cluster.image import CannotBuild, load_image
 from tests.cluster.node_driver import CDI_DIR
+from tests.cluster.pizza import PROJECT
 from tests.cluster.plane import Plane, PlaneError
 from tests.cluster.processes import running
 from tests.cluster.renamed import renamed_class
@@ -31,9 +32,9 @@ def image(node_plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @contextmanager
-def guest(driver: Deployed) -> Iterator[None]:
-    """A pod whose pizza needs a hot oven; it goes on until it is deleted."""
-    plane = driver.release.plane
+def guest(driver: Deployed) -> Iterator[str]:
+    """A pod whose pizza needs a hot oven, by name; it goes on until it is deleted."""
+    plane, name = driver.release.plane, f"{driver.release.name}-guest"
     parameters = {"apiVersion": "kitchen.pizza.example/v1", "kind": "PizzaConfig", "oven_temperature": 300}
     devices = {
         "requests": [{"name": "pizza", "exactly": {"deviceClassName": renamed_class("pizza", driver.name)}}],
@@ -42,16 +43,16 @@ def guest(driver: Deployed) -> Iterator[None]:
     claim = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": "last"},
+        "metadata": {"name": name},
         "spec": {"devices": devices},
     }
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "last"},
+        "metadata": {"name": name},
         "spec": {
             "terminationGracePeriodSeconds": 1,
-            "resourceClaims": [{"name": "pizza", "resourceClaimName": "last"}],
+            "resourceClaims": [{"name": "pizza", "resourceClaimName": name}],
             "containers": [
                 {
                     "name": "eater",
@@ -64,11 +65,11 @@ def guest(driver: Deployed) -> Iterator[None]:
     }
     plane.kubectl("create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [claim, pod]}))
     try:
-        wait_until("the guest eats", lambda: plane.get("pod", "last")["status"].get("phase") == "Running")
-        yield
+        wait_until("the guest eats", lambda: plane.get("pod", name)["status"].get("phase") == "Running")
+        yield name
     finally:
-        plane.kubectl("delete", "pod", "last", "--ignore-not-found", "--force", "--grace-period=0", "--wait=false")
-        plane.kubectl("delete", "resourceclaim", "last", "--ignore-not-found", "--wait=false")
+        plane.kubectl("delete", "pod", name, "--ignore-not-found", "--force", "--grace-period=0", "--wait=false")
+        plane.kubectl("delete", "resourceclaim", name, "--ignore-not-found", "--wait=false")
 
 
 def heat(driver: Deployed) -> list[str]:
@@ -76,35 +77,36 @@ def heat(driver: Deployed) -> list[str]:
     return sorted(path.read_text() for path in (driver.directory / "oven").rglob("*") if path.is_file())
 
 
-def pods(plane: Plane) -> list[Any]:
-    items: list[Any] = plane.get("pods", "--field-selector", "metadata.name=last")["items"]
+def pods(plane: Plane, name: str) -> list[Any]:
+    items: list[Any] = plane.get("pods", "--field-selector", f"metadata.name={name}")["items"]
     return items
 
 
 def test_uninstalling_is_refused_while_pods_use_devices(node_plane: Plane, image: str) -> None:
-    with deployed(node_plane, image, "guarded.pizza.example") as driver, guest(driver):
+    with deployed(node_plane, image, "guarded.pizza.example") as driver, guest(driver) as name:
         with pytest.raises(PlaneError):
             driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
         assert driver.slices()
-        assert pods(node_plane)[0]["status"]["phase"] == "Running"
+        assert pods(node_plane, name)[0]["status"]["phase"] == "Running"
+        driver.release.helm("rollback", driver.release.name, "1")  # helm takes it for one that is being uninstalled
         driver.release.apply()  # an upgrade is never asked
-        node_plane.kubectl("delete", "pod", "last")
-        wait_until("the pod has gone", lambda: not pods(node_plane))
+        node_plane.kubectl("delete", "pod", name)
+        wait_until("the pod has gone", lambda: not pods(node_plane, name))
         driver.release.helm("uninstall", driver.release.name, "--timeout", "120s")
 
 
 def test_a_driver_is_removed_for_good_while_its_pods_end(node_plane: Plane, image: str) -> None:
     with deployed(node_plane, image, "retired.pizza.example") as driver:
         cold = heat(driver)
-        with guest(driver):
+        with guest(driver) as name:
             assert heat(driver) != cold
             node = driver.release.values["node"]
             driver.release.apply({"node": {**node, "undertake": True}})
             driver.release.rolled_out("daemonset", "node")
             wait_until("its devices are withdrawn", lambda: not driver.slices())
-            assert pods(node_plane)[0]["status"]["phase"] == "Running"
-            node_plane.kubectl("delete", "pod", "last")
-            wait_until("the pod has gone", lambda: not pods(node_plane))
+            assert pods(node_plane, name)[0]["status"]["phase"] == "Running"
+            node_plane.kubectl("delete", "pod", name)
+            wait_until("the pod has gone", lambda: not pods(node_plane, name))
         assert heat(driver) == cold
         driver.release.uninstall()
         wait_until("its sockets have gone", lambda: not driver.sockets())
@@ -116,15 +118,13 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, image: str, tmp_p
     """Uninstalled under a running pod, which then cannot end: the undertaker, as a process on the node, helps."""
     with deployed(node_plane, image, "gone.pizza.example") as driver:
         cold = heat(driver)
-        with guest(driver):
+        with guest(driver) as name:
             driver.release.uninstall(hooks=False)
             wait_until("its sockets have gone", lambda: not driver.sockets())
-            node_plane.kubectl("delete", "pod", "last", "--wait=false")
+            node_plane.kubectl("delete", "pod", name, "--wait=false")
             wait_until(
                 "the kubelet tells that the pod cannot end",
-                lambda: (
-                    "gone.pizza.example" in node_plane.kubectl("describe", "pod", "last").stdout.split("Events:")[1]
-                ),
+                lambda: "gone.pizza.example" in node_plane.kubectl("describe", "pod", name).stdout.split("Events:")[1],
             )
             assert heat(driver) != cold
             code = tmp_path / "kitchen.py"
@@ -141,8 +141,9 @@ def test_pods_end_after_the_driver_has_gone(node_plane: Plane, image: str, tmp_p
                 "--kubelet-dir", KUBELET_DIR, "--cdi-dir", CDI_DIR, "--menu", settings["menu"],
                 "--hardware-dir", settings["hardware_dir"],
             ]  # fmt: skip
-            with running(command, log=tmp_path / "undertaker.log") as undertaker:
-                wait_until("the pod has gone", lambda: not pods(node_plane))
+            environment = {"PYTHONPATH": str(PROJECT / "src")}
+            with running(command, log=tmp_path / "undertaker.log", environment=environment) as undertaker:
+                wait_until("the pod has gone", lambda: not pods(node_plane, name) or undertaker.process.poll())
                 wait_until("the undertaker has ended", lambda: undertaker.process.poll() is not None)
                 assert undertaker.process.returncode == 0, (tmp_path / "undertaker.log").read_text()
         assert heat(driver) == cold

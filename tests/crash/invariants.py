@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dra_kit.cdi.names import spec_file_name
-from dra_kit.plugin.sockets import plugin_socket, registration_socket
+from dra_kit.plugin.sockets import operation_link, operation_socket, plugin_socket, registration_socket
 from tests.crash.world import DRIVER, Claim, World
 
 _STATE = {f"state.sqlite{suffix}" for suffix in ("", "-wal", "-shm", "-lock", "-transactions")}
@@ -178,6 +178,8 @@ def _of_files(world: Observed, live: dict[str, Claim]) -> list[str]:
         expected |= {world.state / "device-metadata" / f"claim-{uid}" / "pan" / "metadata.json" for uid in live}
     expected |= {plugin_socket(world.root, DRIVER, uid) for uid in world.pods}
     expected |= {registration_socket(world.root, DRIVER, uid) for uid in world.pods}
+    expected |= {operation_socket(world.root, DRIVER, uid) for uid in world.pods}
+    expected |= {operation_link(world.root, DRIVER)} if world.pods else set()
     # a damaged database stays, for people to look at
     found = {path for path in world.files() if path.name.partition(".damaged-")[0] not in _STATE}
     present = {path for path in found if path.parent == world.state / "locks" / "processes"}

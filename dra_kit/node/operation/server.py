@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -15,7 +14,7 @@ from urllib.parse import unquote
 
 from dra_kit.errors import DraKitError
 from dra_kit.plugin.socket_file import SocketFile
-from dra_kit.plugin.sockets import answers
+from dra_kit.plugin.sockets import answers, unpublished_link
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -122,16 +121,22 @@ class OperationServer:
         """An instance that was killed leaves a link to nobody."""
         while True:
             await asyncio.sleep(LOOK_EVERY)
-            if answers(self._link) is not True:
+            if not self._leads_here() and answers(self._link) is not True:
                 self._lead_here()
+
+    def _leads_here(self) -> bool:
+        with suppress(OSError):
+            return os.readlink(self._link) == self._path.name  # noqa: PTH115 - its text, not what it leads to
+        return False
 
     def _lead_here(self) -> None:
         self._lead_to(self._path)
 
     def _lead_to(self, path: Path) -> None:
         """Replace the link in one step; it is relative, so that it holds wherever the directory is mounted."""
-        new = self._link.with_name(f".{self._link.name}.{secrets.token_hex(4)}")
+        new = unpublished_link(self._path)
         try:
+            new.unlink(missing_ok=True)  # of a process that was killed here
             new.symlink_to(path.name)
             new.replace(self._link)
         except OSError as error:
@@ -139,9 +144,9 @@ class OperationServer:
             logger.error("link to the operation socket not made", extra={"error": str(error), "path": str(self._link)})
 
     def _lead_to_another(self) -> None:
-        """This instance ends: the link, if it leads here, leads to one that answers, or goes."""
+        """This instance ends: a link that leads here, or to one that was killed, leads to one that answers, or goes."""
         with suppress(OSError):
-            if os.readlink(self._link) != self._path.name:  # noqa: PTH115 - its text, not what it leads to
+            if not self._leads_here() and self._link.exists():
                 return
             for other in sorted(self._path.parent.glob("ops-*.sock")):
                 if other != self._path and answers(other) is True:

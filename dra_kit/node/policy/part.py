@@ -41,7 +41,7 @@ class Policy:
         serving: Serving,
     ) -> None:
         self._filter = PolicyFilter(policy, current, publish, serving=serving)
-        self.publish = self._filter.publish
+        self.publish: Callable[[Inventory[Device]], None] = self._filter.publish
         self._watched: Watched | None = None
         if policy.watches is not None:
             self._watched = Watched(client, policy.watches, node_name, self._filter.watched_changed)

@@ -55,7 +55,7 @@ RIGHTS: Final[dict[Account, Sequence[Right]]] = {
         *_rights("events.k8s.io", "events", "create patch", "Events"),
     ],
     "controller": [
-        *_rights("resource.k8s.io", "resourceclaims", "get list watch", "following claims"),
+        *_rights("resource.k8s.io", "resourceclaims", "list watch", "following claims"),
         *_rights("events.k8s.io", "events", "create patch", "Events"),
     ],
     "user": [

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import dra_kit as dra
 from dra_kit.apiserver.authorization.attributes import Attributes, Decision
 from dra_kit.apiserver.authorization.users import User
+from dra_kit.controller.agent import lease_name
+from dra_kit.controller.election.elector import Elector
+from dra_kit.controller.election.leadership import Leadership
+from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
+from dra_kit.kube.client import Client
+from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from dra_kit.sandbox.cluster.kubeconfig import written
 from dra_kit.sandbox.driver.accounts import RoleAccounts
 from dra_kit.sandbox.driver.drivers import SandboxDriver
 from dra_kit.sandbox.sandbox import Sandbox, SandboxSettings
@@ -85,7 +95,7 @@ def accounts(manifests: Manifests) -> RoleAccounts:
 
 
 async def play(manifests: Manifests) -> Audit:
-    """Install the driver, order, eat twice, order what burns, shrink the oven; and end."""
+    """Install the driver, order, eat twice, order what burns, shrink the oven, lose a node; and end."""
     audit, oven = Audit(), Oven()
     driver = dra.Driver(DRIVER, provider=oven, preparer=Waiter())
     sandbox = Sandbox(SandboxDriver((driver,)), SandboxSettings(accounts=accounts(manifests), time_scale=60))
@@ -101,7 +111,29 @@ async def play(manifests: Manifests) -> Audit:
         await _until_event(sandbox, "FailedPrepareDevices", repeated=True)
         oven.smaller.set()
         await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
+        await sandbox.client.create(RESOURCE_SLICES, _LEFT)
+        await _act_at_length(sandbox)
+        await _until(lambda: len(sandbox.informers.objects(RESOURCE_SLICES)) == 1)
     return audit
+
+
+async def _act_at_length(sandbox: Sandbox) -> None:
+    """What the controller does only when minutes have passed, or with several replicas; by its account, too."""
+    server = sandbox.control_plane.server
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "kubeconfig"
+        with written(path, server.kubeconfig(server.token(NAMESPACE, f"{RELEASE}-controller"))):
+            credentials = await load_credentials(path)
+    async with Client(credentials, user_agent="controller") as client:
+        elector = Elector(client, Leadership(), identity="me", namespace=NAMESPACE, lease=lease_name(DRIVER))
+        assert [await elector.attempt() for _ in range(2)] == [True, True]
+        assert await OrphanSlices(client, DRIVER, sure_after=0).look() == 1
+        recorder = EventRecorder(client, controller=DRIVER, instance="me")
+        uid = (await sandbox.client.get(RESOURCE_CLAIMS, "lunch", "default"))["metadata"]["uid"]
+        for _ in range(2):
+            about = ObjectReference(RESOURCE_CLAIMS.api_version, RESOURCE_CLAIMS.kind, "lunch", uid, "default")
+            recorder.record(about, "Normal", reason="ClaimReserved", action="Reserve", note="the same again")
+            assert await recorder.flush(10)
 
 
 async def _eat(sandbox: Sandbox) -> None:
@@ -143,6 +175,20 @@ _CLASS = {
     "metadata": {"name": "pizza"},
     "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
 }
+
+
+_LEFT = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceSlice",
+    "metadata": {"name": "left"},
+    "spec": {
+        "driver": DRIVER,
+        "nodeName": "gone",
+        "pool": {"name": "gone", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "pizza-0"}],
+    },
+}
+"""Of a node that is no more."""
 
 
 def _claim(name: str, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_of_slices_and_nodes_it_may_what_clearing_away_takes(manifests: Manifest
     rules = {tuple(rule["resources"]): rule["verbs"] for rule in manifests.named("ClusterRole", NAME)["rules"]}
 
     assert rules == {
-        ("resourceclaims",): ["get", "list", "watch"],
+        ("resourceclaims",): ["list", "watch"],
         ("events",): ["create", "patch"],
         ("resourceslices",): ["list", "delete"],
         ("nodes",): ["list"],
@@ -87,6 +87,7 @@ def test_rights_of_the_drivers_own_handlers_are_added(manifests: Manifests, helm
 FOR_THE_CLUSTER: dict[str, list[dict[str, Any]]] = {
     "clusterPools": [{"resources": ["resourceslices"], "verbs": ["watch", "create", "update"]}],
     "binding": [
+        {"resources": ["resourceclaims"], "verbs": ["get"]},
         {"resources": ["resourceclaims/status"], "verbs": ["patch"]},
         {"resources": ["resourceclaims/driver"], "verbs": ["arbitrary-node:patch"], "resourceNames": [DRIVER]},
     ],

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pytest
 
 from dra_kit.apiserver.authorization.attributes import Attributes
-from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Rbac
+from dra_kit.apiserver.authorization.rbac import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, Rbac
+from dra_kit.apiserver.authorization.rbac import ROLES as NAMESPACED_ROLES
 from dra_kit.apiserver.authorization.users import User
 from tests.unit.charts.life import ROLES, Audit, play
-from tests.unit.charts.rendering import DEPLOYED, DRIVER, RELEASE, Helm, Manifests
+from tests.unit.charts.rendering import DEPLOYED, DRIVER, NAMESPACE, RELEASE, Helm, Manifests
 
 RIGHTS = [
     ("node", "resource.k8s.io", "resourceclaims", "get"),
@@ -34,8 +36,14 @@ RIGHTS = [
     ("controller", "resource.k8s.io", "resourceclaims", "watch"),
     ("controller", "events.k8s.io", "events", "create"),
     ("controller", "events.k8s.io", "events", "patch"),
+    ("controller", "resource.k8s.io", "resourceslices", "list"),
+    ("controller", "resource.k8s.io", "resourceslices", "delete"),
+    ("controller", "", "nodes", "list"),
+    ("controller", "coordination.k8s.io", "leases", "create"),
+    ("controller", "coordination.k8s.io", "leases", "get"),
+    ("controller", "coordination.k8s.io", "leases", "update"),
 ]
-"""All that the chart grants: role, API group, resource, verb. The webhook role has no rights at all."""
+"""What the chart grants without being asked for more: role, API group, resource, verb; nothing to the webhook role."""
 
 
 @dataclass(frozen=True)
@@ -52,51 +60,56 @@ def life(helm: Helm) -> Life:
     return Life(manifests, asyncio.run(play(manifests)))
 
 
-def rules(manifests: Manifests, role: str) -> list[dict[str, Any]]:
-    names = {item["metadata"]["name"] for item in manifests.objects if item["kind"] == "ClusterRole"}
-    name = f"{RELEASE}-{role}"
-    return list(manifests.named("ClusterRole", name)["rules"]) if name in names else []
-
-
 def granted(manifests: Manifests) -> Iterator[tuple[str, str, str, str]]:
     for role in ROLES:
-        for rule in rules(manifests, role):
-            for group in rule["apiGroups"]:
-                for resource in rule["resources"]:
-                    yield from ((role, group, resource, verb) for verb in rule["verbs"])
+        for item in manifests.objects:
+            if item["kind"] in {"ClusterRole", "Role"} and item["metadata"]["name"] == f"{RELEASE}-{role}":
+                for rule in item["rules"]:
+                    yield from (
+                        (role, *right) for right in product(rule["apiGroups"], rule["resources"], rule["verbs"])
+                    )
 
 
-def rbac(manifests: Manifests, role: str, remaining: list[dict[str, Any]]) -> Rbac:
-    """The chart's binding of a role that has only some of its rules."""
+Right = tuple[str, str, str]
+
+
+def rbac(manifests: Manifests, role: str, *, without: Right | None = None) -> Rbac:
+    """The chart's bindings of a role, which lacks one right."""
     name = f"{RELEASE}-{role}"
-    objects: dict[str, dict[str, Any]] = {
-        CLUSTER_ROLES: {name: {**manifests.named("ClusterRole", name), "rules": remaining}},
-        CLUSTER_ROLE_BINDINGS: {name: manifests.named("ClusterRoleBinding", name)},
+
+    def found(kind: str, key: str = name) -> dict[str, dict[str, Any]]:
+        if name not in manifests.names(kind):
+            return {}
+        item = manifests.named(kind, name)
+        return {key: {**item, "rules": list(_single(item["rules"], without))} if "rules" in item else item}
+
+    objects = {
+        CLUSTER_ROLES: found("ClusterRole"),
+        CLUSTER_ROLE_BINDINGS: found("ClusterRoleBinding"),
+        NAMESPACED_ROLES: found("Role", f"{NAMESPACE}/{name}"),
+        ROLE_BINDINGS: found("RoleBinding", f"{NAMESPACE}/{name}"),
     }
     return Rbac(
-        lambda resource, key: objects.get(resource, {}).get(key),
-        lambda resource, prefix: objects.get(resource, {}).values(),
+        lambda resource, key: objects[resource].get(key),
+        lambda resource, prefix: [item for key, item in objects[resource].items() if key.startswith(prefix)],
     )
 
 
-def refused(life: Life, role: str, remaining: list[dict[str, Any]]) -> list[Attributes]:
-    """What of all that was allowed would not be with some rules only; discovery is open to everybody."""
-    user, decides = life.audit.users[role], rbac(life.manifests, role, remaining)
+def _single(rules: list[dict[str, Any]], without: Right | None) -> Iterator[dict[str, Any]]:
+    for rule in rules:
+        for right in product(rule["apiGroups"], rule["resources"], rule["verbs"]):
+            if right != without:
+                group, resource, verb = right
+                yield {**rule, "apiGroups": [group], "resources": [resource], "verbs": [verb]}
+
+
+def refused(life: Life, role: str, right: Right) -> list[Attributes]:
+    """What of all that was allowed would not be without a right; discovery is open to everybody."""
+    user, decides = life.audit.users[role], rbac(life.manifests, role, without=right)
     return [
         asked
         for asked, allowed in life.audit.asked[role].items()
         if allowed and not asked.is_path and not decides.authorize(user, asked).allowed
-    ]
-
-
-def without(rule: dict[str, Any], group: str, resource: str, verb: str) -> list[dict[str, Any]]:
-    """A rule as single rights, without one of them."""
-    return [
-        {**rule, "apiGroups": [one_group], "resources": [one_resource], "verbs": [one_verb]}
-        for one_group in rule["apiGroups"]
-        for one_resource in rule["resources"]
-        for one_verb in rule["verbs"]
-        if (one_group, one_resource, one_verb) != (group, resource, verb)
     ]
 
 
@@ -118,11 +131,9 @@ def test_the_list_of_rights_is_that_of_the_chart(life: Life) -> None:
 
 @pytest.mark.parametrize(("role", "group", "resource", "verb"), RIGHTS)
 def test_without_a_right_something_is_refused(life: Life, role: str, group: str, resource: str, verb: str) -> None:
-    remaining = [one for rule in rules(life.manifests, role) for one in without(rule, group, resource, verb)]
+    lost = refused(life, role, (group, resource, verb))
 
-    assert {(asked.group, asked.full_resource, asked.verb) for asked in refused(life, role, remaining)} == {
-        (group, resource, verb)
-    }
+    assert {(asked.group, asked.full_resource, asked.verb) for asked in lost} == {(group, resource, verb)}
 
 
 def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
@@ -130,7 +141,7 @@ def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
 
     assert asked.name == DRIVER
     assert (
-        not rbac(life.manifests, "node", rules(life.manifests, "node"))
+        not rbac(life.manifests, "node")
         .authorize(
             User(life.audit.users["node"].name),
             Attributes(asked.verb, asked.group, asked.resource, "driver", name="other"),
@@ -153,6 +164,6 @@ def test_a_named_right_is_needed_for_that_name_alone(life: Life) -> None:
     ],
 )
 def test_what_the_node_role_never_asks_for_is_refused(life: Life, verb: str, group: str, resource: str) -> None:
-    decides = rbac(life.manifests, "node", rules(life.manifests, "node"))
+    decides = rbac(life.manifests, "node")
 
     assert not decides.authorize(life.audit.users["node"], Attributes(verb, group, resource)).allowed

@@ -40,8 +40,9 @@ def test_with_its_values_cert_manager_gives_the_webhook_its_certificate() -> Non
         helm = find_helm()
     except NotFound as error:
         pytest.skip(f"the page's values are NOT tried, for there is no helm: {error}")
-    (text,) = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if block.startswith("webhook:")]
-    (made,) = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "kind: Certificate" in block]
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = [block for block in blocks if block.startswith("webhook:") and "cert-manager" in block]
+    (made,) = [block for block in blocks if "kind: Certificate" in block]
     certificate = list(yaml.safe_load_all(made))[1]
     rendered = helm.render({**DEPLOYED, **yaml.safe_load(text)})
     configuration = rendered.named("ValidatingWebhookConfiguration")
@@ -50,6 +51,17 @@ def test_with_its_values_cert_manager_gives_the_webhook_its_certificate() -> Non
     assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": place}
     assert certificate["spec"]["dnsNames"] == [f"{service['name']}.{service['namespace']}.svc"]
     assert rendered.pod("webhook")["volumes"][0]["secret"]["secretName"] == certificate["spec"]["secretName"]
+
+
+def test_with_its_values_the_webhook_makes_its_certificate_itself() -> None:
+    try:
+        helm = find_helm()
+    except NotFound as error:
+        pytest.skip(f"the page's values are NOT tried, for there is no helm: {error}")
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = [block for block in blocks if "selfMade" in block]
+    environment = helm.render({**DEPLOYED, **yaml.safe_load(text)}).environment("webhook")
+    assert "DRA_WEBHOOK_OWN_CERTIFICATE" in environment
 
 
 def test_a_pod_takes_over_after_the_time_it_says() -> None:

@@ -208,7 +208,7 @@ async def test_a_slow_operator_eats_none_of_the_time_that_the_kubelets_calls_hav
     go_on.set()
     await slow.asked.wait()
     assert node.records() == ["lunch"], "what was under way is finished"
-    assert not list(node.root.rglob("*.sock"))
+    assert not [path for path in node.root.rglob("*.sock") if not path.name.startswith("ops")]
     slow.may_end.set()
     assert await running == 0
     preparing.cancel()

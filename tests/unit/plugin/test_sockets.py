@@ -20,6 +20,7 @@ from dra_kit.plugin.sockets import (
     registration_socket,
     remove_stale_sockets,
     unpublished,
+    unpublished_link,
 )
 
 ROOT = Path("/var/lib/kubelet")
@@ -244,3 +245,12 @@ def test_the_operation_socket_of_a_dead_instance_goes_and_that_of_a_live_one_sta
     assert half.exists()
     assert remove_stale_sockets(kubelet_dir, DRIVER, alone=True) == [half]
     assert alive.exists()
+
+
+def test_a_link_that_was_never_put_in_place_goes(kubelet_dir: Path) -> None:
+    half = unpublished_link(operation_socket(kubelet_dir, DRIVER, "half"))
+    half.parent.mkdir(parents=True)
+    half.symlink_to("ops-half.sock")
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=False) == []
+    assert remove_stale_sockets(kubelet_dir, DRIVER, alone=True) == [half]
+    assert not half.is_symlink()
