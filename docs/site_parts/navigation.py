@@ -12,7 +12,7 @@ SECTIONS = {
         [
             "write-a-driver", "develop", "test-a-driver", "sandbox", "hot-plug", "partitions", "sharing", "taints",
             "health", "several-pools", "effects", "programs-and-objects", "status", "config-versions", "upgrade",
-            "no-code", "any-driver", "kind", "real-cluster", "monitor", "who-has-what", "explain",
+            "no-code", "any-driver", "kind", "real-cluster", "config-policy", "monitor", "who-has-what", "explain",
             "migrate-from-a-device-plugin",
         ],
     ),

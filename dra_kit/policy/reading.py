@@ -108,7 +108,7 @@ class _Reader:
                 self._by_ref |= {item["ref"]: item for item in schema["definitions"]}
                 return self.read(schema["schema"], path, config)
             case "definition-ref":
-                return self._reference(schema["schema_ref"], path, config)
+                return self._reference(schema["schema_ref"], path)
             case "function-after" | "function-before" | "function-wrap":
                 return self._function(schema, path, config)
             case "list" | "set" | "frozenset":
@@ -137,12 +137,12 @@ class _Reader:
     def _note(self, path: str, text: str) -> None:
         self.notes.append(Note(path, text))
 
-    def _reference(self, ref: str, path: str, config: Schema) -> Shape:
+    def _reference(self, ref: str, path: str) -> Shape:
         if ref in self._open:
             return self._left(path, "everything: the model leads back to itself")
         self._open.append(ref)
         try:
-            return self.read(self._by_ref[ref], path, config)
+            return self.read(self._by_ref[ref], path, {})  # no model's config holds in what several places share
         finally:
             self._open.pop()
 

@@ -229,6 +229,8 @@ def text_rules(shape: Text, value: str) -> Term:
         found = Term(f"{counted}.matches({literal(shape.pattern.re2)})")
         other = Term(f"{value}.matches({literal(_NOT_ASCII)})")
         rules.append(any_of(other, found) if shape.pattern.ascii_only else found)
+    if shape.ascii_only:
+        rules.append(Term(f"!{counted}.matches({literal(_NOT_ASCII)})"))
     return all_of(*rules)
 
 
@@ -284,9 +286,9 @@ def _limits(value: str, bounds: Bounds, written: Callable[[float], str]) -> Iter
 def _one_of(values: tuple[str | float | bool | None, ...], value: str) -> Term:
     texts = tuple(item for item in values if isinstance(item, str))
     numbers = dict.fromkeys(number(item) for item in values if isinstance(item, int | float))
-    rules = (
-        [Term(f"{value} in {strings(texts)}" if len(texts) > 1 else f"{value} == {literal(texts[0])}")] if texts else []
-    )
+    rules = [Term(f"{value} == {literal(item)}") for item in texts]
+    if len(texts) > 1:
+        rules = [Term(f"{value} in {strings(texts)}")]
     rules += [Term(f"{value} == {item}") for item in numbers]
     # to pydantic 1 and 0 are true and false, and the other way round
     rules += [Term(f"{value} == {text}") for text, item in (("true", 1), ("false", 0)) if item in values]

@@ -72,8 +72,13 @@ def _float(schema: Schema) -> tuple[Shape, list[str]]:
     return Float(Bounds(**bounds)), [] if multiple is None else [f"that it is a multiple of {multiple}"]
 
 
+def _plain_enum(cls: type[Enum]) -> bool:
+    """Whether an enum takes its values and no others: its ``_missing_`` is that of all enums."""
+    return all("_missing_" not in vars(base) for base in cls.__mro__ if base is not Enum)
+
+
 def _choice(schema: Schema) -> tuple[Shape, list[str]]:
-    if schema["type"] == "enum" and schema["cls"]._missing_.__func__ is not Enum._missing_.__func__:
+    if schema["type"] == "enum" and not _plain_enum(schema["cls"]):
         return Anything(), [f"everything: {schema['cls'].__name__} has a _missing_ method"]
     found = choice(schema["expected"] if schema["type"] == "literal" else schema["members"])
     return (found, []) if found is not None else (Anything(), ["its values, which are no plain ones of JSON"])
@@ -93,5 +98,6 @@ def _text(schema: Schema, config: Schema) -> tuple[Shape, list[str]]:
         max_length=schema.get("max_length", config.get("str_max_length")),
         pattern=pattern,
         stripped=bool(schema.get("strip_whitespace", config.get("str_strip_whitespace"))),
+        ascii_only=bool(schema.get("ascii_only")),
     )
     return text, notes

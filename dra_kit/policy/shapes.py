@@ -89,6 +89,7 @@ class Text:
         min_length, max_length: in characters.
         pattern: it matches.
         stripped: white space around it does not count.
+        ascii_only: it has no other characters.
     """
 
     what: str = "a string"
@@ -96,6 +97,7 @@ class Text:
     max_length: int | None = None
     pattern: Pattern | None = None
     stripped: bool = False
+    ascii_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def text(shape: Text) -> str:
     """What a string must be."""
     count = _count(shape.min_length, shape.max_length, "character")
     pattern = f" that matches {shape.pattern.written}" if shape.pattern is not None else ""
-    return f"{shape.what}{count}{pattern}"
+    return f"{shape.what}{' of ASCII' if shape.ascii_only else ''}{count}{pattern}"
 
 
 def _count(least: int | None, most: int | None, what: str) -> str:

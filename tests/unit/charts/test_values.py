@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from dra_kit.policy.objects import policy_objects
+from dra_kit.policy.text import manifest
+from dra_kit.process.target import load_driver
 from tests.unit.charts.rendering import CHART, DEPLOYED, DRIVER, Helm, Refused
 
 CLASSES = """\
@@ -46,6 +49,7 @@ def test_the_chart_is_well_formed(helm: Helm) -> None:
         ({**DEPLOYED, "node": {"terminationGracePeriodSeconds": 20}}, "terminationGracePeriodSeconds"),
         ({**DEPLOYED, "node": {"livenessProbe": {}}}, "livenessProbe"),
         ({**DEPLOYED, "deviceClasses": [{}]}, "deviceClasses"),
+        ({**DEPLOYED, "configPolicy": CLASSES}, "something else than a ValidatingAdmissionPolicy and its binding"),
         (
             {**DEPLOYED, "deviceClasses": f"{CLASSES}---\nkind: Secret\n"},
             "something else than DeviceClasses: kind Secret",
@@ -105,6 +109,14 @@ def test_device_classes_are_part_of_the_release_as_they_are_given(helm: Helm) ->
     found = [item for item in rendered.objects if item["kind"] == "DeviceClass"]
     assert found == [item for item in yaml.safe_load_all(CLASSES) if item is not None]
     assert "DeviceClass" not in helm.render(DEPLOYED).kinds()
+
+
+def test_the_policy_of_configs_is_part_of_the_release_as_it_is_given(helm: Helm) -> None:
+    made = policy_objects(load_driver(str(CHART.parents[1] / "examples" / "pizza-driver")))
+    given = manifest(made, DRIVER)
+    rendered = helm.render({**DEPLOYED, "configPolicy": given})
+    found = [item for item in rendered.objects if item["metadata"]["name"] == f"opaque-config.{DRIVER}"]
+    assert found == list(yaml.safe_load_all(given)) == [made.policy, made.binding]
 
 
 def test_an_image_by_digest_needs_no_tag(helm: Helm) -> None:

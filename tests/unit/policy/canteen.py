@@ -130,6 +130,7 @@ class Scalars(dra.OpaqueConfig, api_version=API_VERSION):
     any_float: float = 0
     word: Annotated[str, Field(min_length=1, max_length=3)] = "a"
     code: Annotated[str, Field(pattern=r"^[a-z]{1,3}-\d+$")] = "a-1"
+    ascii: Annotated[str, StringConstraints(ascii_only=True, max_length=3)] = ""
     loose: Annotated[str, Field(pattern=r"(?i)x[^y\s]")] = "xa"
     choice: Literal["a", "b'c", 'd"e'] = "a"
     mixed: Literal["a", 1] | None = "a"
@@ -138,8 +139,8 @@ class Scalars(dra.OpaqueConfig, api_version=API_VERSION):
     heat: Heat = Heat.LOW
     memory: dra.QuantityField = dra.QuantityField("1Gi")
     perhaps: int | None = None
-    odd_key: int = Field(0, alias="odd-key.1")
-    reserved: int = Field(0, alias="in")
+    odd_key: int = Field(default=0, alias="odd-key.1")
+    reserved: int = Field(default=0, alias="in")
 
 
 class Containers(dra.OpaqueConfig, api_version=API_VERSION):
@@ -252,6 +253,7 @@ LIKELY: Mapping[str, Mapping[str, st.SearchStrategy[Any]]] = {
         "any_float": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70),
         "word": _WORDS,
         "code": st.sampled_from(["a-1", "abc-22", "abcd-1", "a-", "a-१", "A-1"]),
+        "ascii": _WORDS,
         "loose": st.sampled_from(["xa", "Xa", "xy", "x ", "x\v", "xé", "-xx-", "x"]),
         "choice": st.sampled_from(["a", "b'c", 'd"e', "f"]),
         "mixed": st.sampled_from(["a", 1, None, True, 1.0, 2, False, "1"]),
@@ -354,11 +356,9 @@ MUST = {"Containers": ["oil"]}
 
 def configs(kinds: Sequence[str] = tuple(LIKELY)) -> st.SearchStrategy[dict[str, Any]]:
     """Parameters of some kinds, right and wrong."""
-    return st.one_of(
-        *(
-            bodies(LIKELY[kind], MUST.get(kind, [])).map(
-                lambda body, kind=kind: {"apiVersion": API_VERSION, "kind": kind, **body}
-            )  # type: ignore[misc]
-            for kind in kinds
-        )
-    )
+    return st.one_of(*(named(API_VERSION, kind, bodies(LIKELY[kind], MUST.get(kind, []))) for kind in kinds))
+
+
+def named(api_version: str, kind: str, made: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
+    """The bodies with what says which config they are."""
+    return made.map(lambda body: {"apiVersion": api_version, "kind": kind, **body})

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dra_kit.author.driver import Driver
 from dra_kit.process.target import load_driver
 from tests.unit.policy import canteen
-from tests.unit.policy.canteen import bodies, configs
+from tests.unit.policy.canteen import bodies, configs, named
 
 _EXAMPLES: Final = Path(__file__).resolve().parents[3] / "examples"
 
@@ -72,9 +72,7 @@ _LIKELY: Final[Mapping[str, Mapping[tuple[str, str], Mapping[str, st.SearchStrat
         },
     },
 }
-_OLD: Final = bodies({"word": st.sampled_from(["a", "", "abcd", 1])}).map(
-    lambda body: {"apiVersion": "canteen.example/v1alpha1", "kind": "Scalars", **body}
-)
+_OLD: Final = named("canteen.example/v1alpha1", "Scalars", bodies({"word": st.sampled_from(["a", "", "abcd", 1])}))
 _UNKNOWN: Final = st.sampled_from(
     [
         {"apiVersion": "canteen.example/v2", "kind": "Scalars"},
@@ -91,9 +89,4 @@ def parameters(driver: str) -> st.SearchStrategy[dict[str, Any]]:
     """What may stand in an entry for a driver, right and wrong."""
     if driver == canteen.DRIVER:
         return st.one_of(configs(), configs(), configs(), configs(), _OLD, _UNKNOWN)
-    return st.one_of(
-        *(
-            bodies(fields).map(lambda body, key=key: {"apiVersion": key[0], "kind": key[1], **body})  # type: ignore[misc]
-            for key, fields in _LIKELY[driver].items()
-        ),
-    )
+    return st.one_of(*(named(*key, bodies(fields)) for key, fields in _LIKELY[driver].items()))

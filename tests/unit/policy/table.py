@@ -129,7 +129,7 @@ def _made(driver: str, count: int) -> list[Any]:
     @seed(20261125)
     @settings(
         max_examples=30 * count, database=None, deadline=None, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )  # fmt: skip
     @given(parameters(driver))
     def make(made: Any) -> None:

@@ -37,5 +37,6 @@ def test_policy_and_node_decide_equally_but_for_what_is_left_to_the_node(paramet
 
 
 def test_what_is_no_config_of_the_driver_is_refused() -> None:
-    for parameters in (None, 1, "a", [], {}, {"kind": "Scalars"}, scalars(kind=["Scalars"]), scalars(apiVersion=1)):
+    some: list[Any] = [None, 1, "a", [], {}, {"kind": "Scalars"}, scalars(kind=["Scalars"]), scalars(apiVersion=1)]
+    for parameters in some:
         assert of_config(POLICY, driver, parameters), parameters
