@@ -95,13 +95,8 @@ def reallocated_while_kubelet_down(node: Node) -> None:
     until("it to get another device", lambda: node.orders.devices(first))
     assert node.orders.devices(first) != before.devices
 
-    def is_refused() -> bool:
-        return any("was allocated anew since it was prepared" in note for note in node.orders.driver_events(first))
-
+    # whether it is refused before the former container has ended is the kubelet's affair: that may be released first
     node.start_kubelet()
-    until("the claim to be refused", is_refused, node.driver.tail)
-    [record] = node.dump()["claims"]
-    assert tuple(item["device"] for item in record["devices"]) == before.devices
     node.served(first, second)
     node.holds()
     node.cluster.writes.forget()  # an Event for each refusal, however often the kubelet has asked
