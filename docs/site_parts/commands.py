@@ -7,5 +7,8 @@ from dra_kit.cli.app import COMMANDS
 
 def reference() -> str:
     """A directive for each command: the group loads them one by one, so that none knows its own name."""
-    blocks = [f".. click:: dra_kit.cli.{name}:command\n   :prog: dra-kit {name}\n" for name in sorted(COMMANDS)]
+    blocks = [
+        f".. click:: dra_kit.cli.{name.replace('-', '_')}:command\n   :prog: dra-kit {name}\n"
+        for name in sorted(COMMANDS)
+    ]
     return "\n".join(["", "```{eval-rst}", *blocks, "```", ""])
