@@ -25,7 +25,7 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: test
-test: install ## unit, property, golden and role tests (no cluster, no network, under five minutes)
+test: install ## unit, property, golden and role tests (no cluster, no network)
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
 
 .PHONY: test-processes

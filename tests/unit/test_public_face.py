@@ -132,6 +132,7 @@ def test_declaring_a_driver_loads_no_client_and_no_server() -> None:
     assert [name for name in loaded if name.startswith(without_models)] == []
 
 
+@pytest.mark.processes  # `make types` asks pyright for the same
 @pytest.mark.timeout(300)
 def test_every_type_is_known_without_a_guess(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pyright", "--verifytypes", "dra_kit", "--ignoreexternal", "--outputjson"]

@@ -27,6 +27,7 @@ def module(page: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("page", ["explanation/why-effects.md", "how-to/migrate-from-a-device-plugin.md"])
 def test_it_type_checks(page: str, tmp_path: Path) -> None:
     file = tmp_path / "page.py"
