@@ -13,6 +13,8 @@ from dra_kit.publishing.publisher import Publisher
 from dra_kit.publishing.scope import Source
 
 if TYPE_CHECKING:
+    from dra_kit.author.devices.device import Device
+    from dra_kit.author.devices.inventory import Inventory
     from dra_kit.node.health.monitor import Monitor
     from dra_kit.node.policy.part import Policy
 
@@ -45,7 +47,7 @@ def advertise(
         publisher: of what is advertised.
         changed: told of devices whose health changes.
     """
-    publish = publisher.publish
+    publish: Callable[[Inventory[Device]], None] = publisher.publish
     policy: Policy | None = None
     if driver.policy is not None:
         from dra_kit.node.policy.part import Policy
