@@ -11,7 +11,8 @@ from dra_kit.explain.claims.explainer import Explainer
 from dra_kit.explain.cluster.cluster import Cluster
 from dra_kit.explain.pods.explainer import explain_pod
 from dra_kit.explain.pods.verdicts import UNSCHEDULABLE, PodClaimExplanation, PodExplanation
-from dra_kit.explain.text.summary import groups_of, summarize
+from dra_kit.explain.text.summary import summarize
+from dra_kit.explain.verdicts import JudgedChoice
 from dra_kit.kube.client import Client
 from dra_kit.kube.resources import (
     DEVICE_CLASSES,
@@ -92,9 +93,14 @@ def _of_claim(claim: PodClaimExplanation) -> Iterator[Cause]:
     for blocker in explanation.blockers:
         yield Cause(blocker, subject, claim.entry)
     for request in explanation.requests:
+        # that all devices match and are taken stands among the blockers, with who has them
+        taken = explanation.outcome != "error" and all(map(_is_taken, request.choices))
         for judged in request.choices:
-            if judged.choice is None or all(device.fits for device in judged.devices):
-                continue
-            # a blocker has it already where every device is one that matches, and others have them
-            if not any(", ".join(groups_of(judged.devices)) in blocker for blocker in explanation.blockers):
+            if not taken and judged.choice is not None and not all(device.fits for device in judged.devices):
                 yield Cause(f"request {judged.name}: {summarize(judged.devices)}", subject, claim.entry)
+
+
+def _is_taken(judged: JudgedChoice) -> bool:
+    """Whether every device matches, and none is to be had."""
+    wanted = judged.choice is not None and not judged.choice.all_devices
+    return wanted and bool(judged.devices) and all(device.matches and not device.fits for device in judged.devices)
