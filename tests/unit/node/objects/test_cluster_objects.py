@@ -82,7 +82,7 @@ async def test_it_is_named_by_effect_and_claim_and_owned_by_the_node(client: Cli
     there = await client.get(CONFIG_MAPS, f"menu-{CLAIM}", "default")
     node = await client.get(NODES, "node-1")
     assert there["data"] == {"dish": "pizza"}
-    assert there["metadata"]["labels"] == LABELS
+    assert there["metadata"]["labels"] == {**LABELS, "dra-kit/driver": "dra.pizza", "dra-kit/node": "node-1"}
     assert there["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "Node", "name": "node-1", "uid": node["metadata"]["uid"]}
     ]
