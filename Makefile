@@ -40,6 +40,10 @@ test-processes: install ## commands and drivers as processes of their own: dev, 
 test-examples: install ## tests of examples/gpu-driver, without a GPU
 	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest $(PARALLEL)
 
+.PHONY: test-gpu
+test-gpu: install ## of examples/gpu-driver, on a machine with a GPU: NVML tells what nvidia-smi shows; no setting is changed
+	cd examples/gpu-driver && PYTHONPATH=src $(abspath $(BIN))/python -m pytest -m gpu -rs tests/gpu
+
 .PHONY: test-crash
 test-crash: install ## kill -9 at every durable step, a thousand random runs (SEEDS=n), 300 damaged bytes
 	CRASH_SEEDS=$(or $(SEEDS),1000) CRASH_DAMAGE=300 $(BIN)/python -m pytest $(PARALLEL) tests/crash

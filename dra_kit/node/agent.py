@@ -228,8 +228,8 @@ class Agent:
         self.supervisor.add(self._replugging, after=startup)
         self.supervisor.add(self._leftovers, after=startup)
         self.supervisor.add(self._mending, after=startup)
-        if self._driver.effects:
-            self.supervisor.add(self._reapplying, after=startup)
+        for of_effects in (self._reapplying, self._unrecorded) if self._driver.effects else ():
+            self.supervisor.add(of_effects, after=startup)
         self.supervisor.add(self.orphans, after=startup)
         if self._undertaking is None:
             self.supervisor.add(self._discovery, after=startup)
@@ -246,7 +246,7 @@ class Agent:
             store=self._store, client=self._client, facts=facts, locks=locks,
             boot_id=boot_id, replaced=self._effect_replaced,
         )  # fmt: skip
-        self._classes, self._engine = wired.classes, wired.engine
+        self._classes, self._engine, self._unrecorded = wired.classes, wired.engine, wired.unrecorded
         self._reapplying = Reapplying(wired.holding, every=self._settings.effects_interval)
         if wired.runner is not None:
             self.supervisor.add(wired.runner)  # stopped when no claim needs a program any more

@@ -32,6 +32,10 @@ class _DeleteObject(BaseModel):
     namespace: str
     name: str
 
+    @property
+    def address(self) -> ObjectAddress:
+        return ObjectAddress(self.api_version, self.kind, self.plural, self.namespace, self.name)
+
 
 _UNDO: TypeAdapter[_EndProgram | _DeleteObject] = TypeAdapter(
     Annotated[_EndProgram | _DeleteObject, Field(discriminator="what")]
@@ -101,8 +105,7 @@ def without_class(record: EffectRecord) -> Effect[Any, Any] | None:
             cls: Any = types.new_class("Program", (_Program,), {"id": record.effect}, _ends_within(undo.end_within))
             program: Effect[Any, Any] = cls(touched=list(record.keys))
             return program
-        address = ObjectAddress(undo.api_version, undo.kind, undo.plural, undo.namespace, undo.name)
-        return _Object(claim_uid="-", touched=list(record.keys), at=address)
+        return _Object(claim_uid="-", touched=list(record.keys), at=undo.address)
     return None
 
 
@@ -115,10 +118,14 @@ def _ends_within(seconds: float) -> Any:
     return fill
 
 
-def title_without_class(record: EffectRecord) -> str:
-    """What people read of it."""
+def object_of(record: EffectRecord) -> ObjectAddress | None:
+    """The object that an effect makes; None where it makes none, or nobody has written that down."""
     with suppress(ValidationError):
         undo = _UNDO.validate_json(record.undo)
-        if isinstance(undo, _DeleteObject):
-            return str(ObjectAddress(undo.api_version, undo.kind, undo.plural, undo.namespace, undo.name))
-    return f"{record.effect} on {', '.join(record.keys)}"
+        return undo.address if isinstance(undo, _DeleteObject) else None
+    return None
+
+
+def title_without_class(record: EffectRecord) -> str:
+    """What people read of it."""
+    return str(object_of(record) or f"{record.effect} on {', '.join(record.keys)}")

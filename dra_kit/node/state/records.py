@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -92,6 +92,10 @@ class ClaimRecord(BaseModel):
     def answer(self) -> list[PreparedDevice]:
         """What the kubelet is told, the same every time."""
         return [device.answer() for device in self.devices]
+
+
+UNKNOWN_BOOT: Final = ""
+"""Boot id of an effect that was found without a record: when it was applied, nobody knows, nor who uses it."""
 
 
 class EffectRecord(BaseModel):
