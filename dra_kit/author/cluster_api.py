@@ -25,7 +25,7 @@ class ClusterApi(ABC):
     async def list(
         self, api_version: str, plural: str, namespace: str | None = None, *, label_selector: str = ""
     ) -> Sequence[Mapping[str, Any]]:
-        """All objects of a kind, of one namespace or of all."""
+        """Return all objects of a kind, of one namespace or of all."""
 
     @abstractmethod
     async def apply(self, plural: str, manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -105,10 +105,10 @@ class Context(ABC, Generic[SettingsT]):
 
     @abstractmethod
     def prepared(self) -> Mapping[str, PreparedClaim]:
-        """All claims that are prepared now, by UID."""
+        """Return all claims that are prepared now, by UID."""
 
     def effects(self) -> Sequence[EffectInForce]:
-        """All effects of this driver on this node, oldest first: what is its own of what ``discover`` finds.
+        """Return all effects of this driver on this node, oldest first: what is its own of what ``discover`` finds.
 
         Those that another release of the driver made, and this one does not understand, are missing. Where nothing is
         prepared, as in a context of a test's own, there are none.

@@ -168,7 +168,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         return tuple(part for part in parts if part is not None)
 
     def for_another_node(self) -> Driver[ConfigT, DeviceT]:
-        """A copy for another node in the same process, which shares no state and no hardware with this one.
+        """Return a copy for another node in the same process, which shares no state and no hardware with this one.
 
         Raises:
             Exception: whatever an object of the author's raises that cannot be copied.
@@ -204,7 +204,7 @@ def _checked_providers(
     *,
     binds: bool,
 ) -> DeviceProvider[Any, Any, Any]:
-    """The provider of nodes, which finds nothing where the driver has none."""
+    """Return the provider of nodes, which finds nothing where the driver has none."""
     if provider is None and cluster_provider is None:
         raise ConfigurationError(f"driver {driver}: it has no devices; give it provider=…, or cluster_provider=…")
     of_node: DeviceProvider[Any, Any, Any] = NoDevices() if provider is None else provider

@@ -47,7 +47,7 @@ class Outcome:
 
 
 def check(files: Iterable[SourceFile], surroundings: Surroundings | None = None) -> Outcome:
-    """Everything that is wrong with some files, which may refer to each other.
+    """Return everything that is wrong with some files, which may refer to each other.
 
     Args:
         files: manifests as YAML or JSON.
@@ -142,7 +142,7 @@ def _in_expression(made: Manifest, expression: Expression, mistake: Mistake) -> 
 
 
 def _parses(text: str, fix: Sequence[Replacement]) -> bool:
-    """Whether an expression is one after its mistake is mended."""
+    """Return whether an expression is one after its mistake is mended."""
     for one in sorted(fix, key=lambda one: one.start, reverse=True):
         text = text[: one.start] + one.text + text[one.end :]
     try:

@@ -344,7 +344,9 @@ class Agent:
         return self._probes.port if self._probes is not None else 0
 
     def hanging(self, patience: float) -> list[str]:
-        """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
+        """Return a line for each call of the author's code that has not returned for so many seconds; from
+        any thread.
+        """
         health = [] if self._health is None else self._health.hanging(patience)
         return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 

@@ -30,11 +30,11 @@ class ServerFacts:
         self._facts: tuple[ServerFeatures, v1.OwnerReference] | None = None
 
     async def features(self) -> ServerFeatures:
-        """The release of the API server."""
+        """Return the release of the API server."""
         return (await self._all())[0]
 
     async def owner(self) -> v1.OwnerReference:
-        """The Node as the owner of its slices, so that they go when it goes."""
+        """Return the Node as the owner of its slices, so that they go when it goes."""
         return (await self._all())[1]
 
     def forget(self) -> None:

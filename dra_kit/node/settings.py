@@ -59,11 +59,11 @@ class NodeSettings:
     author: Any = field(default=None)
 
     def state(self, driver: str) -> Path:
-        """The directory of the durable state."""
+        """Return the directory of the durable state."""
         return self.state_dir or self.kubelet_dir / "plugins" / driver
 
     def read_boot_id(self) -> str:
-        """What tells this boot from every other.
+        """Return what tells this boot from every other.
 
         Raises:
             ConfigurationError: it cannot be read.
@@ -74,5 +74,5 @@ class NodeSettings:
             raise ConfigurationError(f"boot id {self.boot_id} cannot be read: {error}; is /proc mounted?") from error
 
     def database(self, driver: str) -> Path:
-        """The file of the durable state."""
+        """Return the file of the durable state."""
         return self.state(driver) / "state.sqlite"

@@ -129,7 +129,7 @@ async def run_webhook(driver: Driver[Any, Any], settings: WebhookSettings) -> in
 
 
 def _given(settings: WebhookSettings) -> ServerCertificate | None:
-    """The certificate of files; None where the webhook makes its own."""
+    """Return the certificate of files; None where the webhook makes its own."""
     if settings.own is not None:
         return None
     if settings.cert is None or settings.key is None:
@@ -138,7 +138,7 @@ def _given(settings: WebhookSettings) -> ServerCertificate | None:
 
 
 async def _made(own: OwnCertificates | None) -> CertificateSource:
-    """A certificate of the webhook's own, once it is there."""
+    """Return a certificate of the webhook's own, once it is there."""
     assert own is not None  # noqa: S101 - for type checkers: none was given
     while True:
         try:

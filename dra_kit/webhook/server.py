@@ -87,11 +87,11 @@ class ReviewServer:
         return int(self._socket.getsockname()[1])
 
     def not_serving(self) -> list[str]:
-        """A line while no reviews are answered; may be asked from any thread."""
+        """Return a line while no reviews are answered; may be asked from any thread."""
         return [] if self._serving else ["no reviews are served"]
 
     def readings(self) -> Iterator[Reading]:
-        """How long reviews took, by what they came to; from any thread."""
+        """Yield how long reviews took, by what they came to; from any thread."""
         for result, durations in self._seconds.items():
             yield REVIEW_DURATION.of(durations, result)
 
@@ -170,7 +170,7 @@ class ReviewServer:
     async def _reviewed(
         self, review: kopf.WebhookFn, request: web.Request, body: bytes
     ) -> web.Response | Mapping[str, Any]:
-        """The review's answer, or why there is none."""
+        """Return the review's answer, or why there is none."""
         webhook = request.path.removeprefix("/")
         try:
             async with asyncio.timeout(_REVIEW_SECONDS):

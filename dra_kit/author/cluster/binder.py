@@ -41,7 +41,7 @@ class DeviceBinder(ControllerBound[AuthorSettingsT], ABC):
         """
 
     def release(self, claim: ObservedClaim, device: ObservedDevice) -> Awaitable[None] | None:
-        """The claim has the device no longer, whether or not :meth:`bind` had ended; nothing by default.
+        """Let go of a device that a claim has no longer, whether or not :meth:`bind` had ended; nothing by default.
 
         Must be repeatable. The device is not bound for another claim before this has returned. NotYet and other errors
         are tried again; a PermanentError is logged and ends it. What is released while no controller runs is not told

@@ -129,7 +129,7 @@ class HealthRule(AuthorModel):
         return self
 
     def taint_key(self, driver: str, reason: str) -> str:
-        """The key of the rule's taint."""
+        """Return the key of the rule's taint."""
         return self.key or f"{driver}/{reason}"
 
 
@@ -161,7 +161,7 @@ class HealthSource(NodeBound[HardwareT, AuthorSettingsT], ABC, Generic[DeviceT_c
         """
 
     def recovered(self, device: DeviceT_contra, reason: str, /) -> bool | Awaitable[bool]:
-        """Whether what a sticky rule keeps is over: asked now and then, and when it was reported healthy.
+        """Return whether what a sticky rule keeps is over: asked now and then, and when it was reported healthy.
 
         May be ``def`` or ``async def``. An exception means no.
         """

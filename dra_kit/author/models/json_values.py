@@ -21,7 +21,7 @@ _DEEPEST = 100
 
 
 def json_value(value: object) -> JsonValue:
-    """A copy of the value in lists and dicts, so that it cannot change after it was handed over.
+    """Return a copy of the value in lists and dicts, so that it cannot change after it was handed over.
 
     Raises:
         ValueError: naming the place inside it that is no JSON: null, bool, int, finite float, str, a sequence, or a

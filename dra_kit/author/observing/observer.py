@@ -24,7 +24,7 @@ class ClaimObserver:
     """
 
     def allocated(self, claim: ObservedClaim) -> Awaitable[None] | None:
-        """The scheduler gave the claim ``claim.devices``."""
+        """React to a claim to which the scheduler gave ``claim.devices``."""
         del claim
         return None
 
@@ -42,6 +42,6 @@ class ClaimObserver:
         return None
 
     def deleted(self, claim: ObservedClaim) -> Awaitable[None] | None:
-        """The claim is gone, and with it its hold on ``claim.devices``."""
+        """React to a claim that is gone, and with it its hold on ``claim.devices``."""
         del claim
         return None

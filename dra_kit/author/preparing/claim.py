@@ -37,7 +37,7 @@ class Effects:
         return Ensuring(self._scope, effect, lambda: self._unused.update({number: ""}))
 
     def never_awaited(self) -> list[str]:
-        """Names of the effects whose ``ensure`` was neither awaited nor asked for its result."""
+        """Return names of the effects whose ``ensure`` was neither awaited nor asked for its result."""
         return [name for name in self._unused.values() if name]
 
 
@@ -144,7 +144,7 @@ class PreparedDevice:
 
 
 def env_name(device: str) -> str:
-    """The name of a device in the form of an environment variable."""
+    """Return the name of a device in the form of an environment variable."""
     name = re.sub(r"[^A-Z0-9]", "_", device.upper())
     return f"_{name}" if name[:1].isdigit() else name
 

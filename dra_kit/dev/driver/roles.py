@@ -153,7 +153,7 @@ class Roles:
         return await self._agents[name].run()
 
     def _waiting(self) -> list[str]:
-        """What is not ready on the nodes."""
+        """Return what is not ready on the nodes."""
         found = []
         for name in self._orders.nodes:
             agent = self._agents.get(name)
@@ -162,7 +162,7 @@ class Roles:
         return found
 
     async def _unheard(self) -> list[str]:
-        """The webhook role, as long as it does not listen."""
+        """Return the webhook role, as long as it does not listen."""
         if self._webhook is None:
             return []
         try:
@@ -173,7 +173,9 @@ class Roles:
         return []
 
     def _failure(self, seconds: float) -> str:
-        """Why the driver cannot be used, so many seconds after its start; empty as long as it may still come up."""
+        """Return why the driver cannot be used, so many seconds after its start; empty as long as it may still
+        come up.
+        """
         if failure := self._ended():
             return failure
         discover = self._log.problems_of(DISCOVER_FAILED)
@@ -185,7 +187,7 @@ class Roles:
         return ""
 
     def _ended(self) -> str:
-        """Why a role has ended by itself; empty while all run."""
+        """Return why a role has ended by itself; empty while all run."""
         for role in self._roles:
             if role.failure:
                 problems = self._log.problems

@@ -34,7 +34,7 @@ class WrittenChoice:
 
 
 def known_classes(manifests: Sequence[Manifest], surroundings: Surroundings) -> dict[str, v1.DeviceClass | None]:
-    """The classes of the cluster and the files, those of the files first; None where the files have several."""
+    """Return the classes of the cluster and the files, those of the files first; None where the files have several."""
     found: dict[str, v1.DeviceClass | None] = {}
     for made in manifests:
         if isinstance(made.obj, v1.DeviceClass) and made.name:
@@ -66,7 +66,7 @@ def selector_mistakes(
     classes: Mapping[str, v1.DeviceClass | None],
     surroundings: Surroundings,
 ) -> Iterator[tuple[Expression, Mistake]]:
-    """What the selectors of a class or a claim's requests do when they are evaluated."""
+    """Yield what the selectors of a class or a claim's requests do when they are evaluated."""
     if isinstance(manifest.obj, v1.DeviceClass):
         own = [expression for expression in expressions if expression.path.startswith("spec.selectors[")]
         yield from _evaluated((), own, surroundings)
@@ -113,7 +113,7 @@ def drivers_meant(
 
 
 def _flat(path: str) -> str:
-    """The same in v1beta1."""
+    """Return the same in v1beta1."""
     return f"{path.removesuffix('.exactly')}.selectors["
 
 
@@ -133,7 +133,7 @@ def _evaluated(
 
 
 def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) -> bool:
-    """Whether a class leaves any known device: what is wrong with the class is told of the class."""
+    """Return whether a class leaves any known device: what is wrong with the class is told of the class."""
     advertised = surroundings.advertised
     if advertised is None or not advertised.total:
         return True
@@ -147,7 +147,7 @@ def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) ->
 
 
 def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, ...] | None:
-    """The selectors of a class or request, compiled; None if one of them cannot be."""
+    """Return the selectors of a class or request, compiled; None if one of them cannot be."""
     made = []
     for selector in selectors:
         if selector.cel is None:
@@ -160,7 +160,7 @@ def selectors_of(selectors: Sequence[v1.DeviceSelector]) -> tuple[cel.Selector, 
 
 
 def written_choices(manifest: Manifest) -> Iterator[WrittenChoice]:
-    """The requests of a claim or template, and the ways to satisfy them."""
+    """Yield the requests of a claim or template, and the ways to satisfy them."""
     if manifest.claim is None:
         return
     path, spec = manifest.claim

@@ -19,7 +19,7 @@ _OF_KEYS = ("unknown field", "stands twice")
 
 
 def opaque_problems(manifest: Manifest, surroundings: Surroundings) -> Iterator[Problem]:
-    """What is wrong with the configurations of an object."""
+    """Yield what is wrong with the configurations of an object."""
     fields = CONFIG_FIELDS.get(manifest.kind, ())
     if manifest.obj is None or not fields:
         return

@@ -46,7 +46,7 @@ def _is_writable(path: Path) -> bool:
 
 
 def diff(before: SourceFile, after: SourceFile) -> Iterator[str]:
-    """The lines of a unified diff, each with its line break.
+    """Yield the lines of a unified diff, each with its line break.
 
     Args:
         before: a file.

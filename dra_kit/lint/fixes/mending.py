@@ -67,7 +67,7 @@ def mend(files: Sequence[SourceFile], surroundings: Surroundings | None = None) 
 
 
 def _mended(file: SourceFile, found: Sequence[Finding]) -> tuple[str, list[Finding]]:
-    """The text with as many fixes as do not exclude each other, and what they are for."""
+    """Return the text with as many fixes as do not exclude each other, and what they are for."""
     values = _values(file.text)
     if values is None:
         return file.text, []
@@ -86,7 +86,7 @@ def _mended(file: SourceFile, found: Sequence[Finding]) -> tuple[str, list[Findi
 
 
 def _together(found: Sequence[Finding]) -> list[Fix]:
-    """The fixes, those that write the same as one: two findings may have one cause, or one place by an alias."""
+    """Return the fixes, those that write the same as one: two findings may have one cause, or one place by an alias."""
     made: dict[Any, Fix] = {}
     for fix in (finding.fix for finding in found if finding.fix is not None):
         other = made.get(fix.edits)
@@ -96,7 +96,7 @@ def _together(found: Sequence[Finding]) -> list[Fix]:
 
 
 def _is_as_meant(text: str, values: Sequence[Any], fixes: Sequence[Fix]) -> bool:
-    """Whether a file says what it said before, but for what the fixes are to change."""
+    """Return whether a file says what it said before, but for what the fixes are to change."""
     after = _values(written(text, fixes))
     return after is not None and same(after, become(values, fixes))
 

@@ -75,7 +75,7 @@ def _text(value: Any, *keys: str) -> str:
 
 
 def manifest(document: Document) -> Manifest:
-    """What a document is."""
+    """Return what a document is."""
     body = document.body
     if not document.file.explicit and not looks_like_object(body):
         return Manifest(document, "", "")

@@ -30,7 +30,7 @@ def try_until() -> float | None:
 
 @contextmanager
 def trying_for(seconds: float) -> Iterator[None]:
-    """What would try again says after so long how far it has come; 0: at once."""
+    """Yield what would try again says after so long how far it has come; 0: at once."""
     before = _try_until.set(asyncio.get_running_loop().time() + seconds)
     try:
         yield

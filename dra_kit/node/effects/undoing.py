@@ -14,7 +14,7 @@ from dra_kit.node.locks.named import Locks
 from dra_kit.node.state.records import EffectRecord
 from dra_kit.node.state.store import Store
 from dra_kit.node.steps import Step, reached
-from dra_kit.process.tracebacks import from_author, raised
+from dra_kit.process.tracebacks import from_author, located
 from dra_kit.resource.reference import ClaimReference
 
 logger: logging.Logger = logging.getLogger(__name__)
@@ -112,16 +112,16 @@ class Undoing:
             await call(effect.revert, outcome)
             reached(Step.EFFECT_REVERTED)
         except Exception as error:
-            text = raised(error, cls.__module__)
-            await self._store.revert_failed(record.number, text.removeprefix("raised "))
+            text = located(error, cls.__module__)
+            await self._store.revert_failed(record.number, text)
             expected = isinstance(error, DraKitError)
             logger.warning(
                 "effect not undone",
-                extra={"effect": self._classes.title(record), "error": text.removeprefix("raised ")},
+                extra={"effect": self._classes.title(record), "error": text},
                 exc_info=None if expected else from_author(error, cls.__module__),
             )
             raise TransientError(
-                f"effect {self._classes.title(record)} could not be undone: {cls.__name__}.revert {text}; it is "
+                f"effect {self._classes.title(record)} could not be undone: {cls.__name__}.revert raised {text}; it is "
                 "tried again",
                 code="revert-failed",
             ) from error

@@ -42,7 +42,7 @@ class _WithoutClass:
     """Only reverted; its keys are those that were stored."""
 
     def keys(self) -> list[str]:
-        """What the effect touches."""
+        """Return what the effect touches."""
         touched: list[str] = self.touched  # type: ignore[attr-defined] # a field of those below
         return touched
 
@@ -63,7 +63,7 @@ class _Object(_WithoutClass, ClusterObject[None]):
     at: ObjectAddress
 
     def address(self) -> ObjectAddress:
-        """Where it was applied."""
+        """Return where it was applied."""
         return self.at
 
     def body(self) -> NoReturn:
@@ -74,7 +74,7 @@ class _Object(_WithoutClass, ClusterObject[None]):
 
 
 def undo_of(effect: Effect[Any, Any]) -> str:
-    """What is written down of an effect, so that it can be undone without its class; empty where it cannot."""
+    """Return what is written down of an effect, so that it can be undone without its class; empty where it cannot."""
     if isinstance(effect, ChildProcess):
         return _EndProgram(end_within=effect.end_within).model_dump_json()
     if isinstance(effect, ClusterObject):
@@ -90,7 +90,7 @@ def undo_of(effect: Effect[Any, Any]) -> str:
 
 
 def without_class(record: EffectRecord) -> Effect[Any, Any] | None:
-    """An effect that can be reverted in place of a stored one; None where nothing but its class can.
+    """Return an effect that can be reverted in place of a stored one; None where nothing but its class can.
 
     A program's own ways to end (``stop``) and what it leaves (``clear``) are its author's code, too: it gets SIGTERM.
     """
@@ -116,7 +116,7 @@ def _ends_within(seconds: float) -> Any:
 
 
 def title_without_class(record: EffectRecord) -> str:
-    """What people read of it."""
+    """Return what people read of it."""
     with suppress(ValidationError):
         undo = _UNDO.validate_json(record.undo)
         if isinstance(undo, _DeleteObject):

@@ -166,11 +166,11 @@ class Conditions:
         return min(times, default=None)
 
     def problems(self) -> Mapping[str, Problem]:
-        """What counts, by reason."""
+        """Return what counts, by reason."""
         return {reason: item.problem for reason, item in self._conditions.items() if item.problem is not None}
 
     def to_ask(self) -> list[str]:
-        """The reasons whose end only the author's ``recovered`` tells."""
+        """Return the reasons whose end only the author's ``recovered`` tells."""
         return [
             reason
             for reason, item in self._conditions.items()
@@ -178,7 +178,7 @@ class Conditions:
         ]
 
     def status(self) -> tuple[Status, str] | None:
-        """What the kubelet is to be told, with a text for people; None where nothing was said yet."""
+        """Return what the kubelet is to be told, with a text for people; None where nothing was said yet."""
         wrong = [item.problem for item in self._reported() if item.problem is not None]
         if wrong:
             texts = (f"{item.reason}: {item.message}" if item.message else item.reason for item in wrong)

@@ -52,7 +52,7 @@ def monitor_of(
     publish: Callable[[Inventory[Device]], None],
     changed: DeviceChanged,
 ) -> Monitor:
-    """The monitor of a node's driver, with what the process before has kept.
+    """Return the monitor of a node's driver, with what the process before has kept.
 
     Args:
         driver: its name.
@@ -140,7 +140,7 @@ class Monitor:
         self._wake()
 
     def shown(self) -> Sequence[DeviceHealth]:
-        """What the kubelet was told last of each device; from any thread."""
+        """Return what the kubelet was told last of each device; from any thread."""
         return self._shown
 
     def process_ended(self) -> None:
@@ -166,7 +166,7 @@ class Monitor:
         await followed
 
     def hanging(self, patience: float) -> list[str]:
-        """A line while the source hangs, as far as that can be told; from any thread."""
+        """Return a line while the source hangs, as far as that can be told; from any thread."""
         return self._watching.hanging(patience)
 
     async def run(self, ready: asyncio.Event) -> None:

@@ -52,7 +52,7 @@ class Watching:
             self._changed.notify_all()
 
     def take(self) -> list[HealthReport]:
-        """The reports that have come, in their order."""
+        """Return the reports that have come, in their order."""
         with self._changed:
             reports = list(self._reports)
             self._reports.clear()

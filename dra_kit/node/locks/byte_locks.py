@@ -57,7 +57,7 @@ class ByteLocks:
             os.close(taken)
 
     def is_taken(self, name: str) -> bool:
-        """Whether somebody has the lock now.
+        """Return whether somebody has the lock now.
 
         Raises:
             StoreError: when the file cannot be made.

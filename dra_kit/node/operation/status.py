@@ -69,7 +69,7 @@ class NodeStatus:
         self._began = datetime.now(UTC)
 
     async def document(self) -> dict[str, Any]:
-        """All of it; a part that cannot be read says why, and hides no other."""
+        """Return all of it; a part that cannot be read says why, and hides no other."""
         view = self._view
         document: dict[str, Any] = {
             "driver": view.prepared.driver,

@@ -134,7 +134,7 @@ class PolicyFilter:
         return {key: await _of(answer) for key, answer in answers.items()}
 
     def _all(self, devices: Mapping[Key, Device], watched: Mapping[str, Any] | None) -> dict[Key, object]:
-        """A ``def`` in one thread for all devices: one for each would cost more than what it does."""
+        """Run a ``def`` in one thread for all devices: one for each would cost more than what it does."""
         answers: dict[Key, object] = {}
         for key, device in devices.items():
             try:
@@ -177,7 +177,7 @@ async def _of(answer: object) -> object:
 
 
 def _checked(device: Device, answer: object, serving: Serving) -> Device | Exception | None:
-    """What the policy returned, if it may be published; else why not."""
+    """Return what the policy returned, if it may be published; else why not."""
     if answer is None or answer is device:
         return device if answer is not None else None
     if isinstance(answer, Exception):

@@ -36,7 +36,7 @@ _REMEDY: Final = "run this where its devices are, or correct it"
 def first_inventory(
     driver: Driver[Any, Any], settings: Any, timeout: float, node: NodeInfo | None = None
 ) -> Inventory[Device]:
-    """The first complete inventory of a driver's provider.
+    """Return the first complete inventory of a driver's provider.
 
     Args:
         driver: the driver; its provider is started as the node role starts it.

@@ -58,7 +58,7 @@ class Damages:
         return there
 
     def left(self) -> list[Damage]:
-        """Those met so far that are still there; costs nothing where none was met.
+        """Return those met so far that are still there; costs nothing where none was met.
 
         Raises:
             StoreError: when the file cannot be read.

@@ -35,7 +35,7 @@ class DeviceRecord(BaseModel):
     """Hashes of what made it the same device then, by key; None in what those releases wrote."""
 
     def answer(self) -> PreparedDevice:
-        """What the kubelet is told."""
+        """Return what the kubelet is told."""
         return PreparedDevice((self.request,), self.pool, self.device, self.cdi_devices, self.share_id)
 
 
@@ -77,11 +77,11 @@ class ClaimRecord(BaseModel):
     sees: tuple[int, ...] = ()
 
     def has(self, pool: str, device: str) -> bool:
-        """Whether the claim was prepared with that device."""
+        """Return whether the claim was prepared with that device."""
         return any((item.pool, item.device) == (pool, device) for item in self.devices)
 
     def to_json(self) -> str:
-        """The record as it is stored; what has its default is left out."""
+        """Return the record as it is stored; what has its default is left out."""
         return self.model_dump_json(exclude_defaults=True)
 
     @property
@@ -90,7 +90,7 @@ class ClaimRecord(BaseModel):
         return ClaimReference(self.namespace, self.name, self.uid)
 
     def answer(self) -> list[PreparedDevice]:
-        """What the kubelet is told, the same every time."""
+        """Return what the kubelet is told, the same every time."""
         return [device.answer() for device in self.devices]
 
 

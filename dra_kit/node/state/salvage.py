@@ -38,7 +38,9 @@ def as_text(stored: bytes) -> str:
 
 
 def is_damaged(path: Path) -> bool:
-    """Whether something is there that is no sound database of ours; one that cannot be opened now is not damaged."""
+    """Return whether something is there that is no sound database of ours; one that cannot be opened now is not
+    damaged.
+    """
     if not path.is_file() or path.stat().st_size == 0:
         return False
     try:
@@ -55,13 +57,13 @@ def is_damaged(path: Path) -> bool:
 
 
 def _is_writable_form(path: Path) -> bool:
-    """Whether the header says what sqlite writes; with another number there it takes the file for read-only."""
+    """Return whether the header says what sqlite writes; with another number there it takes the file for read-only."""
     with path.open("rb") as file:
         return file.read(100)[18] in {1, 2}
 
 
 def needs_salvage(path: Path) -> bool:
-    """Whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
+    """Return whether :func:`salvage` has something to do: the database is damaged, or the last salvage was cut off."""
     return bool(_unnamed(path)) or is_damaged(path)
 
 
@@ -114,7 +116,7 @@ def salvage(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def _rebuilt(path: Path, prepare: Callable[[sqlite3.Connection], None]) -> Path:
-    """What can be read of a damaged database, in a new one, whose name tells when it was found damaged."""
+    """Return what can be read of a damaged database, in a new one, whose name tells when it was found damaged."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
         prepare(memory)
         carry_over(path, memory)
@@ -150,7 +152,7 @@ def carry_over(path: Path, database: sqlite3.Connection) -> int:
 
 
 def _carried(database: sqlite3.Connection, table: str, columns: Sequence[str], row: Sequence[Any]) -> bool:
-    """Whether a row could be stored; one that has become nonsense cannot."""
+    """Return whether a row could be stored; one that has become nonsense cannot."""
     marks = ", ".join("?" * len(columns))
     insert = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 - constants
     problem = ""
@@ -219,7 +221,7 @@ def _devices(uid: str, record: str) -> list[tuple[str, str, str, str, int]]:
 
 
 def _found(database: sqlite3.Connection, table: str) -> str:
-    """The name of a table where its own is damaged: that of the one whose columns it would have."""
+    """Return the name of a table where its own is damaged: that of the one whose columns it would have."""
     columns, wanted = columns_of(database, table), set(CARRIED[table])
     if columns:
         return table
@@ -233,7 +235,9 @@ def _found(database: sqlite3.Connection, table: str) -> str:
 def _readable(
     database: sqlite3.Connection, table: str, columns: Sequence[str], broken: set[str]
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows up to the first page that is broken, from both ends of the table, which is added to ``broken`` then."""
+    """Yield the rows up to the first page that is broken, from both ends of the table, which is added to ``broken``
+    then.
+    """
     seen: set[tuple[Any, ...]] = set()
     chosen = _chosen(columns_of(database, table), columns)
     for order in ("ASC", "DESC"):
@@ -249,7 +253,7 @@ def _readable(
 
 
 def _chosen(present: Sequence[str], columns: Sequence[str]) -> str:
-    """What to select for these columns: by name, else what is in the same place, else nothing.
+    """Return what to select for these columns: by name, else what is in the same place, else nothing.
 
     An older release had fewer columns, a newer one has its own behind them; and a name may be damaged.
     """

@@ -103,7 +103,7 @@ class Leftovers:
         return not self._look()
 
     def _look(self) -> int:
-        """How many other processes are there."""
+        """Return how many other processes are there."""
         removed, self._others = self._processes.sweep()
         self._killed = self._killed or removed > 0
         return self._others

@@ -159,7 +159,7 @@ class OwnCertificates:
 
 
 def _certificates(data: Mapping[str, Any]) -> Certificates | None:
-    """What a Secret has; None where anything is missing, or is no Base64."""
+    """Return what a Secret has; None where anything is missing, or is no Base64."""
     from dra_kit.webhook.certificates.issuing import Certificates
 
     try:

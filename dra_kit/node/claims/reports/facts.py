@@ -61,11 +61,11 @@ class DeviceFacts:
         return replace(self, status=self.status or earlier.status, metadata=self.metadata or earlier.metadata)
 
     def are_of(self, device: DeviceRecord) -> bool:
-        """Whether a device of a claim is meant."""
+        """Return whether a device of a claim is meant."""
         return (device.pool, device.device) == (self.pool, self.device) and self.share in {None, device.share_id}
 
     def concern(self, record: ClaimRecord) -> bool:
-        """Whether a claim has the device."""
+        """Return whether a claim has the device."""
         return any(map(self.are_of, record.devices))
 
 
@@ -171,7 +171,7 @@ class LateFacts:
 
 
 def updated(record: ClaimRecord, facts: DeviceFacts) -> ClaimRecord:
-    """A record with newer facts about one of its devices.
+    """Return a record with newer facts about one of its devices.
 
     Raises:
         PermanentError: when the status breaks a rule of the API.

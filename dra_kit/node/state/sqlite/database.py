@@ -126,7 +126,7 @@ class Database:
         return connection
 
     def read(self, sql: str, *arguments: object) -> list[tuple[Any, ...]]:
-        """All rows of a query; sees every write that was answered. From any thread.
+        """Return all rows of a query; sees every write that was answered. From any thread.
 
         Raises:
             StoreError: when the file cannot be read.
@@ -145,7 +145,7 @@ class Database:
             raise self._store_error("cannot be read", error) from error
 
     def _note_damage(self, error: Exception) -> bool:
-        """Whether sqlite has met a damaged page."""
+        """Return whether sqlite has met a damaged page."""
         damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
         self._broken = self._broken or damaged
         return damaged

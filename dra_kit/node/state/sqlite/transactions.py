@@ -68,7 +68,7 @@ class Transactions:
         return self._file
 
     def copied(self) -> int:
-        """What the file beside the database says, 0 when it says nothing; to be asked before the database."""
+        """Return what the file beside the database says, 0 when it says nothing; to be asked before the database."""
         try:
             return _number(Path(self._copy).read_bytes())
         except OSError:
