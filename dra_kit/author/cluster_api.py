@@ -10,9 +10,9 @@ from typing import Any
 class ClusterApi(ABC):
     """Given to handlers as ``memo.cluster``, with the rights of the controller: ``controller.extraRules`` adds some.
 
-    An object is told by its ``apiVersion``, the plural of its kind as in RBAC rules, and its name; ``namespace`` is for
-    namespaced kinds. Every method raises a :class:`~dra_kit.DraKitError` where the API server refuses or does not
-    answer.
+    An object is identified by its ``apiVersion``, the plural of its kind as in RBAC rules, and its name; ``namespace``
+    is for namespaced kinds. Every method raises a :class:`~dra_kit.DraKitError` where the API server refuses or does
+    not answer.
     """
 
     @abstractmethod

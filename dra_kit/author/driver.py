@@ -60,7 +60,7 @@ class Driver(Generic[ConfigT, DeviceT]):
         invalid_devices: what becomes of a device that breaks a rule of the API after all: "refuse" the inventory
             and keep the last good one, or "drop" that device and publish the rest. A Pool or Inventory that
             ``discover`` makes of invalid devices is refused where it is made.
-        health: how the devices are; without one nobody is told of health.
+        health: how the devices are; without one nobody learns of health.
         observer: hooks on the life of claims, run in the controller.
         policy: which of the devices are advertised, and as what.
         handlers: name of a module with kopf handlers of the author's own; the controller imports it, nobody else.

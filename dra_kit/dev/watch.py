@@ -1,6 +1,6 @@
 """Which files have changed: those below folders, without what tools keep there, and single files wherever they are.
 
-It looks again and again, at intervals. inotify would have to be told every folder by itself, too, so as not to watch a
+It looks again and again, at intervals. inotify would have to be given every folder by itself, too, so as not to watch a
 virtual environment, and says nothing of files on network file systems and of folders mounted into WSL or containers.
 """
 

@@ -177,7 +177,7 @@ class Operator:
         self._thread = thread = thread_class(
             self._credentials,
             lambda: build(self._driver, self._node_name, self._publisher.look_again, loop),
-            # whatever happened to slices between the publisher's list and kopf's is told by nobody
+            # whatever happened to slices between the publisher's list and kopf's is reported by nobody
             watching=look_again,
         )
         await thread.run(ready)

@@ -14,12 +14,12 @@ from dra_kit.resource import v1
 
 
 class ServerFacts:
-    """Asks once, remembers what was answered until told to forget it; an error is not remembered.
+    """Asks once, remembers what was answered until asked to forget it; an error is not remembered.
 
     Args:
         client: to ask with.
         node_name: the Node object's name.
-        node_known: told of the Node each time it was read.
+        node_known: notified of the Node each time it was read.
     """
 
     def __init__(self, client: Client, node_name: str, node_known: Callable[[NodeInfo], None]) -> None:

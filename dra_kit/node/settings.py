@@ -1,4 +1,4 @@
-"""What the node role is told by flags and environment."""
+"""What the node role gets by flags and environment."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class NodeSettings:
         effects_interval: seconds between two looks whether effects still hold.
         leftovers_interval: seconds between two looks for other processes of the driver that have ended.
         mending_interval: seconds between two looks for files of claims that somebody has removed or changed.
-        probe_address: where liveness and readiness are told, ``host:port`` or ``:port``; empty: nowhere.
+        probe_address: where liveness and readiness are reported, ``host:port`` or ``:port``; empty: nowhere.
         hang_timeout: seconds after which a call of the author's code that has not returned fails the liveness.
         child_environment: variables for the programs of ``ChildProcess`` effects, beside their own.
-        check_device_nodes: whether device files are looked for on the host before a claim is told prepared; not where
+        check_device_nodes: whether device files are looked for on the host before a claim counts as prepared; not where
             the process does not see the host's.
         author: the author's own settings, already filled.
     """

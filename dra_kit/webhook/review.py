@@ -59,8 +59,8 @@ class Findings:
         more = [f"{self.omitted} more"] if self.omitted else []
         if self.unseen:
             more.append(f"{self.unseen} more config{'s' if self.unseen > 1 else ''} not looked at")
-        told = [*map(str, self.problems), *([f"… and {' and '.join(more)}"] if more else [])]
-        return "; ".join(told)
+        reported = [*map(str, self.problems), *([f"… and {' and '.join(more)}"] if more else [])]
+        return "; ".join(reported)
 
 
 def looked_at(obj: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def findings(obj: Mapping[str, Any], driver: Driver[Any, Any], *, stored: Mappin
 
     Configs of other drivers are theirs, and what is no config at all is the API server's to refuse. An object that is
     stored already answers for nothing that it brings along: neither for configs that are as they were, nor for problems
-    that a config had before, unless that has more of them than are told.
+    that a config had before, unless that has more of them than are reported.
 
     Args:
         obj: a ResourceClaim, ResourceClaimTemplate or DeviceClass in any version, as parsed by

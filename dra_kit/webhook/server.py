@@ -142,17 +142,17 @@ class ReviewServer:
                 self._serving = False
 
     async def _follow_certificate(self) -> None:
-        told = ""
+        reported = ""
         while True:
             await asyncio.sleep(self._reread_seconds)
             try:
                 changed = await self._certificate.refresh()
             except ConfigurationError as error:
-                if str(error) != told:  # once, not every time it is looked at
+                if str(error) != reported:  # once, not every time it is looked at
                     logger.warning("keeping the last certificate", extra={"error": str(error)})
-                told = str(error)
+                reported = str(error)
             else:
-                told = ""
+                reported = ""
                 if changed:
                     logger.info("certificate renewed")
 

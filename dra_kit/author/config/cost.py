@@ -139,7 +139,7 @@ def _reachable(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Sc
 
 
 def _shapes(schema: Schema, definitions: Mapping[str, Schema]) -> set[str]:
-    """Return what a schema accepts of JSON's objects and arrays, apart from what only wraps it."""
+    """Return what a schema accepts of JSON's objects and arrays, without what only wraps it."""
     found: set[str] = set()
     seen: set[int] = set()
     waiting = [schema]

@@ -188,12 +188,12 @@ def _invalid(what: str, problems: Sequence[Problem]) -> InvalidConfig:
 def _first_of(what: str, problems: Iterable[Problem], count: int) -> InvalidConfig:
     """Return the error with the first of so many problems; the others are not even looked at."""
     found = iter(problems)
-    told = list(islice(found, MOST_PROBLEMS))
-    omitted = count - len(told) if next(found, None) else 0
-    texts = [f"{path}: {text}" if path else text for path, text in told]
+    reported = list(islice(found, MOST_PROBLEMS))
+    omitted = count - len(reported) if next(found, None) else 0
+    texts = [f"{path}: {text}" if path else text for path, text in reported]
     if omitted:
         texts.append(f"… and {omitted} more")
-    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=told, omitted=omitted)
+    return InvalidConfig(f"{what}: " + "; ".join(texts), problems=reported, omitted=omitted)
 
 
 def _raised(where: str, error: Exception) -> str:

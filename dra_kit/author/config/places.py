@@ -48,7 +48,7 @@ def _leads(part: str | int, current: Any) -> bool:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """Return the alternatives of a union apart from None; of anything else itself, without what only wraps it."""
+    """Return the alternatives of a union other than None; of anything else itself, without what only wraps it."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _members(get_args(annotation)[0])

@@ -19,7 +19,7 @@ Problem: TypeAlias = tuple[str, str]
 """Path below ``parameters``, empty for the whole, and text."""
 
 MOST_PROBLEMS: Final = 20
-"""How many problems of one config are told; nobody reads more at once."""
+"""How many problems of one config are reported; nobody reads more at once."""
 
 TEXT_BYTES: Final = 400
 """Bytes of a problem's text, most of which may be a validator's."""
@@ -92,7 +92,7 @@ def one_of(accepted: Iterable[object]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return what a validator says, on one line; not much more of it is read than is told."""
+    """Return what a validator says, on one line; not much more of it is read than is reported."""
     return cut(" ".join(cut(text, 4 * TEXT_BYTES).split()), TEXT_BYTES)
 
 

@@ -235,7 +235,7 @@ def _publishes(device: Device, valid: _Valid) -> bool:
 
 
 def _types(attributes: Mapping[str, AttributeValue]) -> list[object]:
-    """Return what ``==`` does not tell apart, with the names in their order."""
+    """Return what ``==`` does not distinguish, with the names in their order."""
     found: list[object] = [*attributes, *map(type, attributes.values())]
     if tuple in found:  # a list, whose items are of one type
         found += [type(value[0]) for value in attributes.values() if isinstance(value, tuple)]

@@ -102,5 +102,5 @@ def stable(value: object) -> JsonValue:
         return cast("JsonValue", sorted(json.dumps(stable(item), sort_keys=True) for item in value))
     if isinstance(value, list | tuple):
         return [stable(item) for item in value]
-    # what has no JSON form, such as an open handle, is told apart by its type alone
+    # what has no JSON form, such as an open handle, is distinguished by its type alone
     return cast("JsonValue", to_jsonable_python(value, fallback=lambda item: type(item).__qualname__))

@@ -35,7 +35,7 @@ class Pool(AuthorModel, Generic[DeviceT_co]):
     """Devices that are published and counted together.
 
     Args:
-        name: the pool's name; None means the node's name, which keeps the pools of different nodes apart.
+        name: the pool's name; None means the node's name, which distinguishes the pools of different nodes.
         devices: in the order in which the scheduler prefers them.
         counter_sets: amounts that devices of this pool share.
         node_selector: which nodes may use the pool; without one, and without ``all_nodes``, it is this node's. Only

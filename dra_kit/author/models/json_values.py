@@ -51,7 +51,7 @@ def _copy(value: object, path: str, depth: int) -> JsonValue:
 
 
 def _named(value: object) -> str:
-    """An infinite number tells nothing else; of everything else that is no JSON the type is told."""
+    """An infinite number tells nothing else; of everything else that is no JSON the type is reported."""
     return str(value) if isinstance(value, float) else kind_of(value)
 
 

@@ -1,4 +1,4 @@
-"""The base of everything an author constructs: immutable, and wrong input is told where it was written."""
+"""The base of everything an author constructs: immutable, and wrong input is reported where it was written."""
 
 from __future__ import annotations
 
@@ -108,5 +108,5 @@ def _text(cls: type[AuthorModel], field: str, problem: dict[str, Any]) -> str:
         case "value_error":
             return str(problem["msg"]).removeprefix("Value error, ")
     value = problem["input"]
-    chosen = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
-    return f"{rule(problem['msg'])}, not {shown(value) if cls.tells_values_ or chosen else kind_of(value)}"
+    selected = problem["type"] == "literal_error" and isinstance(value, str)  # a misspelt word of a few
+    return f"{rule(problem['msg'])}, not {shown(value) if cls.tells_values_ or selected else kind_of(value)}"

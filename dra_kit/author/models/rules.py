@@ -1,4 +1,4 @@
-"""The API server's rules told to an author: same rules, in the names that the author writes."""
+"""The API server's rules reported to an author: same rules, in the names that the author writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_MAX: Final = 8
 """Problems that one error tells in full; thirty-three misspelt names would not be read anyway."""
 
 _WHICH: Final = re.compile(r'\[\d+\]|(?<=device )"[^"]*"')
-"""What tells apart the problems of seven devices that have one cause."""
+"""What distinguishes the problems of seven devices that have one cause."""
 
 _CAMEL: Final = re.compile(r"\b[a-z]+(?:[A-Z][a-z0-9]*)+\b")
 _ATTRIBUTE_MEMBER: Final = re.compile(r"(^|[.])(attributes\[[^\]]*\])\.(?:string|version|int|bool)s?")

@@ -1,4 +1,4 @@
-"""What an author's ``prepare`` returned, where it is no ``Prepared``: told with the place of the method."""
+"""What an author's ``prepare`` returned, where it is no ``Prepared``: reported with the place of the method."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class DriverProcess:
 
         Args:
             orders: what to do.
-            waiting: told why it takes long.
+            waiting: notified why it takes long.
 
         Raises:
             SandboxError: it cannot be used; the text says why.

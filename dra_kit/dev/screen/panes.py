@@ -93,9 +93,9 @@ def _device(device: Mapping[str, Any], holders: Sequence[str]) -> Row:
         f"{taint['key']}{'=' if taint.get('value') else ''}{taint.get('value', '')}:{taint['effect']}"
         for taint in device.get("taints", [])
     ]
-    told = [*(f"taint {text}" for text in taints), " ".join(values)]
+    reported = [*(f"taint {text}" for text in taints), " ".join(values)]
     style = _NO_SCHEDULE if taints else _GOOD if holders else ""
-    return Row((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, told))), style)
+    return Row((device["name"], ", ".join(holders) or "free", "; ".join(filter(None, reported))), style)
 
 
 def _value(value: Mapping[str, Any]) -> str:

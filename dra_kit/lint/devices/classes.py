@@ -55,8 +55,8 @@ def class_problems(
             wish = wish or (f"there are {', '.join(sorted(classes))}" if classes else "")
             text = f"no DeviceClass {body.asked.device_class_name} is known"
             # a cluster of which nothing is known may have that very class
-            meant = one_slip(body.asked.device_class_name, classes) if surroundings.complete else ""
-            sure = (Rewrite(f"{body.path}.deviceClassName", meant),) if meant else ()
+            intended = one_slip(body.asked.device_class_name, classes) if surroundings.complete else ""
+            sure = (Rewrite(f"{body.path}.deviceClassName", intended),) if intended else ()
             yield Problem(f"{body.path}.deviceClassName", "unknown-class", text, wish, remedies=sure)
 
 
@@ -91,7 +91,7 @@ def selector_mistakes(
             yield expression, mistake
 
 
-def drivers_meant(
+def drivers_intended(
     manifest: Manifest, expressions: Sequence[Expression], classes: Mapping[str, v1.DeviceClass | None]
 ) -> dict[str, str]:
     """Whose devices expressions look at, by path, as far as the selectors beside them and of the class say it."""
@@ -129,11 +129,11 @@ def _evaluated(
     foreign = list(foreign_devices(chain, drivers))
     yield from foreign
     if surroundings.advertised is not None and surroundings.advertised.total:
-        yield from evaluated(chain, surroundings.advertised, foreign_told=bool(foreign))
+        yield from evaluated(chain, surroundings.advertised, foreign_reported=bool(foreign))
 
 
 def _leaves_any(programs: Sequence[cel.Selector], surroundings: Surroundings) -> bool:
-    """Return whether a class leaves any known device: what is wrong with the class is told of the class."""
+    """Return whether a class leaves any known device: what is wrong with the class is reported of the class."""
     advertised = surroundings.advertised
     if advertised is None or not advertised.total:
         return True

@@ -60,13 +60,13 @@ def foreign_devices(chain: Chain, drivers: Collection[str]) -> Iterator[tuple[Ex
     yield expression, Mistake("foreign-devices", *_span(read), message, begin_with_driver(expression, read), fix)
 
 
-def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> Iterator[tuple[Expression, Mistake]]:
+def evaluated(chain: Chain, advertised: Advertised, *, foreign_reported: bool) -> Iterator[tuple[Expression, Mistake]]:
     """Yield what becomes of the known devices.
 
     Args:
         chain: the selectors; all of them compile.
         advertised: the devices.
-        foreign_told: whether it is told already that devices of other drivers make a selector fail.
+        foreign_reported: whether it is reported already that devices of other drivers make a selector fail.
     """
     matches, reached = 0, 0
     failures: dict[tuple[int, str, str], list[tuple[KnownDevice, int, CelRuntimeError]]] = {}
@@ -80,7 +80,7 @@ def evaluated(chain: Chain, advertised: Advertised, *, foreign_told: bool) -> It
             continue
         expression, error = failed
         read = blamed(expression, device.view)
-        if read is not None and foreign_told and read.domain != device.driver:
+        if read is not None and foreign_reported and read.domain != device.driver:
             continue
         key = (chain.expressions.index(expression), error.kind, _named(read) or error.message)
         failures.setdefault(key, []).append((device, number, error))

@@ -1,4 +1,4 @@
-"""Mappings of YAML in lines: taken apart into their entries with the comments before them, and put together again."""
+"""Mappings of YAML in lines: split into their entries with the comments before them, and put together again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def is_block(text: str, node: Node) -> bool:
 
 
 def block(text: str, node: Node | None) -> Block | None:
-    """Return a mapping in lines; None if it is none, or one that is too strange to be taken apart."""
+    """Return a mapping in lines; None if it is none, or one that is too strange to be split."""
     if not isinstance(node, MappingNode) or not node.entries or not is_block(text, node):
         return None
     start = node.entries[0][1].start

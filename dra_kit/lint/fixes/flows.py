@@ -1,4 +1,4 @@
-"""Mappings in braces, which are those of JSON, too: taken apart into their entries, and put together again."""
+"""Mappings in braces, which are those of JSON, too: split into their entries, and put together again."""
 
 from __future__ import annotations
 

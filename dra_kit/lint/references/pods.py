@@ -100,7 +100,7 @@ def _uses(where: str, spec: Mapping[str, Any]) -> Iterator[_Use]:
 
 
 def _has_wrong_fields(pod: Manifest, path: str) -> bool:
-    """Return whether what is below a field says something else than is meant: a name is misspelt, or a type
+    """Return whether what is below a field says something else than is intended: a name is misspelt, or a type
     is wrong.
     """
     return any(problem.path.startswith((f"{path}.", f"{path}[")) for problem in pod.problems)
@@ -113,20 +113,20 @@ def _unknown_claims(entries: Sequence[_Entry], uses: Sequence[_Use]) -> Iterator
             wish = did_you_mean(use.claim, names).removeprefix("; ")
             wish = wish or (f"it has {', '.join(names)}" if names else "add it to resourceClaims of the pod")
             text = f"the pod has no claim {use.claim} in resourceClaims"
-            meant = one_slip(use.claim, names)
-            sure = (Rewrite(f"{use.path}.name", meant),) if meant else ()
+            intended = one_slip(use.claim, names)
+            sure = (Rewrite(f"{use.path}.name", intended),) if intended else ()
             yield Problem(f"{use.path}.name", "unknown-claim", text, wish, remedies=sure)
 
 
 def _target(pod: Manifest, entry: _Entry, claims: Sequence[Manifest], problems: list[Problem]) -> Manifest | None:
-    """Return the claim or template that an entry names, if the files have it, and only one that may be meant."""
+    """Return the claim or template that an entry names, if the files have it, and only one that may be intended."""
     for field, name in entry.reference.items() if len(entry.reference) == 1 else ():
         kind, path = _REFERS[field], f"{entry.path}.{field}"
         here = [claim for claim in claims if _same_namespace(pod, claim)]
         named = _nearest(pod, [claim for claim in here if claim.name == name])
-        meant = [claim for claim in named if claim.kind == kind]
-        if meant:
-            return meant[0] if len(meant) == 1 else None
+        intended = [claim for claim in named if claim.kind == kind]
+        if intended:
+            return intended[0] if len(intended) == 1 else None
         if named:
             other = next(key for key, of in _REFERS.items() if of == named[0].kind)
             text = f"{name} is a {named[0].kind}, and no {kind}"
@@ -168,12 +168,12 @@ def _requests(claim: Manifest, uses: Sequence[_Use]) -> Iterator[Problem]:
     for use in uses:
         if use.request and use.request not in names:
             wish = did_you_mean(use.request, names).removeprefix("; ") or f"it has {', '.join(sorted(names))}"
-            meant = one_slip(use.request, names)
+            intended = one_slip(use.request, names)
             if use.request.partition("/")[0] in names:
-                meant = use.request.partition("/")[0]
+                intended = use.request.partition("/")[0]
                 wish = f"write {use.request.partition('/')[0]}: a container names the request, whichever way is taken"
             text = f"{claim.kind} {claim.name} has no request {use.request}: the container gets no device"
-            sure = (Rewrite(f"{use.path}.request", meant),) if meant else ()
+            sure = (Rewrite(f"{use.path}.request", intended),) if intended else ()
             yield Problem(f"{use.path}.request", "unknown-request", text, wish, remedies=sure)
 
 

@@ -49,7 +49,7 @@ class Problem:
         message: what is wrong.
         help: what to write instead; may be empty.
         key: whether the field's name is meant, and not its value.
-        instead: the path of the field that is likely meant; may be empty.
+        instead: the path of the field that is likely intended; may be empty.
         quoted: whether the remedy is to write the value in quotes.
         remedies: what mends it for certain; empty where that is not known.
     """
@@ -80,8 +80,8 @@ def misspelt(problems: Iterable[Problem], path: str) -> bool:
     """Return whether a field that is missing is there under another name, or it or what it is in has a wrong type."""
     for problem in problems:
         wrong = problem.rule == "wrong-type"
-        meant = problem.path if wrong else problem.instead
-        if meant.startswith(path) or (wrong and path.startswith(f"{meant}.")):
+        intended = problem.path if wrong else problem.instead
+        if intended.startswith(path) or (wrong and path.startswith(f"{intended}.")):
             return True
     return False
 

@@ -48,7 +48,7 @@ def withdrawn(kind: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def classic_claim(kind: str, body: Mapping[str, Any]) -> str:
     """Return the ``spec`` of v1 for a claim or template of v1alpha2, and what stays to do; empty if it cannot
-    be told.
+    be reported.
     """
     is_template = kind == "ResourceClaimTemplate"
     path = ("spec", *_IN_TEMPLATE.get(kind, ()))

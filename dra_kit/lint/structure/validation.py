@@ -50,23 +50,23 @@ def _at_keys(errors: Iterable[FieldError], metadata: Mapping[str, Any]) -> Itera
 def _problems(manifest: Manifest, errors: Iterable[FieldError]) -> Iterator[Problem]:
     wrong = {problem.path for problem in manifest.problems if problem.rule == "wrong-type"}
     for error in errors:
-        if not _is_told(manifest, wrong, error):
+        if not _is_reported(manifest, wrong, error):
             yield Problem(error.path, "invalid-value", f"{error.path}: {error.body}", remedies=_remedies(error))
 
 
 def _remedies(error: FieldError) -> tuple[Remedy, ...]:
-    """Return the word of a closed list that must be meant by another one."""
+    """Return the word of a closed list that must be intended by another one."""
     if error.kind is not ErrorKind.UNSUPPORTED:
         return ()
-    meant = one_slip(error.value, _WORD.findall(error.detail))
-    return (Rewrite(error.path, meant),) if meant else ()
+    intended = one_slip(error.value, _WORD.findall(error.detail))
+    return (Rewrite(error.path, intended),) if intended else ()
 
 
 def _is_reference(error: FieldError) -> bool:
     return error.kind is ErrorKind.NOT_FOUND or bool(_ENTRY.search(error.path))
 
 
-def _is_told(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
+def _is_reported(manifest: Manifest, wrong: set[str], error: FieldError) -> bool:
     """Return whether a rule that knows more tells of the same: of an expression, a value of a wrong type, a misspelt
     field.
     """

@@ -321,6 +321,6 @@ class Children:
 
 
 def _name(child: ChildProcess[Any]) -> str:
-    """Return a name that every process finds: what the effect touches says which program is meant."""
+    """Return a name that every process finds: what the effect touches says which program it is."""
     digest = hashlib.blake2b("\n".join([child.effect_id, *sorted(child.keys())]).encode(), digest_size=8).hexdigest()
     return f"{re.sub(r'[^a-z0-9-]', '-', child.effect_id.lower())[:40]}-{digest}"

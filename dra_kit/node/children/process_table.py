@@ -1,4 +1,4 @@
-"""What /proc tells of processes: which one is meant, which belong together, which have ended and wait."""
+"""What /proc tells of processes: which one it is, which belong together, which have ended and wait."""
 
 from __future__ import annotations
 

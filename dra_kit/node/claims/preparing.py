@@ -43,7 +43,7 @@ class Preparing:
         turns: of the author's calls.
         reallocated: keeps what a claim was prepared with that was allocated anew.
         releases: releases what was prepared for another allocation.
-        news: is told what became of claims.
+        news: learns what became of claims.
     """
 
     reader: ClaimReader

@@ -100,7 +100,7 @@ class AllocatedClaim:
 
 
 class ClaimReader:
-    """Reads claims for one driver; one that is still as it was read before is not taken apart again.
+    """Reads claims for one driver; one that is still as it was read before is not split again.
 
     Args:
         api: the API server.

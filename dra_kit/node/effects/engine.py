@@ -45,7 +45,7 @@ class EffectEngine:
         undoing: undoes what has to make way.
         boot_id: of this boot; effects of an earlier boot are applied again.
         locks: of what effects touch.
-        replaced: told of an effect that came to another outcome than before, and of the claims that were prepared
+        replaced: notified of an effect that came to another outcome than before, and of the claims that were prepared
             with that: what their containers were given is not true any more.
 
     Raises:

@@ -35,7 +35,7 @@ class Holding:
     """The one place that calls ``holds``.
 
     Args:
-        store: what is said to be in force.
+        store: what counts as in force.
         known: the driver's effect classes by their stable id; of those that do not override it nobody asks.
         classes: make effects of what is stored.
         hardware: what effects are called with.
@@ -145,7 +145,7 @@ class Holding:
             try:
                 await self._mend_now(known)
             except Exception as error:  # noqa: BLE001 - it is tried again, at the next look at the latest
-                self._tell(known, error)
+                self._report(known, error)
                 if not isinstance(error, NotYet) or loop.time() + pause > until:
                     return
             else:
@@ -166,7 +166,7 @@ class Holding:
             await self._engine.apply_again(record)
             self._logged.pop(record.number, None)
 
-    def _tell(self, record: EffectRecord, error: Exception) -> None:
+    def _report(self, record: EffectRecord, error: Exception) -> None:
         text = str(error) if isinstance(error, DraKitError) else raised(error)
         if self._logged.get(record.number) == text:
             return

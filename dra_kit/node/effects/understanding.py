@@ -101,8 +101,8 @@ class EffectClasses:
                 "give them types that pydantic writes and reads alike, without computed or excluded ones",
                 code="invalid-effect",
             )
-        chosen = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
-        return Written(text, tuple(name for name in from_json(text) if name not in chosen))
+        selected = from_json(effect.model_dump_json(by_alias=True, exclude_defaults=True))
+        return Written(text, tuple(name for name in from_json(text) if name not in selected))
 
     def understood(self, record: EffectRecord) -> tuple[Effect[Any, Any], Any]:
         """Return an effect and its outcome, None where it has none.
@@ -203,7 +203,7 @@ def write_outcome(cls: type[Effect[ResultT, Any]], outcome: ResultT) -> str:
     """Return the JSON of what ``apply`` returned, from which it can be read again.
 
     Raises:
-        ConfigurationError: it is not what the class declares. Its value may be secret and is not told.
+        ConfigurationError: it is not what the class declares. Its value may be secret and is not reported.
     """
     adapter = cls.outcome_adapter()
     try:
@@ -247,7 +247,7 @@ def locks_of(effect: Effect[Any, Any]) -> list[str]:
 def title_of(effect: Effect[Any, Any]) -> str:
     """Return what people read of an effect, in one line; where its author's text fails, its id and fields."""
     title: object = None
-    with suppress(Exception):  # of the author's code; it must not stand in the way of what is told with it
+    with suppress(Exception):  # of the author's code; it must not stand in the way of what is reported with it
         title = effect.title()
     text = " ".join(title.split()) if isinstance(title, str) else ""
     return cut(text or Effect.title(effect), _TITLE_BYTES)

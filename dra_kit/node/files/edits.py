@@ -19,7 +19,7 @@ Result = v1.DeviceRequestAllocationResult
 def claim_spec(
     driver: str, uid: str, items: Sequence[tuple[Result, Prepared]], mounts: Sequence[Mount | None]
 ) -> tuple[cdi.Spec | None, list[tuple[str, ...]]]:
-    """Return the spec of a claim and, for each device, the CDI names that the kubelet is told.
+    """Return the spec of a claim and, for each device, the CDI names that the kubelet gets.
 
     Edits of a device go with its name, edits of the claim into the spec's own part, which a container gets once.
     A device without edits needs no CDI device. ``mounts`` are the framework's own, one for a device or None.

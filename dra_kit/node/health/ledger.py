@@ -25,7 +25,7 @@ class Verdict:
     """What follows for a device.
 
     Attributes:
-        reported: what the kubelet is told, with a text for people; None for nothing.
+        reported: what the kubelet gets, with a text for people; None for nothing.
         taints: those that it has beside the author's own.
         withdrawn: it is not published.
     """
@@ -114,8 +114,8 @@ class Ledger:
         """A report of the source; one of a device that was replaced since says nothing.
 
         Raises:
-            ConfigurationError: it is none, or its device cannot be told; code ``invalid-health-report``, or
-                ``unknown-health-reason`` where the reason has no rule: the kubelet is told all the same.
+            ConfigurationError: it is none, or its device is unknown; code ``invalid-health-report``, or
+                ``unknown-health-reason`` where the reason has no rule: the kubelet gets it all the same.
         """
         if not (
             isinstance(report, Healthy | Unhealthy | HealthUnknown)
@@ -175,7 +175,7 @@ class Ledger:
             conditions.unhealthy(reason, *problem, now, injected=True)
 
     def asked(self, key: Key, reason: str, now: Moment, *, recovered: bool) -> None:
-        """What ``recovered`` said of a device."""
+        """What ``recovered`` returned of a device."""
         if key in self._entries:
             self._entries[key].conditions.asked(reason, now, recovered=recovered)
 

@@ -45,7 +45,7 @@ class HealthMemory:
             unfinished.unlink(missing_ok=True)
 
     def read(self) -> list[Remembered]:
-        """Return what was written last; nothing where there is no file, or it is damaged, which is told."""
+        """Return what was written last; nothing where there is no file, or it is damaged, which is reported."""
         self._seen = self._signature()
         try:
             return [_remembered(item) for item in _stored(self._path)]

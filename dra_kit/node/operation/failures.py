@@ -21,7 +21,7 @@ class Failure:
         at: when that was last.
         claim: which one.
         code: of the error.
-        message: what the kubelet was told.
+        message: what the kubelet got.
         times: how often in a row.
     """
 

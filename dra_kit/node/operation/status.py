@@ -40,7 +40,7 @@ class NodeView:
         inventory: the latest one.
         client: of the API server.
         registration: the kubelet's last verdict; None before the first.
-        health: what the kubelet is told of devices; None where the driver tells nothing.
+        health: what the kubelet gets of devices; None where the driver tells nothing.
         supervisor: runs the parts of the process.
         failures: what failed last.
     """

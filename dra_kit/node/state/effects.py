@@ -31,7 +31,7 @@ class EffectStore:
 
     Args:
         database: that of the store.
-        damages: told of rows that are damaged.
+        damages: notified of rows that are damaged.
     """
 
     def __init__(self, database: Database, damages: Damages) -> None:
@@ -40,7 +40,7 @@ class EffectStore:
 
     def effects(self) -> list[EffectRecord]:
         """Return all effects with the claims that need them, oldest first; of those that are damaged each is
-        told once.
+        reported once.
         """
         found = []
         needed = self._needs()

@@ -56,7 +56,7 @@ class Damage:
         return f"row {self.key} of table {self.table} is damaged: {self.why}"
 
     def error(self) -> StoreError:
-        """Return what is told of it."""
+        """Return what is reported of it."""
         return StoreError(f"{self}; it is kept until its claim is prepared or released", code="damaged-record")
 
 

@@ -1,4 +1,4 @@
-"""A damaged database is set aside and told; what can still be read of it is carried over. Never silently emptied."""
+"""A damaged database is set aside and reported; what can be read of it is carried over. Never emptied in silence."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_damaged(path: Path) -> bool:
             if database.execute("PRAGMA integrity_check(1)").fetchone() != ("ok",) or not has_form(database):
                 return True
             return not _is_writable_form(path)
-    except sqlite3.OperationalError as error:  # locked, no space, no permission: told when it is opened
+    except sqlite3.OperationalError as error:  # locked, no space, no permission: reported when it is opened
         return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # a header or a schema of nonsense
     except _DAMAGED_ERRORS:
         return True
@@ -239,11 +239,11 @@ def _readable(
     then.
     """
     seen: set[tuple[Any, ...]] = set()
-    chosen = _chosen(columns_of(database, table), columns)
+    selected = _selected(columns_of(database, table), columns)
     for order in ("ASC", "DESC"):
         try:
             # not by an index, which may be what is damaged
-            for row in database.execute(f'SELECT {chosen} FROM "{table}" NOT INDEXED ORDER BY 1 {order}'):  # noqa: S608 - its own names
+            for row in database.execute(f'SELECT {selected} FROM "{table}" NOT INDEXED ORDER BY 1 {order}'):  # noqa: S608 - its own names
                 if row not in seen:
                     seen.add(row)
                     yield row
@@ -252,14 +252,14 @@ def _readable(
             logger.error("table of the damaged state not read to its end", extra={"table": table, "error": str(error)})
 
 
-def _chosen(present: Sequence[str], columns: Sequence[str]) -> str:
+def _selected(present: Sequence[str], columns: Sequence[str]) -> str:
     """Return what to select for these columns: by name, else what is in the same place, else nothing.
 
     An older release had fewer columns, a newer one has its own behind them; and a name may be damaged.
     """
-    chosen = []
+    selected = []
     for place, column in enumerate(columns):
         there = present[place] if place < len(present) else ""
         name = column if column in present else there if there not in columns else ""
-        chosen.append(f'"{name}"' if name else "NULL")
-    return ", ".join(chosen)
+        selected.append(f'"{name}"' if name else "NULL")
+    return ", ".join(selected)

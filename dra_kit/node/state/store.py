@@ -51,7 +51,7 @@ class Store(EffectStore):
         database = Database(path)
         super().__init__(database, Damages(database.read))
         self._known: OrderedDict[Row, ClaimRecord] = OrderedDict()  # by their rows, the latest ones
-        self._not_understood: set[str] = set()  # UIDs of claims whose records were told of
+        self._not_understood: set[str] = set()  # UIDs of claims whose records were reported
         try:
             self._damages.look()
         except StoreError as error:  # it may be readable later
@@ -78,7 +78,7 @@ class Store(EffectStore):
     # -- what is not as it was stored
 
     def damage(self) -> list[Damage]:
-        """Return all rows that are damaged, each told once; the others are not concerned.
+        """Return all rows that are damaged, each reported once; the others are not concerned.
 
         Raises:
             StoreError: when the file cannot be read.
@@ -126,7 +126,7 @@ class Store(EffectStore):
         return self._claim(rows[0]) if rows else None
 
     def claims(self) -> list[ClaimRecord]:
-        """Return all records that are understood, by namespace and name; of the others each is told once."""
+        """Return all records that are understood, by namespace and name; of the others each is reported once."""
         found = []
         for row in self._db.read(f"SELECT {CLAIM} FROM claims ORDER BY namespace, name, uid"):  # noqa: S608 - a constant
             try:
@@ -199,7 +199,7 @@ class Store(EffectStore):
             record: of the claim.
             epoch: read before its preparation began.
             then: what follows.
-            outcomes: what the preparation was told of effects, by their numbers; where one has another outcome by
+            outcomes: what the preparation got of effects, by their numbers; where one has another outcome by
                 now, the record is stored as outdated.
 
         Returns:

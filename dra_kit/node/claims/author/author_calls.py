@@ -132,7 +132,7 @@ class AuthorCalls:
             ) from cause
 
     def _error(self, method: str, error: BaseException) -> DraKitError:
-        """Return the author's exception as a per-claim error; errors meant for the user pass as they are."""
+        """Return the author's exception as a per-claim error; errors for the user pass as they are."""
         if isinstance(error, PrepareError | ConfigurationError):
             return error
         if isinstance(error, ExceptionGroup) and (still := _not_yet(error)) is not None:
@@ -151,8 +151,8 @@ class AuthorCalls:
         """Return an error with the remark that a config was none of the claim's: of several kinds it has the first."""
         preparer = type(self.driver.preparer)
         given = [device for device in devices if not device.configs]
-        chosen = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
-        if chosen or not given or not self.driver.configs.kinds:
+        selected = len(self.driver.configs.kinds) == 1 or preparer.default_config is not Preparer.default_config
+        if selected or not given or not self.driver.configs.kinds:
             return error
         text = (
             f"{error} (claim {claim.reference} gives {', '.join(item.name for item in given)} no config, so it got the "

@@ -284,7 +284,7 @@ def _former(claim: AllocatedClaim, before: ClaimRecord | None) -> list[DeviceRec
 
 
 def _with_later_facts(device: DeviceRecord, former: DeviceRecord | None) -> DeviceRecord:
-    """Return what was told of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
+    """Return what was reported of a device later than ``prepare`` stays: to prepare it again tells nothing newer."""
     if former is None or not former.told_later:
         return device
     kept: dict[str, Any] = {name: getattr(former, name) for name in former.told_later}

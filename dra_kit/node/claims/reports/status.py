@@ -58,14 +58,14 @@ class StatusWriter:
             self._wake.set()
 
     def resume(self, record: ClaimRecord) -> None:
-        """Write it as well, unless the claim says so already: it was prepared before, and that may have been told."""
+        """Write it as well, unless the claim says so already: it was prepared before, and may have it."""
         if record.uid not in self._waiting:
             self.submit(record)
             if record.uid in self._waiting:
                 self._resumed[record.uid] = record
 
     def forget(self, claim: ClaimReference) -> None:
-        """The claim was released: nothing is to be said of it any more."""
+        """The claim was released: nothing is to be reported of it any more."""
         self._waiting.pop(claim.uid, None)
         self._resumed.pop(claim.uid, None)
 
@@ -103,14 +103,14 @@ class StatusWriter:
 
     async def _write(self, record: ClaimRecord) -> None:
         current = self._current(record)
-        if self._resumed.get(record.uid) is record and (current is None or await self._is_told(current)):
+        if self._resumed.get(record.uid) is record and (current is None or await self._is_reported(current)):
             return
         current = self._current(record)  # the latest one: the last word is what stays
         if current is not None:
             await self._apply(current)
 
     def _current(self, record: ClaimRecord) -> ClaimRecord | None:
-        """Return the record as it is now; None when the claim is released, or nothing is said of its devices
+        """Return the record as it is now; None when the claim is released, or nothing is reported of its devices
         any more.
         """
         try:
@@ -121,7 +121,7 @@ class StatusWriter:
             return None
         return stored
 
-    async def _is_told(self, record: ClaimRecord) -> bool:
+    async def _is_reported(self, record: ClaimRecord) -> bool:
         """Return whether the claim says already what the record says, or is gone; what else there is, a write finds
         out.
         """
@@ -229,7 +229,7 @@ def device_statuses(
     items: Sequence[tuple[v1.DeviceRequestAllocationResult, Prepared]],
     before: Sequence[DeviceRecord | None],
 ) -> list[dict[str, Any] | None]:
-    """Return what a preparer said of each device, in the API's form.
+    """Return what a preparer returned for each device, in the API's form.
 
     Args:
         driver: the driver's name.

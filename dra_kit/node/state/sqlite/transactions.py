@@ -75,7 +75,7 @@ class Transactions:
             return 0
 
     def compare(self, database: sqlite3.Connection, copied: int) -> None:
-        """Find out whether the database has lost transactions; that is told, and kept in it until it is explained.
+        """Find out whether the database has lost transactions; that is reported, and kept in it until it is explained.
 
         Args:
             database: just opened, in autocommit mode.
