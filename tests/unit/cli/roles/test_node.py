@@ -21,6 +21,8 @@ from dra_kit.node.state.records import ClaimRecord
 from dra_kit.node.state.store import Store
 from dra_kit.resource.reference import ClaimReference
 
+pytestmark = pytest.mark.processes
+
 DRIVER = """
     from collections.abc import Iterator, Sequence
 
