@@ -185,7 +185,7 @@ class Agent:
             deadline=settings.deadline,
         )
         self._replugging = Replugging(self._store, node_locks.claims, preparation, self._service.prepare_again)
-        self._tell(news, status)
+        self._report(news, status)
         self._processes = Processes(locks / "processes")
         self._leftovers = Leftovers(
             name, settings.kubelet_dir, self._processes, StrayFiles(self._store, files, node_locks.claims),
@@ -253,7 +253,7 @@ class Agent:
             wired.runner.listen(self._reapplying.look_again)
         return wired.hardware, wired.engine, wired.holding
 
-    def _tell(self, news: ClaimNews, status: StatusWriter) -> None:
+    def _report(self, news: ClaimNews, status: StatusWriter) -> None:
         news.prepared.listen(status.submit)
         news.prepared.listen(self._replugging.prepared)
         news.resumed.listen(status.resume)
@@ -340,11 +340,13 @@ class Agent:
 
     @property
     def probe_port(self) -> int:
-        """The port where liveness and readiness are told; 0 for none."""
+        """The port where liveness and readiness are reported; 0 for none."""
         return self._probes.port if self._probes is not None else 0
 
     def hanging(self, patience: float) -> list[str]:
-        """A line for each call of the author's code that has not returned for so many seconds; from any thread."""
+        """Return a line for each call of the author's code that has not returned for so many seconds; from
+        any thread.
+        """
         health = [] if self._health is None else self._health.hanging(patience)
         return [*HangingCalls(self._loop, patience)(), *self._discovery.hanging(patience), *health]
 

@@ -211,7 +211,7 @@ class Children:
             program.give_up()
 
     async def _find(self, child: ChildProcess[Any], holding: Holding) -> Program | None:
-        """The program that an earlier process started, by its mark; there may be no record of it."""
+        """Return the program that an earlier process started, by its mark; there may be no record of it."""
         mark = self._mark(_name(child))
         found = await asyncio.to_thread(process_table.marked, mark) if mark is not None else []
         if not found:
@@ -285,7 +285,7 @@ class Children:
         )
 
     async def _end(self, name: str, program: Program, *, hangs: bool = False) -> bool:
-        """Whether it is gone; else it stays ours."""
+        """Return whether it is gone; else it stays ours."""
         gone = False
         try:
             gone = await program.end(hangs=hangs)
@@ -329,7 +329,9 @@ class Children:
         return holding
 
     def _mark(self, name: str) -> Path | None:
-        """What the program that was started last bears; it has a secret, since anybody may give it to a process."""
+        """Return what the program that was started last bears; it has a secret, since anybody may give it to
+        a process.
+        """
         try:
             return self._directory / name / (self._secret(name).read_text() or "none")
         except FileNotFoundError:
@@ -359,6 +361,6 @@ class Children:
 
 
 def _name(child: ChildProcess[Any]) -> str:
-    """A name that every process finds: what the effect touches says which program is meant."""
+    """Return a name that every process finds: what the effect touches says which program it is."""
     digest = hashlib.blake2b("\n".join([child.effect_id, *sorted(child.keys())]).encode(), digest_size=8).hexdigest()
     return f"{re.sub(r'[^a-z0-9-]', '-', child.effect_id.lower())[:40]}-{digest}"

@@ -1,4 +1,4 @@
-"""Work for claims that the kubelet has not asked for: what fails is told, what hangs holds up nothing else."""
+"""Work for claims that the kubelet has not asked for: what fails is reported, what hangs holds up nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Unasked:
         durable: records and files of claims.
         claims: the locks of all claims.
         calls: the work under way.
-        news: is told of claims that are prepared as they were before.
+        news: is notified of claims that are prepared as they were before.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Unasked:
         await self._preparation.effects.undoing.release(reference, keep=keep)
 
     async def release_orphan(self, record: ClaimRecord, still: Callable[[ClaimRecord], Awaitable[bool]]) -> None:
-        """Release a claim that the kubelet will not release, if it still is so; what fails is told."""
+        """Release a claim that the kubelet will not release, if it still is so; what fails is reported."""
 
         async def release(claim: ClaimReference) -> None:
             if self._store.claim(claim.uid) == record and await still(record):

@@ -66,7 +66,7 @@ def wire_effects(
         facts: of the API server.
         locks: hold across the driver's processes.
         boot_id: of this boot.
-        replaced: is told of an effect whose outcome is another one now.
+        replaced: is notified of an effect whose outcome is another one now.
     """
     classes, runner = classes or EffectClasses(driver.effects), None
     if classes.runs_programs:

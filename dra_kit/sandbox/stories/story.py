@@ -20,6 +20,7 @@ from dra_kit.manifests.files import read_file
 from dra_kit.manifests.limits import MANIFESTS
 from dra_kit.manifests.sources import source_file
 from dra_kit.process.target import GLOB_SUFFIXES
+from dra_kit.sandbox.stories.completion import Completion
 from dra_kit.sandbox.stories.manifests import Manifest, load_manifests
 from dra_kit.sandbox.stories.story_model import DriverActions, Expectation, StepFile, StoryFile, Upgrade
 from dra_kit.values.nearest import did_you_mean
@@ -38,7 +39,7 @@ class Step:
         edits: the driver's settings whose files change, and the new text of each.
         health: reasons with messages that make devices ill; None for one that ends.
         deletes: objects to delete, as ``<kind>/<name>``.
-        expectation: what must be true then.
+        expectation: what must be true then; a :class:`Completion` where nobody has written it.
         actions: what is done to a driver first.
         driver: the name of the driver whose actions, edits and health these are; empty for the only one.
     """
@@ -47,7 +48,7 @@ class Step:
     edits: Mapping[str, str]
     health: Mapping[str, Mapping[str, str | None]]
     deletes: tuple[str, ...]
-    expectation: Expectation
+    expectation: Expectation | Completion
     actions: DriverActions = field(default_factory=DriverActions)
     driver: str = ""
 
@@ -68,6 +69,8 @@ class Story:
         steps: at least one.
         leftovers: regular expressions of what may remain after it.
         targets: of further drivers that it needs.
+        own_namespace: it runs in a namespace of its own; else its objects are applied where they say, and one that the
+            API server refuses is an error of whoever wrote it.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Story:
     steps: tuple[Step, ...]
     leftovers: tuple[str, ...]
     targets: tuple[str, ...] = ()
+    own_namespace: bool = True
 
     @property
     def killed(self) -> frozenset[str]:
