@@ -24,7 +24,7 @@ _HELP: Final = "help"
 _FIRST: Final = "Begin with: dra-kit new NAME. A command tells more of itself: dra-kit COMMAND --help."
 
 COMMANDS = {
-    "chart": "print where the helm chart is",
+    "chart": "print where the helm chart is, or write the chart of one driver",
     "check": "check whether a cluster and its nodes are as drivers need them",
     "completion": "print what makes a shell complete commands, options and files",
     "controller": "run the controller role: Events on the life of claims",
