@@ -36,6 +36,7 @@ COMMANDS = {
     "node": "run the node role: serve the kubelet, publish devices",
     "policy": "write a ValidatingAdmissionPolicy that checks opaque configuration, in place of the webhook",
     "sandbox": "run a driver in a cluster of one process, and watch pods get its devices",
+    "sbom": "print what is installed, as an SBOM: CycloneDX",
     "snapshot": "save what explain needs of a cluster, to be looked at elsewhere",
     "status": "tell how the drivers of this node are",
     "support-bundle": "gather what somebody elsewhere needs to help, without secrets",
