@@ -48,9 +48,14 @@ def _requires(distribution: Distribution) -> Iterator[str]:
 
 
 def _licence(distribution: Distribution) -> str:
-    about = distribution.metadata
-    said = about.get("License-Expression") or about.get("License") or ""
-    if said and len(said) <= _LICENCE_MAX and "\n" not in said:
-        return said
-    of_classifiers = [item for item in about.get_all("Classifier") or () if item.startswith("License :: ")]
+    for field in ("License-Expression", "License"):
+        for said in _all(distribution, field):
+            if len(said) <= _LICENCE_MAX and "\n" not in said:
+                return said
+    of_classifiers = [item for item in _all(distribution, "Classifier") if item.startswith("License :: ")]
     return of_classifiers[0].rpartition(" :: ")[2] if of_classifiers else ""
+
+
+def _all(distribution: Distribution, field: str) -> list[str]:
+    found: list[str] = distribution.metadata.get_all(field) or []
+    return [text for text in found if text]

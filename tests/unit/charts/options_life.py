@@ -114,13 +114,16 @@ async def taints(world: World) -> None:
     """Make a rule, change it, take it away."""
     recall = Recall(rule("a"))
     async with running(taints_part(world.client, recall, f"{world.name}-controller")):
-        for rules, device in (([rule("a", device="disk-1")], ["disk-1"]), ([], [])):
-            recall.rules_now = rules
-            recall.context.rescan()
-            await world.until(
-                DEVICE_TAINT_RULES,
-                lambda found, device=device: [item["spec"]["deviceSelector"]["device"] for item in found] == device,
-            )
+        recall.rules_now = [rule("a", device="disk-1")]
+        recall.context.rescan()
+        await world.until(DEVICE_TAINT_RULES, lambda found: [_device(item) for item in found] == ["disk-1"])
+        recall.rules_now = []
+        recall.context.rescan()
+        await world.until(DEVICE_TAINT_RULES, lambda found: not found)
+
+
+def _device(taint_rule: Any) -> str:
+    return str(taint_rule["spec"]["deviceSelector"]["device"])
 
 
 async def certificate(world: World) -> None:
