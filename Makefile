@@ -156,6 +156,11 @@ golden-projects: install ## after a change of templates/: the projects below tes
 	$(BIN)/dra-kit update --force examples/pizza-driver
 	$(BIN)/dra-kit update --force examples/gpu-driver
 
+.PHONY: chart
+chart: install ## the chart's values.schema.json, the tables of its README, and what is kept of helm template anew
+	$(BIN)/python -m dra_kit.chart.generate
+	$(BIN)/python -m tests.unit.charts.snapshots
+
 .PHONY: schema
 schema: install ## the API server's schema table: SERVER (kubectl proxy), API and APIMACHINERY (the Go modules)
 	$(BIN)/python -m dra_kit.resource.schema.generate --server "$(SERVER)" --api "$(API)" --apimachinery "$(APIMACHINERY)"
@@ -167,6 +172,7 @@ PIN := uv pip compile --quiet --universal --python-version 3.11 --generate-hashe
 lock: ## pin the development environment again, and what images are built of (needs uv on the PATH)
 	$(PIN) --group dev --extra otel --output-file requirements/dev.txt pyproject.toml
 	$(PIN) --constraints requirements/dev.txt --output-file requirements/runtime.txt pyproject.toml
+	$(BIN)/python -m dra_kit.sbom.generate
 	$(PIN) --extra otel --constraints requirements/dev.txt --output-file requirements/otel.txt pyproject.toml
 	$(PIN) --group docs --constraints requirements/dev.txt --output-file requirements/docs.txt pyproject.toml
 	echo hatchling | $(PIN) --constraints requirements/dev.txt --output-file requirements/build.txt -
