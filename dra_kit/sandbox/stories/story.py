@@ -39,18 +39,20 @@ class Step:
         edits: the driver's settings whose files change, and the new text of each.
         health: reasons with messages that make devices ill; None for one that ends.
         deletes: objects to delete, as ``<kind>/<name>``.
-        expectation: what must be true then; a :class:`Completion` where nobody has written it.
+        expectation: what must be true then.
         actions: what is done to a driver first.
         driver: the name of the driver whose actions, edits and health these are; empty for the only one.
+        completion: takes the place of an expectation that nobody has written.
     """
 
     manifests: tuple[Manifest, ...]
     edits: Mapping[str, str]
     health: Mapping[str, Mapping[str, str | None]]
     deletes: tuple[str, ...]
-    expectation: Expectation | Completion
+    expectation: Expectation
     actions: DriverActions = field(default_factory=DriverActions)
     driver: str = ""
+    completion: Completion | None = None
 
     @property
     def acts(self) -> bool:

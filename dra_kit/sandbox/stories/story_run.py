@@ -16,7 +16,7 @@ from dra_kit.sandbox.stories.observer import StoryObserver
 from dra_kit.sandbox.stories.result import Failure, StoryResult
 from dra_kit.sandbox.stories.stage import Made, Stage, namespace_for
 from dra_kit.sandbox.stories.story import Step, Story
-from dra_kit.sandbox.stories.story_model import DriverActions, Expectation, Kill, Nothing, Reboot, Upgrade
+from dra_kit.sandbox.stories.story_model import DriverActions, Kill, Nothing, Reboot, Upgrade
 
 _OF_OTHERS: Final = "default"
 """The namespace of objects that name none, where a story has none of its own."""
@@ -152,15 +152,14 @@ class _Run:
                 await self._inject_health(device, reason, message, step.driver)
         for reference in step.deletes:
             await self._delete(reference)
-        if isinstance(step.expectation, Expectation):
-            for reference in step.expectation.gone:
-                self._made(reference)
+        for reference in step.expectation.gone:
+            self._made(reference)
 
     async def _judge(self, where: str, step: Step) -> tuple[Facts, Failure | None]:
         """Wait until everything that a step expects is true, or cannot become true any more."""
-        if not isinstance(step.expectation, Expectation):
-            return Facts(), await self._complete(where, step.expectation)
-        facts, mismatches = await self._become_true(step, step.expectation)
+        if step.completion is not None:
+            return Facts(), await self._complete(where, step.completion)
+        facts, mismatches = await self._become_true(step)
         self.pods.update(facts.pods)
         self.unseen |= {place: None for place, texts in facts.files.items() if texts is None}
         objects: list[tuple[str, PodFacts | ClaimFacts]] = [*facts.pods.items(), *facts.claims.items()]
@@ -174,8 +173,8 @@ class _Run:
         outcome = await completion.judge(self.stage.created)
         return None if outcome.passed else Failure(where, (), outcome=outcome)
 
-    async def _become_true(self, step: Step, expectation: Expectation) -> tuple[Facts, tuple[Mismatch, ...]]:
-        facts = Facts()
+    async def _become_true(self, step: Step) -> tuple[Facts, tuple[Mismatch, ...]]:
+        facts, expectation = Facts(), step.expectation
         mismatches: tuple[Mismatch, ...] = ()
         async for _ in self.stage.until_deadline():
             pods = references(expectation)
