@@ -6,7 +6,7 @@ from pathlib import Path
 
 # in the order of reading; pages that are not named here follow by name
 SECTIONS = {
-    "tutorial": ("Tutorial", ["first-driver"]),
+    "tutorial": ("Tutorial", ["first-driver", "first-hour"]),
     "how-to": (
         "How to",
         [
