@@ -178,8 +178,8 @@ class Harness:
         kubelet restarts a container; nothing but its state is left. A kill now returns when it is up again.
 
         Args:
-            after: name of a step of the node role, such as ``EFFECT_APPLIED``; docs/how-to/test-a-driver.md tells what
-                there is. The next time that the driver comes to it, it is killed, with ``EFFECT_APPLIED:2`` the second
+            after: name of a step of the node role, such as ``EFFECT_APPLIED``; docs/reference/story-driver.md lists
+                them. The next time that the driver comes to it, it is killed, with ``EFFECT_APPLIED:2`` the second
                 time; the test fails when it never does.
             restart: start it again; without that :meth:`start` does, or the end of the test.
             driver: its name, which is needed where several run.

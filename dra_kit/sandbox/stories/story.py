@@ -1,6 +1,6 @@
 """A story: a folder of manifests with an ``expect.yaml`` that says what must be true once they are applied.
 
-Its form is that of :mod:`dra_kit.sandbox.stories.story_model`; docs/reference/story-format.md tells every key.
+Its form is that of :mod:`dra_kit.sandbox.stories.story_model`; docs/reference/story-format.md leads to every key.
 """
 
 from __future__ import annotations
