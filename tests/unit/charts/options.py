@@ -48,7 +48,12 @@ _REPLICATED: Final[Mapping[str, Any]] = {
     **_ROLE,
     "replicas": 3,
     "topologySpreadConstraints": [
-        {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"oven": "electric"}},
+        }
     ],
 }
 _PEM: Final = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
