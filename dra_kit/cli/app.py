@@ -50,7 +50,7 @@ COMMANDS = {
 
 _FOLDERS: Final = {
     "cluster": ("check", "drain", "explain", "snapshot", "status", "support-bundle", "who"),
-    "project": ("chart", "lint", "new", "policy", "template", "update"),
+    "project": ("chart", "lint", "new", "policy", "sbom", "template", "update"),
     "roles": ("controller", "node", "undertake", "webhook"),
     "sandbox": ("dev", "sandbox"),
 }

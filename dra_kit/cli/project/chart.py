@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dra_kit.cli.options import complete_target, path
+from dra_kit.cli.options.common import complete_target, path
 
 
 @click.command()

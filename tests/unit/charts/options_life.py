@@ -15,8 +15,8 @@ from dra_kit.author.effects.account_rules import account_rules
 from dra_kit.controller.binding.part import DeviceBinding
 from dra_kit.drain.live import wait_drained
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.events import EventRecorder
 from dra_kit.kube.resources import DEVICE_TAINT_RULES, NAMESPACES, NODES, RESOURCE_SLICES
 from dra_kit.node.objects.keeper import ClusterObjects

@@ -16,8 +16,8 @@ from dra_kit.chart.generate import generated
 from dra_kit.chart.values import ChartValues
 from dra_kit.errors import Invalid, KubeError
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import NAMESPACES, Resource
 from tests.unit.charts import monitoring_kinds
 from tests.unit.charts.options import ROWS, set_paths, snapshot

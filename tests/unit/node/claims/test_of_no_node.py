@@ -12,7 +12,7 @@ import dra_kit as dra
 from dra_kit.author.devices.published import from_published
 from dra_kit.errors import KubeletError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.node.server_facts import ServerFacts
 from dra_kit.node.slices.of_no_node import DevicesOfNoNode
 from dra_kit.resource import v1
