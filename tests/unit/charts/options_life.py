@@ -140,13 +140,14 @@ async def guard(world: World) -> None:
     await wait_drained(world.credentials, DRIVER, changed=lambda _: None)
 
 
-async def _objects(world: World, kind: type[Menu]) -> None:
+async def _objects(world: World, kind: type[Menu]) -> ClusterObjects:
     facts = ServerFacts(world.client, _NODE, lambda _: None)
     keeper = ClusterObjects(world.client, DRIVER, facts)
     effect = kind(claim_uid="6c1a0a52-52f1-4bb0-9a93-3f1c2f4f6d10", namespace="default")
     await keeper.apply(effect.address(), effect.body())
     await keeper.apply(effect.address(), effect.body())
     await keeper.delete(effect.address())
+    return keeper
 
 
 async def objects(world: World) -> None:
@@ -155,8 +156,9 @@ async def objects(world: World) -> None:
 
 
 async def recipes(world: World) -> None:
-    """The same in one namespace."""
-    await _objects(world, Recipe)
+    """The same in one namespace, in which those without a record are looked for."""
+    keeper = await _objects(world, Recipe)
+    assert await keeper.found(Recipe, "default") == []
 
 
 async def watched(world: World) -> None:
@@ -221,7 +223,7 @@ ALLOWED: Mapping[str, list[Right]] = {
         _OWNER,
     ],
     "objects": _OBJECTS,
-    "recipes": _OBJECTS,
+    "recipes": [*_OBJECTS, ("", "configmaps", "list")],
     "watched": [("scheduling.k8s.io", "priorityclasses", verb) for verb in ("list", "watch")],
     "certificate": [
         ("", "secrets", "get"),
