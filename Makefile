@@ -78,11 +78,13 @@ demo-gpu: export PYTHONPATH := $(CURDIR)/examples/gpu-driver/src
 demo-gpu: SHELL := /bin/bash
 demo-gpu: .SHELLFLAGS := -o pipefail -c
 demo-gpu: install ## watch a pretended GPU being divided for claims, and made whole again
-	@folder="$$(mktemp -d)"; $(BIN)/python -m gpu_driver.show "$$folder" h100 & shown=$$!; \
+	@folder="$$(mktemp -d)"; mkdir "$$folder/gpus"; : > "$$folder/gpus/gpu-0"; \
+	tail --pid=$$$$ -F "$$folder/gpus/gpu-0" 2>/dev/null \
+	  | sed -un 's/^\(MIG mode: off\|memory slices.*\|partition.*\)/    GPU 0 | \1/p' & \
 	$(BIN)/dra-kit sandbox examples/gpu-driver --story examples/gpu-driver/stories/10-dynamic-mig --fake-gpus h100 \
 	  --dynamic-mig --fake-folder "$$folder" | grep --line-buffered \
 	  -E 's (Pod|scheduler|kubelet .* calls|left|story)|^ +GPU_.*_MIG_.*_UUID=|FAIL|failed'; \
-	code=$$?; kill $$shown; rm -rf "$$folder"; exit $$code
+	code=$$?; rm -rf "$$folder"; exit $$code
 
 EXAMPLE := $(MAKE) --directory examples/pizza-driver VIRTUAL_ENV=$(abspath $(VENV))
 

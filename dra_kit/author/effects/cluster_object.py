@@ -210,6 +210,8 @@ class ClusterObject(Effect[AppliedObject, HardwareT]):
     def namespaces(cls, settings: Any) -> Sequence[str] | None:
         """Where the driver makes such objects with these settings: its account needs rights there and nowhere else.
 
+        There it also lists them, to find again what no record of its own knows any more.
+
         Args:
             settings: an instance of ``Driver(settings=…)``; None for a driver that has none.
 
