@@ -57,7 +57,8 @@ class Device:
         self.capacity = {}
         for name, quantity in (capacity or {}).items():
             domain, identifier = self._split(name)
-            self.capacity.setdefault(domain, {})[identifier] = Quantity(quantity)
+            amount = quantity if isinstance(quantity, Quantity) else Quantity(quantity)
+            self.capacity.setdefault(domain, {})[identifier] = amount
 
     def _split(self, name: str) -> tuple[str, str]:
         domain, slash, identifier = name.partition("/")
@@ -86,6 +87,8 @@ class Device:
 
 
 def _wrap(name: str, value: AttributeValue) -> Any:
+    if isinstance(value, (str, int)):
+        return _scalar(name, value)
     if isinstance(value, Mapping):
         if len(value) != 1 or not value.keys() <= _API_FIELDS:
             raise ValueError(
@@ -119,6 +122,8 @@ def _scalar(name: str, value: object) -> Any:
 
 def _is_unicode(text: str) -> bool:
     """Whether the text can be UTF-8: JSON can smuggle halves of characters in."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

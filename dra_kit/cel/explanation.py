@@ -21,6 +21,7 @@ from dra_kit.cel.values import Duration, Map, Optional, Timestamp, TypeValue, ty
 from dra_kit.errors import CelRuntimeError
 
 _MAX_SHOWN: Final = 200
+_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
 _COMPARISONS: Final = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 
 
@@ -80,6 +81,11 @@ class Explainer:
         self._meter = meter
         self._conditions = [_Condition(program.text, shown, whole) for shown, whole in _conjuncts(program.root)]
 
+    @property
+    def is_admitted(self) -> bool:
+        """See :attr:`dra_kit.cel.program.Expression.is_admitted`."""
+        return self._program.is_admitted
+
     def explain(self, device: Device) -> Explanation:
         """What the selector is for a device, and why.
 
@@ -96,6 +102,9 @@ class Explainer:
             device: the device.
         """
         meter = self._meter
+        if len(self._conditions) == 1:  # which need not be evaluated twice
+            found = self._conditions[0].on(device, meter)
+            return () if found.result is True else (found,)
         return tuple(
             condition.on(device, meter) for condition in self._conditions if not condition.holds(device, meter)
         )
@@ -213,7 +222,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, str):
-        return json.dumps(value[: _MAX_SHOWN + 1], ensure_ascii=False)
+        return _quoted(value[: _MAX_SHOWN + 1])
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value[:_MAX_SHOWN]))}]"
     if isinstance(value, Map):

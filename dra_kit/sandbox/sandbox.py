@@ -20,7 +20,7 @@ from dra_kit.sandbox.cluster import kubeconfig
 from dra_kit.sandbox.cluster.control_plane import ControlPlane
 from dra_kit.sandbox.cluster.directory import mark_of, sandbox_directory
 from dra_kit.sandbox.cluster.informers import Informers
-from dra_kit.sandbox.cluster.kubelet.activity import Activity
+from dra_kit.sandbox.cluster.kubelet.activity import Activity, DriverEnded
 from dra_kit.sandbox.cluster.pod_log import log_stream, logged_container
 from dra_kit.sandbox.cluster.refusals import Refusals
 from dra_kit.sandbox.cluster.workload.intake import Intake
@@ -187,6 +187,7 @@ class Sandbox:
             self.directory / f"webhook-{self._releases}",
             controller=self._settings.controller,
             webhook=self._settings.webhook,
+            ended=self._drivers.role_ended,
         )
 
     def silent(self, calls: Sequence[str]) -> None:
@@ -228,6 +229,8 @@ class Sandbox:
             observer.decided(decision)
 
     def _acted(self, node: str, activity: Activity) -> None:
+        if isinstance(activity, DriverEnded):
+            self._drivers.role_ended()
         for observer in self._observers:
             observer.acted(node, activity)
 

@@ -25,6 +25,7 @@ from dra_kit.resource.defaulting.defaults import fill_in_defaults
 from dra_kit.resource.gates import FeatureGates
 from dra_kit.resource.schema.decode import Strictness, decode
 from dra_kit.resource.schema.scalars import WrongType
+from dra_kit.resource.slices.reading import SliceReader
 from dra_kit.snapshot.acceptance import as_stored, refuse_invalid
 from dra_kit.snapshot.files import INDEX_FILE, SnapshotIndex
 from dra_kit.values.json import ObjectView
@@ -91,7 +92,7 @@ def load_devices(path: Path) -> tuple[list[v1.ResourceSlice], dict[str, v1.Devic
     """
     documents = load(path).documents
     try:
-        slices = [v1.ResourceSlice.model_validate(one) for one in documents.get("ResourceSlice", ())]
+        slices = list(map(SliceReader().read, documents.get("ResourceSlice", ())))
         classes = [v1.DeviceClass.model_validate(one) for one in documents.get("DeviceClass", ())]
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]

@@ -10,7 +10,15 @@ from typing import Final, NamedTuple
 from dra_kit.allocator.cluster.nodes import Node, node_matches
 from dra_kit.allocator.cluster.taints import covers
 from dra_kit.resource.plain_attributes import has_plain_attributes
-from dra_kit.resource.v1 import Device, DeviceTaint, DeviceTaintRule, NodeSelector, ResourceSlice, ResourceSliceSpec
+from dra_kit.resource.v1 import (
+    Device,
+    DeviceCounterConsumption,
+    DeviceTaint,
+    DeviceTaintRule,
+    NodeSelector,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from dra_kit.values.amount import Amount
 from dra_kit.values.quantity import Quantity
 
@@ -81,21 +89,14 @@ class AdvertisedDevice:
         self._plain: bool | None = None
         self.id: DeviceID = DeviceID(self.spec.driver, self.spec.pool.name, device.name)
         self.shareable: bool = bool(device.allow_multiple_allocations)
-        self.taints: tuple[DeviceTaint, ...] = _blocking(device.taints)
+        self.taints: tuple[DeviceTaint, ...] = _blocking(device.taints) if device.taints else ()
         self.rule_taints: tuple[DeviceTaint, ...] = ()
-        self.demands: tuple[CounterDemand, ...] = tuple(
-            CounterDemand(
-                demand.counter_set,
-                tuple((name, nano(counter.value)) for name, counter in demand.counters.items()),
-                frozenset(demand.compatibility_groups),
-            )
-            for demand in device.consumes_counters
-        )
-        self.capacity: dict[str, int] = {name: nano(capacity.value) for name, capacity in device.capacity.items()}
-        self.whole: bool = all(
-            capacity.request_policy is None and amount >= 0
-            for capacity, amount in zip(device.capacity.values(), self.capacity.values(), strict=True)
-        )
+        self.demands: tuple[CounterDemand, ...] = tuple([_demand(demand) for demand in device.consumes_counters])
+        self.capacity: dict[str, int] = {}
+        self.whole: bool = True
+        for name, capacity in device.capacity.items():
+            self.capacity[name] = amount = _nano(capacity.value.amount)
+            self.whole = self.whole and capacity.request_policy is None and amount >= 0
 
     @property
     def has_plain_attributes(self) -> bool:
@@ -128,12 +129,13 @@ class AdvertisedSlice:
         self.name: str = slice_.metadata.name
         self.spec: ResourceSliceSpec = slice_.spec
         self.devices: tuple[AdvertisedDevice, ...] = tuple(
-            AdvertisedDevice(slice_, device) for device in slice_.spec.devices
+            [AdvertisedDevice(slice_, device) for device in slice_.spec.devices]
         )
         self.grouped: bool = any(demand.groups for device in self.devices for demand in device.demands)
         self.binding: bool = any(device.device.binding_conditions for device in self.devices)
 
-        self.taint(rules)
+        if rules:
+            self.taint(rules)
 
     def taint(self, rules: Sequence[DeviceTaintRule]) -> bool:
         """Apply DeviceTaintRules to the devices, instead of those before; tell whether that changed any device."""
@@ -162,6 +164,14 @@ class AdvertisedSlice:
         if spec.per_device_node_selection:
             return any(node_matches(node, *device.node_scope) for device in self.devices)
         return False
+
+
+def _demand(consumption: DeviceCounterConsumption) -> CounterDemand:
+    return CounterDemand(
+        consumption.counter_set,
+        tuple((name, nano(counter.value)) for name, counter in consumption.counters.items()),
+        frozenset(consumption.compatibility_groups),
+    )
 
 
 def _blocking(taints: Iterable[DeviceTaint]) -> tuple[DeviceTaint, ...]:

@@ -80,20 +80,22 @@ class CelEvaluator:
 
     def selects(self, expression: str, device: AdvertisedDevice, *, sees_sharing: bool) -> bool:
         """See :class:`Evaluator`."""
-        evaluations = self._of(device)
-        known = evaluations.known(expression, sees_sharing=sees_sharing)
+        likeness = self.likeness(expression, device, sees_sharing=sees_sharing)
+        known: bool | CelRuntimeError | None
+        if likeness is not None:
+            known = self._alike.get((expression, likeness))
+        else:
+            known = self._of(device).known(expression, sees_sharing=sees_sharing)
         if known is None:
-            likeness = self.likeness(expression, device, sees_sharing=sees_sharing)
-            known = self._alike.get((expression, likeness)) if likeness is not None else None
-            if known is None:
-                try:
-                    view = self.view(expression, device, sees_sharing=sees_sharing)
-                    known = _selector(expression).matches(view, self.meter)
-                except CelRuntimeError as error:
-                    known = error
-                if likeness is not None:
-                    _remember(self._alike, (expression, likeness), known, _ALIKE)
-            evaluations.remember(expression, known, sees_sharing=sees_sharing)
+            try:
+                view = self.view(expression, device, sees_sharing=sees_sharing)
+                known = _selector(expression).matches(view, self.meter)
+            except CelRuntimeError as error:
+                known = error
+            if likeness is not None:
+                _remember(self._alike, (expression, likeness), known, _ALIKE)
+            else:
+                self._of(device).remember(expression, known, sees_sharing=sees_sharing)
         if isinstance(known, CelRuntimeError):
             raise CelRuntimeError(known.message, kind=known.kind, key=known.key)
         return known

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from dra_kit import cel
 from dra_kit.allocator.cluster.devices import AdvertisedDevice
 from dra_kit.cel.syntax.reads import Read
+from dra_kit.resource.v1 import DeviceAttribute
 from dra_kit.values.quantity import Quantity
 
 Likeness: TypeAlias = tuple[Hashable, ...]
@@ -53,12 +54,12 @@ def likeness_of(device: AdvertisedDevice, reads: Iterable[Read] | None, *, sees_
 def glimpse_of(device: AdvertisedDevice, reads: Iterable[Read], *, sees_sharing: bool) -> cel.Device:
     """A device with no more than what an expression reads, which is quicker to make; arguments as above."""
     published, driver = device.device, device.id.driver
-    attributes: dict[str, dict[str, Any]] = {}
+    attributes: dict[str, Any] = {}
     capacity: dict[str, Quantity] = {}
     for field, domain, name in reads:
-        for key in _keys(driver, domain, name):
+        for key in published_names(driver, domain, name):
             if field == "attributes" and key in published.attributes:
-                attributes[key] = published.attributes[key].to_json()
+                attributes[key] = _value(published.attributes[key])
             elif field == "capacity" and key in published.capacity:
                 capacity[key] = published.capacity[key].value
     return cel.Device(
@@ -70,10 +71,18 @@ def glimpse_of(device: AdvertisedDevice, reads: Iterable[Read], *, sees_sharing:
 
 
 def _published(values: Mapping[str, _Value], driver: str, domain: str, name: str) -> list[_Value]:
-    return [values[key] for key in _keys(driver, domain, name) if key in values]
+    return [values[key] for key in published_names(driver, domain, name) if key in values]
+
+
+def _value(attribute: DeviceAttribute) -> Any:
+    """The value of an attribute, as plain as can be: a device is made the more quickly of it."""
+    for value in (attribute.string, attribute.int_, attribute.bool_):
+        if value is not None:
+            return value
+    return attribute.to_json()
 
 
 @lru_cache(maxsize=_NAMES)
-def _keys(driver: str, domain: str, name: str) -> tuple[str, ...]:
-    """How a name may be published: with its domain, and without where that is the driver's."""
+def published_names(driver: str, domain: str, name: str) -> tuple[str, ...]:
+    """How an attribute or capacity may be published: with its domain, and without where that is the driver's."""
     return (f"{domain}/{name}", name) if domain == driver else (f"{domain}/{name}",)

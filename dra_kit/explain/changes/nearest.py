@@ -145,14 +145,20 @@ def _of_devices(claim: ResourceClaim, judged: JudgedChoice, trials: Trials) -> I
         return
     gained: Counter[frozenset[str]] = Counter()
     reasons: dict[frozenset[str], list[Reason]] = {}
-    by_node: defaultdict[frozenset[str], Counter[str]] = defaultdict(Counter)
+    names: defaultdict[frozenset[str], list[str]] = defaultdict(list)
+    known: dict[int, frozenset[str]] = {}  # like devices have their reasons in common
     for verdict in judged.devices:
-        changes = {reason.remedy: reason for reason in verdict.reasons}
-        if 1 <= len(changes) <= 2 and all(map(_can_change, verdict.reasons)):
-            remedies = frozenset(changes)
+        remedies = known.get(id(verdict.reasons))
+        if remedies is None:
+            changes = {reason.remedy: reason for reason in verdict.reasons}
+            helps = 1 <= len(changes) <= 2 and all(map(_can_change, verdict.reasons))
+            remedies = known[id(verdict.reasons)] = frozenset(changes if helps else ())
+            if helps:
+                reasons.setdefault(remedies, list(changes.values()))
+        if remedies:
             gained[remedies] += 1
-            reasons.setdefault(remedies, list(changes.values()))
-            by_node[remedies].update(trials.allowed(verdict.nodes))
+            names[remedies] += verdict.nodes
+    by_node = {remedies: Counter(trials.allowed(nodes)) for remedies, nodes in names.items()}
     short = judged.choice.count > max((judged.fitting[node] for node in trials.allowed(judged.fitting)), default=0)
     for remedies in gained:
         # with both changes, the devices fit that lack only one of them, too

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from dra_kit.allocator import Gates, Node, Snapshot
 from dra_kit.allocator.cluster.devices import DeviceID
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.mistakes.advertised import Advertised
+from dra_kit.resource.slices.reading import SliceReader
 from dra_kit.resource.v1 import (
     APIModel,
     DeviceClass,
@@ -117,7 +118,7 @@ class Cluster:
         self.gates = gates
         self.version = version
         self.gaps: tuple[Gap, ...] = tuple(gaps)
-        self.slices: list[ResourceSlice] = list(_models(ResourceSlice, documents))
+        self.slices: list[ResourceSlice] = list(_models(ResourceSlice, documents, SliceReader().read))
         self.rules: list[DeviceTaintRule] = list(_models(DeviceTaintRule, documents))
         self.claims: dict[tuple[str, str], ResourceClaim] = {
             _key(claim.metadata): claim for claim in _models(ResourceClaim, documents)
@@ -219,13 +220,17 @@ def model_of_claim(document: ObjectView) -> ResourceClaim:
     return _model(ResourceClaim, document)
 
 
-def _models(model: type[_Model], documents: Mapping[str, Sequence[ObjectView]]) -> Iterator[_Model]:
-    return (_model(model, document) for document in documents.get(model.__name__, ()))
+def _models(
+    model: type[_Model],
+    documents: Mapping[str, Sequence[ObjectView]],
+    read: Callable[[ObjectView], _Model] | None = None,
+) -> Iterator[_Model]:
+    return (_model(model, document, read) for document in documents.get(model.__name__, ()))
 
 
-def _model(model: type[_Model], document: ObjectView) -> _Model:
+def _model(model: type[_Model], document: ObjectView, read: Callable[[ObjectView], _Model] | None = None) -> _Model:
     try:
-        return model.model_validate(document)
+        return (read or model.model_validate)(document)
     except ValidationError as error:
         metadata = document.get("metadata") or {}
         name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))

@@ -79,7 +79,6 @@ def compared(text: str) -> Comparison | None:
     return _comparison(root, text)
 
 
-@lru_cache(maxsize=8192)
 def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
     """Why a device fails a condition.
 
@@ -88,18 +87,17 @@ def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
         check: whether it is one of the class or of the request.
         where: ``class gpu`` or ``request gpu``.
     """
-    short = shorten(conjunct.text)
+    short, remedy, comparison = _form(conjunct.text, check, where)
     details = {
         "condition": conjunct.text,
         "of": where,
         "line": conjunct.line,
         "column": conjunct.column,
         "values": dict(conjunct.values),
-        **({"error": conjunct.error} if conjunct.error else {}),
     }
+    if conjunct.error:
+        details["error"] = conjunct.error
     of_class = check is Check.CLASS
-    remedy = f"without `{short}`{f' ({where})' if of_class else ''}"
-    comparison = compared(conjunct.text)
     text, brief, found, wanted = f"not `{short}`", f"not `{short}`", "", ""
     if of_class:
         text = f"the class wants `{short}`"
@@ -115,6 +113,13 @@ def reason_of(conjunct: Conjunct, check: Check, where: str) -> Reason:
         found_values = ", ".join(f"{_PATH.sub('', path)} is {value}" for path, value in conjunct.values[:_VALUES])
         text = f"{text} ({found_values})"
     return Reason(check, text, brief, found, wanted, remedy, details)
+
+
+@lru_cache(maxsize=1024)
+def _form(condition: str, check: Check, where: str) -> tuple[str, str, Comparison | None]:
+    """What is the same for all devices that fail a condition: it in short, the remedy, and what it compares."""
+    short = shorten(condition)
+    return short, f"without `{short}`{f' ({where})' if check is Check.CLASS else ''}", compared(condition)
 
 
 def _wish(comparison: Comparison, *, of_class: bool) -> str:

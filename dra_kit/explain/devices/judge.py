@@ -5,8 +5,9 @@ What decides is the allocator's own code; the reasons only put into words what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dra_kit import cel
 from dra_kit.allocator import Node
@@ -80,6 +81,19 @@ class _Reasons:
     is_barred: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Bar:
+    """Why a device cannot be had, whether it matches or not.
+
+    Attributes:
+        taints: that are not tolerated.
+        rest: after that claims hold it.
+    """
+
+    taints: tuple[Reason, ...]
+    rest: tuple[Reason, ...]
+
+
 class _Judge:
     """What is the same on all nodes."""
 
@@ -95,6 +109,7 @@ class _Judge:
         ]
         self.alikeness = Alikeness(choice, cluster.gates, cluster.snapshot.usage)
         self.known: dict[Class, _Reasons] = {}
+        self.bars: dict[Hashable, _Bar | None] = {}
         self._explainers: dict[str, cel.Explainer] = {}
         self._alike: dict[tuple[Check, str, Likeness], tuple[Reason, ...]] = {}
 
@@ -105,47 +120,65 @@ class _Judge:
         yield from self._unmatched(device)
 
     def _unmatched(self, device: AdvertisedDevice) -> Iterator[Reason]:
-        """Why selectors do not select a device."""
+        """Why selectors do not select a device; looked for once for devices that look the same to a selector."""
         for check, where, expression in self._selectors:
             try:
-                if self.evaluator.selects(expression, device, sees_sharing=self.sees_sharing):
-                    continue
-            except CelCompileError as error:
-                yield Reason(Check.ERROR, f"a selector of {where} is no CEL: {error}", f"invalid selector of {where}",
-                             remedy=self._remedy(expression, where))  # fmt: skip
+                likeness = self.evaluator.likeness(expression, device, sees_sharing=self.sees_sharing)
+            except CelCompileError:
+                likeness = None
+            found = self._alike.get((check, expression, likeness)) if likeness is not None else None
+            if found is None:
+                found = tuple(self._unmet(check, where, expression, device))
+                if likeness is not None:
+                    self._alike[check, expression, likeness] = found
+            yield from found
+            if found and found[-1].check is Check.ERROR:
                 return
-            except CelRuntimeError as error:
-                yield _error(error, where, expression, self._remedy(expression, where, device))
-                return
-            yield from self._unmet(check, where, expression, device)
+
+    def _unmet(self, check: Check, where: str, expression: str, device: AdvertisedDevice) -> Iterator[Reason]:
+        """What a selector says of a device that it does not select."""
+        try:
+            conjuncts = self._conjuncts(expression, device)
+        except CelCompileError as error:
+            yield Reason(Check.ERROR, f"a selector of {where} is no CEL: {error}", f"invalid selector of {where}",
+                         remedy=self._remedy(expression, where))  # fmt: skip
+            return
+        except CelRuntimeError as error:
+            yield _error(error, where, expression, self._remedy(expression, where, device))
+            return
+        for conjunct in conjuncts:
+            yield reason_of(conjunct, check, where)
 
     def _remedy(self, expression: str, where: str, device: AdvertisedDevice | None = None) -> str:
         """What to write instead of a selector that fails."""
         try:
-            view = (
-                self.evaluator.view(expression, device, sees_sharing=self.sees_sharing) if device is not None else None
-            )
+            view = self._view(expression, device) if device is not None else None
         except CelRuntimeError:
             view = None
         return remedy(self.cluster, expression, where, view)
 
-    def _unmet(self, check: Check, where: str, expression: str, device: AdvertisedDevice) -> tuple[Reason, ...]:
-        """What a selector says of a device that it does not select; once for devices that look the same to it."""
-        likeness = self.evaluator.likeness(expression, device, sees_sharing=self.sees_sharing)
-        known = self._alike.get((check, expression, likeness)) if likeness is not None else None
-        if known is None:
-            known = tuple(reason_of(conjunct, check, where) for conjunct in self._conjuncts(expression, device))
-            if likeness is not None:
-                self._alike[check, expression, likeness] = known
-        return known
-
     def _conjuncts(self, expression: str, device: AdvertisedDevice) -> tuple[cel.Conjunct, ...]:
+        """The conditions of a selector that a device does not meet; none if it is selected.
+
+        Raises:
+            CelCompileError: the expression is none.
+            CelRuntimeError: it fails for this device.
+        """
         explainer = self._explainers.get(expression)
         if explainer is None:
             explainer = self._explainers[expression] = cel.Explainer(
                 cel.compile_selector(expression), self.evaluator.meter
             )
-        return explainer.unmet(self.evaluator.view(expression, device, sees_sharing=self.sees_sharing))
+        # what does not cost too much as a whole is what its conditions are, where none of them fails
+        found = explainer.unmet(self._view(expression, device)) if explainer.is_admitted else None
+        if found is None or any(conjunct.result is None for conjunct in found):
+            if self.evaluator.selects(expression, device, sees_sharing=self.sees_sharing):
+                return ()
+            found = explainer.unmet(self._view(expression, device)) if found is None else found
+        return found
+
+    def _view(self, expression: str, device: AdvertisedDevice) -> cel.Device:
+        return self.evaluator.view(expression, device, sees_sharing=self.sees_sharing)
 
     def untolerated(self, device: AdvertisedDevice) -> Iterator[Reason]:
         """The taints of a device that keep it away."""
@@ -180,12 +213,19 @@ class _OnNode:
     """The devices that one node can reach."""
 
     def __init__(self, judge_: _Judge, node: Node, pools: Sequence[NodePool]) -> None:
-        gates = judge_.cluster.gates
         self._judge = judge_
         self._node = node
-        self._selection = Selection(node, gates, judge_.evaluator)
-        self._holding = Holding(node, gates, judge_.cluster.snapshot.usage, pools)
+        self._pools = pools
         self._ledgers: dict[NodePool, PoolCounters] = {}
+
+    @cached_property
+    def _selection(self) -> Selection:
+        return Selection(self._node, self._judge.cluster.gates, self._judge.evaluator)
+
+    @cached_property
+    def _holding(self) -> Holding:
+        cluster = self._judge.cluster
+        return Holding(self._node, cluster.gates, cluster.snapshot.usage, self._pools)
 
     def reaches(self, device: AdvertisedDevice) -> bool:
         """Whether the device itself is for the node; its slice is."""
@@ -208,34 +248,51 @@ class _OnNode:
         alike = self._judge.alikeness.of(device)
         found = self._judge.known.get(alike) if alike is not None else None
         if found is None:
-            found = self._reasons(device, pool)
+            found = self._reasons(device, pool, alike)
             if alike is not None:
                 self._judge.known[alike] = found
         if not found.is_barred:
             return found.first
         return (*found.first, *self._judge.held(device), *found.last)
 
-    def _reasons(self, device: AdvertisedDevice, pool: NodePool) -> _Reasons:
-        choice = self._judge.choice
+    def _reasons(self, device: AdvertisedDevice, pool: NodePool, alike: Class | None) -> _Reasons:
+        mismatches: tuple[Reason, ...] | None = None
+        if alike is None:
+            try:
+                if self._selection.matches(self._judge.choice, device):
+                    mismatches = ()
+            except AllocationError as error:
+                if error.kind == "node-selector-invalid":
+                    return _Reasons((Reason(Check.ERROR, str(error), "with an invalid node selector"),))
+        if mismatches is None:  # with none, a device that its node scope does not keep away matches
+            mismatches = tuple(self._judge.mismatches(device))
         try:
-            matches = self._selection.matches(choice, device)
-        except AllocationError as error:
-            if error.kind == "node-selector-invalid":
-                return _Reasons((Reason(Check.ERROR, str(error), "with an invalid node selector"),))
-            matches = False
-        try:
-            taken = self._holding.take(choice, device, 0, (), must=False)
+            bar = self._bar(device, pool, alike)
         except AllocationError as error:
             text = "error in the capacity request"
-            return _Reasons((*self._judge.mismatches(device), Reason(Check.ERROR, str(error), text)))
-        mismatches = () if matches else tuple(self._judge.mismatches(device))
+            return _Reasons((*mismatches, Reason(Check.ERROR, str(error), text)))
+        if bar is None:
+            return _Reasons(mismatches)
+        return _Reasons((*mismatches, *bar.taints), bar.rest, is_barred=True)
+
+    def _bar(self, device: AdvertisedDevice, pool: NodePool, alike: Class | None) -> _Bar | None:
+        """Why a device cannot be had; None if it can, or one that is like it in all but what selectors see.
+
+        Raises:
+            AllocationError: the request cannot be computed with.
+        """
+        if alike is not None and alike[1] in self._judge.bars:
+            return self._judge.bars[alike[1]]
+        taken = self._holding.take(self._judge.choice, device, 0, (), must=False)
+        bar: _Bar | None = None
         if taken is not None:
             _, undo = taken
             undo()
-            return _Reasons(mismatches)
-        return _Reasons(
-            (*mismatches, *self._judge.untolerated(device)), tuple(self._unserved(device, pool)), is_barred=True
-        )
+        else:
+            bar = _Bar(tuple(self._judge.untolerated(device)), tuple(self._unserved(device, pool)))
+        if alike is not None:
+            self._judge.bars[alike[1]] = bar
+        return bar
 
     def _unserved(self, device: AdvertisedDevice, pool: NodePool) -> Iterator[Reason]:
         cluster, gates = self._judge.cluster, self._judge.cluster.gates

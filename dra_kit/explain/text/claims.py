@@ -99,15 +99,17 @@ def _tell_choice(page: Page, explanation: ClaimExplanation, request: Request, ju
     amounts = "".join(f", {name} {amount}" for name, amount in (choice.capacity or {}).items())
     of_class = f"of class {choice.device_class.metadata.name}"
     page.line(f"request {judged.name}{alternatives}: {many} {of_class}{conditions}{amounts}{admin}")
+    places = by_place(judged.devices)
+    shown = places if page.everything else places[:_PLACES]
+    nodes = {node for place in shown for verdict in place.devices for node in verdict.nodes}
     picked = {
         (outcome.node.name, result.driver, result.pool, result.device)
         for outcome in explanation.fitting_nodes
+        if outcome.node.name in nodes
         for allocation in outcome.allocations or ()
         for result in allocation.devices.results
         if result.request == judged.name
     }
-    places = by_place(judged.devices)
-    shown = places if page.everything else places[:_PLACES]
     for place in shown:
         page.line(place.name(everything=page.everything), indent=2, bold=True)
         _tell_verdicts(page, place.devices, picked)

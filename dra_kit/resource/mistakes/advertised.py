@@ -73,6 +73,22 @@ class KnownDevice:
         )
 
 
+def _known(driver: str, pool: str, device: v1.Device) -> KnownDevice:
+    return KnownDevice(f"{driver}/{pool}/{device.name}", driver, device)
+
+
+def _note(trait: Trait, published: v1.DeviceAttribute | v1.DeviceCapacity, devices: int) -> None:
+    """Note a value that some devices have."""
+    if isinstance(published, v1.DeviceCapacity):
+        trait.add("quantity", [str(published.value)], devices)
+        return
+    for type_, value in published.to_json().items():
+        if type_ in _SINGULAR:
+            trait.add(f"list of {_SINGULAR[type_]}", value, devices)
+        else:
+            trait.add(type_, [value], devices)
+
+
 class Advertised:
     """The devices that are known.
 
@@ -84,7 +100,6 @@ class Advertised:
         complete: as given.
         total: number of devices.
         drivers: names of their drivers.
-        distinct: devices that differ in what a selector can see, with their numbers.
 
     Raises:
         ValueError: an attribute has a value that no API server accepts.
@@ -92,53 +107,51 @@ class Advertised:
 
     def __init__(self, devices: Iterable[tuple[str, str, v1.Device]], *, complete: bool) -> None:
         self.complete = complete
-        self.total: int = 0
-        self.drivers: set[str] = set()
+        self._devices = list(devices)
+        self.total: int = len(self._devices)
+        self.drivers: set[str] = {driver for driver, _, _ in self._devices}
         self._traits: dict[Kind, dict[str, dict[str, Trait]]] = {"attributes": {}, "capacity": {}}
-        self.distinct: list[tuple[KnownDevice, int]] = []
-        positions: dict[Hashable, int] = {}
-        numbers: Counter[Hashable] = Counter()
-        published: dict[Hashable, tuple[str, str, v1.DeviceAttribute | str]] = {}
-        for driver, pool, device in devices:
-            self.total += 1
-            self.drivers.add(driver)
-            attributes = tuple([(driver, name, *vars(each).values()) for name, each in device.attributes.items()])
-            capacity = tuple([(driver, name, str(each.value)) for name, each in device.capacity.items()])
-            for trait, (name, attribute) in zip(attributes, device.attributes.items(), strict=True):
-                if trait not in published:
-                    published[trait] = driver, name, attribute
-            for amount in capacity:
-                if amount not in published:
-                    published[amount] = amount
-            numbers.update(attributes)
-            numbers.update(capacity)
-            key = driver, attributes, capacity, bool(device.allow_multiple_allocations)
-            position = positions.setdefault(key, len(self.distinct))
-            if position == len(self.distinct):
-                known = KnownDevice(f"{driver}/{pool}/{device.name}", driver, device)
-                if not has_plain_attributes(device):
-                    known.view  # noqa: B018 - it cannot be made of a value that no API server accepts
-                self.distinct.append((known, 1))
-            else:
-                self.distinct[position] = self.distinct[position][0], self.distinct[position][1] + 1
-        for found, (driver, name, value) in published.items():
-            self._note(driver, name, value, numbers[found])
+        # what is equal in many devices may be one object for all of them, which is looked at once
+        objects: dict[int, v1.DeviceAttribute | v1.DeviceCapacity] = {}
+        found: list[tuple[str, str, int]] = []
+        for driver, pool, device in self._devices:
+            for published in (device.attributes, device.capacity):
+                for name, each in published.items():
+                    identity = id(each)
+                    objects[identity] = each
+                    found.append((driver, name, identity))
+            if not has_plain_attributes(device):
+                _known(driver, pool, device).view  # noqa: B018 - it cannot be made of what no API server accepts
+        traits: dict[tuple[type, str, str], Trait] = {}
+        for (driver, name, identity), number in Counter(found).items():
+            each = objects[identity]
+            trait = traits.get((type(each), driver, name))
+            if trait is None:
+                trait = traits[type(each), driver, name] = self._trait(each, driver, name)
+            _note(trait, each, number)
 
-    def _note(self, driver: str, name: str, published: v1.DeviceAttribute | str, devices: int) -> None:
-        """Note an attribute, or an amount of capacity, that some devices have."""
+    @cached_property
+    def distinct(self) -> list[tuple[KnownDevice, int]]:
+        """Devices that differ in what a selector can see, with their numbers."""
+        found: dict[Hashable, tuple[KnownDevice, int]] = {}
+        for driver, pool, device in self._devices:
+            key = (
+                driver,
+                tuple([(name, *vars(each).values()) for name, each in device.attributes.items()]),
+                tuple([(name, str(each.value)) for name, each in device.capacity.items()]),
+                bool(device.allow_multiple_allocations),
+            )
+            known = found.get(key)
+            found[key] = (known[0], known[1] + 1) if known is not None else (_known(driver, pool, device), 1)
+        return list(found.values())
+
+    def _trait(self, published: v1.DeviceAttribute | v1.DeviceCapacity, driver: str, name: str) -> Trait:
+        """The attribute or capacity that a driver publishes by a name."""
+        kind: Kind = "attributes" if isinstance(published, v1.DeviceAttribute) else "capacity"
         domain, slash, identifier = name.partition("/")
         if not slash:
             domain, identifier = driver, name
-        kind: Kind = "capacity" if isinstance(published, str) else "attributes"
-        trait = self._traits[kind].setdefault(domain, {}).setdefault(identifier, Trait())
-        if isinstance(published, str):
-            trait.add("quantity", [published], devices)
-            return
-        for type_, value in published.to_json().items():
-            if type_ in _SINGULAR:
-                trait.add(f"list of {_SINGULAR[type_]}", value, devices)
-            else:
-                trait.add(type_, [value], devices)
+        return self._traits[kind].setdefault(domain, {}).setdefault(identifier, Trait())
 
     def domains(self, kind: Kind) -> frozenset[str]:
         """The domains that a device has attributes, or capacities, in."""

@@ -19,6 +19,11 @@ class SlowCalls:
     def __init__(self) -> None:
         self._under_way: dict[tuple[str, str, tuple[ClaimReference, ...]], tuple[float, PluginCalled]] = {}
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a call is, that has not been reported yet."""
+        return bool(self._under_way)
+
     def begun(self, node: str, call: PluginCalled) -> None:
         """A kubelet calls the driver."""
         self._under_way[node, call.driver, call.claims] = (time.monotonic(), call)

@@ -221,13 +221,20 @@ class NodeDriver:
     def _started(self, release: Release, pod_uid: str | None) -> NodeRole:
         self._observe(DriverStarting(release.driver.name))
         settings = self._settings(pod_uid)
-        if not self.in_process:
-            return RoleInThread(release, settings)
-        self._processes += 1
-        role = RoleInProcess(release, settings, self._directory / str(self._processes), self.crash)
-        if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep(), name=f"{self.name} on {settings.node_name}")
+        role: NodeRole
+        if self.in_process:
+            self._processes += 1
+            role = RoleInProcess(release, settings, self._directory / str(self._processes), self.crash)
+            if self._keeping is None:
+                self._keeping = asyncio.create_task(self._keep(), name=f"{self.name} on {settings.node_name}")
+        else:
+            role = RoleInThread(release, settings)
+        role.when_ended(lambda: self._ended(role))
         return role
+
+    def _ended(self, role: NodeRole) -> None:
+        if role.failure:
+            self._observe(DriverEnded(self.name, killed=False, failure=role.failure))
 
     async def _keep(self) -> None:
         """Start it again when it has killed itself after a step."""

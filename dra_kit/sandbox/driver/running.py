@@ -28,8 +28,6 @@ PUBLISH_SECONDS: Final = 60.0
 for is told long before, and a discover that fails ends it at once."""
 _FAILED_SECONDS: Final = 1.5  # a driver whose discover failed may mend itself within this time
 _POLL: Final = 0.02
-_ENDED_POLL: Final = 0.25
-"""Whether a role has ended by itself is looked at as long as the cluster runs, and must cost an idle one nothing."""
 
 
 class Surroundings(Protocol):
@@ -78,6 +76,7 @@ class RunningDrivers:
         self._drivers = [driver for driver in drivers if driver.drivers]
         self._cluster = cluster
         self._controls: list[SandboxControl] = []
+        self._ended = asyncio.Event()
         require_distinct((driver.target, driver.name) for driver in self._drivers)
 
     @property
@@ -202,8 +201,13 @@ class RunningDrivers:
     async def fail(self) -> None:
         """Wait until a role ends by itself, and raise why."""
         while True:
+            self._ended.clear()
             self.check()
-            await asyncio.sleep(_ENDED_POLL)
+            await self._ended.wait()
+
+    def role_ended(self) -> None:
+        """A role has ended, in order or not."""
+        self._ended.set()
 
     def check(self) -> None:
         """Look whether a role has ended by itself.

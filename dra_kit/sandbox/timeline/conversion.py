@@ -73,6 +73,8 @@ def of_activity(node: str, activity: kubelet.Activity, environment: Mapping[str,
             return PodTerminating(node=node, pod=pod)
         case kubelet.DriverStarting(driver=driver):
             return DriverStarting(node=node, driver=driver)
+        case kubelet.DriverEnded(driver=driver, failure=failure) if failure:
+            return DriverEnded(node=node, driver=driver, how="failed", message=failure)
         case kubelet.DriverEnded(driver=driver, killed=killed, step=step):
             message = f"after the step {step}" if step else ""
             return DriverEnded(node=node, driver=driver, how="killed" if killed else "stopped", message=message)

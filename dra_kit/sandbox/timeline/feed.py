@@ -25,7 +25,6 @@ from dra_kit.sandbox.timeline.records import (
     ClusterEnding,
     ClusterStarted,
     ContainerReference,
-    DriverEnded,
     DriverNotServing,
     ObjectChanged,
 )
@@ -37,7 +36,7 @@ FILE: Final = "timeline.jsonl"
 
 _POLL_SECONDS: Final = 0.05
 _IDLE_POLL_SECONDS: Final = 0.25
-"""While no container runs: calls are slow, and drivers end, at a time that matters less."""
+"""While no container runs: calls become slow at a time that matters less."""
 
 
 class TimelineFeed(SandboxObserver):
@@ -58,7 +57,7 @@ class TimelineFeed(SandboxObserver):
         self._drivers: tuple[str, ...] = ()
         self._outputs = ContainerOutputs()
         self._slow_calls = SlowCalls()
-        self._failed: set[tuple[str, str]] = set()  # nodes, and their drivers that have failed
+        self._expecting = asyncio.Event()  # there is something to look at again and again
         self._polling: asyncio.Task[None] | None = None
 
     # --- dra_kit.sandbox.sandbox.SandboxObserver
@@ -87,6 +86,7 @@ class TimelineFeed(SandboxObserver):
         match activity:
             case kubelet.PluginCalled():
                 self._slow_calls.begun(node, activity)
+                self._expecting.set()
             case kubelet.ClaimsPrepared() | kubelet.ClaimsReleased():
                 self._slow_calls.ended(node, activity)
             case kubelet.ContainerStarted():
@@ -118,12 +118,7 @@ class TimelineFeed(SandboxObserver):
     # --- for who runs the sandbox
 
     def poll(self) -> None:
-        """Record what containers wrote until now, calls that are not answered for long, and drivers that failed."""
-        for node in self._sandbox.nodes if self._sandbox else ():
-            for name, driver in node.drivers.items():
-                if (why := driver.failure) and (node.name, name) not in self._failed:
-                    self._failed.add((node.name, name))
-                    self._timeline.append(DriverEnded(driver=name, node=node.name, how="failed", message=why))
+        """Record what containers wrote until now, and calls that are not answered for long."""
         for name, call in self._slow_calls.overdue():
             overdue = CallOverdue(
                 node=name,
@@ -161,6 +156,7 @@ class TimelineFeed(SandboxObserver):
         if report is not None:
             config = activity.config
             self._outputs.add(ContainerReference(config.pod, config.name, activity.status.id), report.log)
+            self._expecting.set()
 
     def _only_driver(self) -> str:
         """The driver's name; empty where there is none, or several."""
@@ -172,8 +168,12 @@ class TimelineFeed(SandboxObserver):
 
     async def _poll(self) -> None:
         while True:
+            await self._expecting.wait()
             self.poll()
-            await asyncio.sleep(_POLL_SECONDS if self._outputs.expects_more else _IDLE_POLL_SECONDS)
+            writing = self._outputs.expects_more
+            if not (writing or self._slow_calls.under_way):
+                self._expecting.clear()
+            await asyncio.sleep(_POLL_SECONDS if writing else _IDLE_POLL_SECONDS)
 
     def _running(self, name: str, driver: str) -> Iterator[str]:
         """The calls of a driver's code on a node that have not returned."""

@@ -107,17 +107,19 @@ class DriverStarting:
 
 @dataclass(frozen=True, slots=True)
 class DriverEnded:
-    """The node role of a driver was ended: stopped in order, or killed.
+    """The node role of a driver was ended: stopped in order, or killed; or it ended by itself.
 
     Attributes:
         driver: its name.
         killed: as by SIGKILL.
         step: after which it has killed itself, as it was asked to; empty where others did.
+        failure: why it ended by itself; empty where it was ended.
     """
 
     driver: str
     killed: bool
     step: str = ""
+    failure: str = ""
 
 
 Activity: TypeAlias = (

@@ -20,8 +20,10 @@ KUBELET_VERSION = "v1.37.1"
 """The release whose behaviour this kubelet has."""
 
 LEASE_NAMESPACE = "kube-node-lease"
-RENEW_SECONDS = 10.0
-"""Seconds between two renewals of the Lease, a quarter of its duration."""
+LEASE_SECONDS = 120
+"""How long a Lease is good for, as a kubelet's ``nodeLeaseDurationSeconds`` has it, whose default is 40."""
+RENEW_SECONDS = LEASE_SECONDS / 4
+"""Between two renewals, as kubelets do it; within the 40 seconds after which a node that is not heard of is lost."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _CONDITIONS = (
@@ -142,7 +144,7 @@ async def _create_lease(client: Client, node: Mapping[str, Any], renewed: str) -
         "apiVersion": LEASES.api_version,
         "kind": LEASES.kind,
         "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": renewed},
     }
     with contextlib.suppress(NotFound):
         await client.create(LEASES, lease)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -30,6 +30,10 @@ class NodeRole(Protocol):
     @property
     def ready(self) -> bool:
         """Whether all of its parts are: the kubelet can find it, and its devices are published."""
+        ...
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        """Have something called in the running event loop once it has ended, however it did."""
         ...
 
     async def stop(self) -> None:
@@ -82,6 +86,10 @@ class RoleInThread:
     def ready(self) -> bool:
         """See :class:`NodeRole`."""
         return self._agent is not None and not parts_not_ready(self._agent.supervisor)
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        """See :class:`NodeRole`."""
+        self._thread.when_ended(then)
 
     async def stop(self) -> None:
         """See :class:`NodeRole`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +36,7 @@ class Operators:
         directory: made; for the webhook's certificate.
         controller: run the controller role.
         webhook: run the webhook role, if the driver has configs.
+        ended: called when a role has ended, in order or not.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class Operators:
         *,
         controller: bool = True,
         webhook: bool = True,
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
+        self._ended = ended
         self._kubeconfigs = kubeconfigs
         self._directory = directory
         self._with_controller = controller
@@ -62,12 +65,12 @@ class Operators:
         """
         if self._with_controller:
             self.roles.append(controller_role(driver, self._kubeconfigs.controller(), author))
-            self.roles[-1].start()
+            self._start(self.roles[-1])
         if self._with_webhook and driver.configs.kinds:
             self._directory.mkdir()
             webhook = webhook_role(driver, self._kubeconfigs.webhook(), self._directory, author)
             self.roles.append(webhook.role)
-            webhook.role.start()
+            self._start(webhook.role)
             await _listens(webhook)
             try:
                 name = webhook.configuration["metadata"]["name"]
@@ -75,6 +78,10 @@ class Operators:
             except NotFound:
                 pass
             await self._client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook.configuration)
+
+    def _start(self, role: RoleThread) -> None:
+        role.start()
+        role.when_ended(self._ended)
 
     async def stop(self) -> None:
         """End them, both at once: each of them drains."""

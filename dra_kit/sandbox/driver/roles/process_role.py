@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -72,6 +72,8 @@ class RoleInProcess:
         self._failure = ""
         self._answers: dict[int, asyncio.Future[str]] = {}
         self._asked = 0
+        self._then: list[Callable[[], None]] = []
+        self._telling: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._process.start(crash)
         other.close()
@@ -103,6 +105,10 @@ class RoleInProcess:
     def arm(self, crash: Crash | None) -> None:
         """See :meth:`dra_kit.sandbox.driver.roles.killable.KillableProcess.arm`."""
         self._process.arm(crash)
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
+        self._then.append(then)
 
     async def stop(self) -> None:
         """See :class:`dra_kit.sandbox.driver.roles.node_role.NodeRole`."""
@@ -166,6 +172,13 @@ class RoleInProcess:
         for answer in self._answers.values():
             answer.set_result("the driver's process has ended")
         self._answers.clear()
+        self._telling = self._loop.create_task(self._tell_end())
+
+    async def _tell_end(self) -> None:
+        while self._process.alive:  # its side of the wire is closed  # noqa: ASYNC110 - another process ends
+            await asyncio.sleep(_POLL)
+        for then in self._then:
+            then()
 
 
 # --- in the process

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from dra_kit.errors import DraKitError
@@ -39,6 +40,7 @@ class RoleThread:
         self._stopping = False
         self._lock = threading.Lock()
         self._ended = threading.Event()
+        self._then: list[Callable[[], object]] = []
         self.failure: str = ""
         """Why the role ended although nobody asked it to; empty while it did not."""
         self.exit_code: int | None = None
@@ -47,6 +49,15 @@ class RoleThread:
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        """Have something called in the running event loop once the role has ended, however it did."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if not self._ended.is_set():
+                self._then.append(partial(loop.call_soon_threadsafe, then))
+                return
+        loop.call_soon(then)
 
     async def stop(self, seconds: float = STOP_SECONDS) -> bool:
         """Ask the role to end and wait for it; whether it did."""
@@ -89,7 +100,11 @@ class RoleThread:
             logger.exception("%s failed", self.name)
             self.failure = f"{type(error).__name__}: {error}"
         finally:
-            self._ended.set()
+            with self._lock:
+                self._ended.set()
+            for then in self._then:
+                with suppress(RuntimeError):  # the loop that waited has ended
+                    then()
 
     def _run_loop(self) -> int:
         with asyncio.Runner() as runner:

@@ -14,6 +14,7 @@ BOOT_ID: Final = NodeSettings("").boot_id
 """That of the machine."""
 _ORPHAN_AFTER: Final = 600.0
 _EFFECTS_INTERVAL: Final = 30.0  # seconds, as on a node
+_LEFTOVERS_INTERVAL: Final = 10.0  # seldom: nothing but a sandbox's own stories kills a driver here
 _DRAIN_SECONDS: Final = 1.0  # nobody comes back for the state of a sandbox that ends
 
 
@@ -49,6 +50,7 @@ def node_settings(
         boot_id=boot_id,
         drain=_DRAIN_SECONDS,
         orphan_after=_ORPHAN_AFTER / time_scale,
+        leftovers_interval=_LEFTOVERS_INTERVAL / time_scale,
         effects_interval=_EFFECTS_INTERVAL / time_scale,
         child_environment={MARK_VARIABLE: mark},
         check_device_nodes=False,  # nothing applies them here, and pretended hardware has none

@@ -75,6 +75,21 @@ async def test_why_a_role_ended_is_kept() -> None:
     assert drained == [True]
 
 
+async def test_that_a_role_has_ended_is_told_once() -> None:
+    async def end() -> int:
+        return 2
+
+    told: list[str] = []
+    role = RoleThread("role", end)
+    role.when_ended(lambda: told.append(role.failure))
+    role.start()
+    await until(lambda: bool(told))
+    role.when_ended(lambda: told.append("late"))
+    await until(lambda: len(told) == 2)
+
+    assert told == ["exit code 2", "late"]
+
+
 async def test_a_role_that_is_blocked_is_left_behind() -> None:
     blocked, released = threading.Event(), threading.Event()
 

@@ -1,18 +1,17 @@
-"""Finds registration sockets as the kubelet's plugin watcher does (``pkg/kubelet/pluginmanager/pluginwatcher``, 1.37).
-
-It looks at the directory again and again instead of using inotify, so it sees a socket up to one interval late.
-"""
+"""Finds registration sockets as the kubelet does (``pkg/kubelet/pluginmanager/pluginwatcher``, 1.37)."""
 
 from __future__ import annotations
 
-import asyncio
 import stat
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from dra_kit.sandbox.cluster.kubelet.dra.directory_events import DirectoryEvents
+
 POLL_INTERVAL = 0.1
-"""Seconds between two looks; the kubelet's reconciler acts once a second."""
+"""Seconds between two looks where nobody tells of changes; the kubelet's reconciler acts once a second."""
 
 # device, inode and time of creation: a socket made anew may get the inode of the one before
 Identity = tuple[int, int, int]
@@ -34,16 +33,17 @@ def find_sockets(directory: Path) -> dict[Path, Identity]:
     return dict(sorted(_walk(directory)))
 
 
-async def watch_sockets(directory: Path, *, interval: float = POLL_INTERVAL) -> AsyncGenerator[RegistryChange, None]:
+async def watch_sockets(directory: Path) -> AsyncGenerator[RegistryChange, None]:
     """Yield changes, at first everything that is there; end only when its consumer stops."""
     known: dict[Path, Identity] = {}
-    while True:
-        present = find_sockets(directory)
-        change = _difference(known, present)
-        known = present
-        if change.removed or change.added:
-            yield change
-        await asyncio.sleep(interval)
+    with closing(DirectoryEvents()) as events:
+        while True:
+            present = dict(sorted(_walk(directory, events.watch)))
+            change = _difference(known, present)
+            known = present
+            if change.removed or change.added:
+                yield change
+            await events.wait(POLL_INTERVAL)
 
 
 def _difference(before: Mapping[Path, Identity], after: Mapping[Path, Identity]) -> RegistryChange:
@@ -53,7 +53,9 @@ def _difference(before: Mapping[Path, Identity], after: Mapping[Path, Identity])
     )
 
 
-def _walk(directory: Path) -> Iterator[tuple[Path, Identity]]:
+def _walk(directory: Path, enter: Callable[[Path], None] = lambda _: None) -> Iterator[tuple[Path, Identity]]:
+    """The sockets of a directory and below; ``enter`` is called with each directory before it is read."""
+    enter(directory)
     try:
         entries = list(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -66,6 +68,6 @@ def _walk(directory: Path) -> Iterator[tuple[Path, Identity]]:
         except FileNotFoundError:
             continue  # gone since the directory was read
         if stat.S_ISDIR(status.st_mode):
-            yield from _walk(path)
+            yield from _walk(path, enter)
         elif stat.S_ISSOCK(status.st_mode):
             yield path, (status.st_dev, status.st_ino, status.st_mtime_ns)

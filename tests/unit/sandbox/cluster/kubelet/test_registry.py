@@ -50,12 +50,12 @@ def test_a_missing_directory_has_no_sockets(kubelet_dir: Path) -> None:
 async def test_the_first_change_is_everything_there_is(kubelet_dir: Path) -> None:
     path = bind(kubelet_dir / "a-reg.sock")
 
-    async with aclosing(watch_sockets(kubelet_dir, interval=0.01)) as changes:
+    async with aclosing(watch_sockets(kubelet_dir)) as changes:
         assert await anext(changes) == RegistryChange(removed=(), added=(path,))
 
 
 async def test_sockets_come_and_go(kubelet_dir: Path) -> None:
-    async with aclosing(watch_sockets(kubelet_dir, interval=0.01)) as changes:
+    async with aclosing(watch_sockets(kubelet_dir)) as changes:
         first = asyncio.ensure_future(anext(changes))
         await asyncio.sleep(0)
         path = bind(kubelet_dir / "sub" / "a-reg.sock")
@@ -67,7 +67,7 @@ async def test_sockets_come_and_go(kubelet_dir: Path) -> None:
 
 async def test_a_socket_made_anew_is_removed_and_added(kubelet_dir: Path) -> None:
     path = bind(kubelet_dir / "a-reg.sock")
-    async with aclosing(watch_sockets(kubelet_dir, interval=0.01)) as changes:
+    async with aclosing(watch_sockets(kubelet_dir)) as changes:
         await anext(changes)
         unlink(path)
         bind(path)
@@ -75,3 +75,12 @@ async def test_a_socket_made_anew_is_removed_and_added(kubelet_dir: Path) -> Non
         os.utime(path, (1, 1))
 
         assert await anext(changes) == RegistryChange(removed=(path,), added=(path,))
+
+
+async def test_sockets_of_a_directory_that_comes_later_are_found(kubelet_dir: Path) -> None:
+    async with aclosing(watch_sockets(kubelet_dir / "plugins_registry")) as changes:
+        first = asyncio.ensure_future(anext(changes))
+        await asyncio.sleep(0)
+        path = bind(kubelet_dir / "plugins_registry" / "a-reg.sock")
+
+        assert await first == RegistryChange(removed=(), added=(path,))

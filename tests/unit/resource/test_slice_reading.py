@@ -1,0 +1,104 @@
+"""Slices of a whole cluster are read as pydantic reads each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from dra_kit.resource.slices.reading import SliceReader
+from dra_kit.resource.v1 import ResourceSlice
+from dra_kit.values.json import DuplicateKeysObject
+
+Document = dict[str, Any]
+
+SCALARS: st.SearchStrategy[Any] = st.one_of(
+    st.sampled_from(["H200", "käse", "\ud800", "", "1.0.0"]),
+    st.sampled_from([0, 1, -(2**63), 2**63 - 1, 2**63, True, False, 1.5, None]),
+)
+VALUES = st.one_of(
+    st.builds(lambda field, value: {field: value}, st.sampled_from(["string", "int", "bool", "version"]), SCALARS),
+    st.sampled_from([{"string": "H200"}, {"int": 1}, {"bool": True}, {"version": "1.0.0"}]),
+    st.sampled_from([{}, None, "H200", {"string": "a", "int": 1}, {"strings": ["a"]}, {"new": "a"}]),
+    st.just(DuplicateKeysObject([("string", "a"), ("string", "b")])),
+)
+CAPACITIES = st.sampled_from(
+    [{"value": "80Gi"}, {"value": "8Gi"}, {"value": "ä"}, {"value": 3}, {}, None, {"value": "1", "requestPolicy": {}}]
+)
+NAMES = st.sampled_from(["model", "uuid", "gpu.example.com/model", "größe"])
+DEVICES = st.one_of(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "name": st.sampled_from(["gpu-0", "gpu-1", "größe", 3, None]),
+            "attributes": st.one_of(st.dictionaries(NAMES, VALUES, max_size=3), st.sampled_from([None, []])),
+            "capacity": st.one_of(st.dictionaries(NAMES, CAPACITIES, max_size=2), st.sampled_from([None, []])),
+            "taints": st.sampled_from([[], [{"key": "hot", "effect": "NoSchedule"}]]),
+            "newField": st.just("kept"),
+        },
+    ),
+    st.sampled_from([None, "gpu", []]),
+)
+SLICES = st.one_of(
+    st.builds(
+        lambda devices, more: {"metadata": {"name": "s"}, "spec": {"driver": "d", "devices": devices, **more}},
+        st.lists(DEVICES, max_size=4),
+        st.sampled_from([{}, {"nodeName": "n"}, {"pool": {"name": 3}}, {"newField": 1}]),
+    ),
+    st.sampled_from([{}, {"spec": None}, {"spec": []}, {"spec": {"devices": None}}, {"spec": {"devices": {}}}]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(SLICES, max_size=3))
+def test_a_slice_is_read_as_pydantic_reads_it(documents: list[Document]) -> None:
+    reader = SliceReader()
+
+    for document in documents:
+        assert outcome(reader.read, document) == outcome(ResourceSlice.model_validate, document)
+
+
+def test_devices_share_what_they_have_in_common() -> None:
+    reader = SliceReader()
+    device = {"attributes": {"model": {"string": "H200"}}, "capacity": {"memory": {"value": "80Gi"}}}
+
+    one, other = (reader.read({"spec": {"devices": [device]}}).spec.devices[0] for _ in range(2))
+
+    assert one.attributes["model"] is other.attributes["model"]
+    assert one.capacity["memory"] is other.capacity["memory"]
+
+
+def test_a_slice_that_was_read_can_be_changed_by_a_copy() -> None:
+    (device,) = SliceReader().read({"spec": {"devices": [{"name": "gpu-0"}]}}).spec.devices
+
+    changed = device.model_copy(update={"node_name": "n"})
+
+    assert (changed.to_json(), device.to_json()) == ({"name": "gpu-0", "nodeName": "n"}, {"name": "gpu-0"})
+
+
+@pytest.mark.parametrize("value", [{"string": 3}, {"int": "3"}, {"bool": 1}])
+def test_a_value_of_another_type_is_refused(value: Document) -> None:
+    with pytest.raises(ValidationError, match=r"spec\.devices\.0\.attributes\.model"):
+        SliceReader().read({"spec": {"devices": [{"attributes": {"model": value}}]}})
+
+
+def outcome(read: Any, document: Document) -> Any:
+    try:
+        return parts(read(document))
+    except ValidationError as error:
+        return [(problem["loc"], problem["msg"]) for problem in error.errors(include_url=False)]
+
+
+def parts(value: Any) -> Any:
+    """All that is in a model: also the order of its fields, and which of them were given."""
+    if isinstance(value, BaseModel):
+        fields = [(name, parts(item)) for name, item in vars(value).items()]
+        return type(value), fields, value.model_fields_set, value.model_extra
+    if isinstance(value, tuple):
+        return tuple(map(parts, value))
+    if isinstance(value, dict):
+        return [(key, parts(item)) for key, item in value.items()]
+    return type(value), str(value)
