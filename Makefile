@@ -25,8 +25,12 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@touch $@
 
 .PHONY: test
-test: install ## unit, property, golden and role tests (no cluster, no network)
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
+test: install ## unit, property and role tests (no cluster, no network); EXAMPLES=n for each property
+	EXAMPLES=$(or $(EXAMPLES),40) $(BIN)/python -m pytest $(PARALLEL) -m 'not processes'
+
+.PHONY: test-golden
+test-golden: install ## 13,000 verdicts recorded from Kubernetes: ours are the same
+	$(BIN)/python -m pytest $(PARALLEL) tests/golden
 
 .PHONY: test-processes
 test-processes: install ## commands and drivers as processes of their own: dev, sandbox, kill -9, pages of the documentation
@@ -54,7 +58,7 @@ first-hour: install ## a transcript, timed: from nothing but the wheel to a driv
 
 .PHONY: test-cluster
 test-cluster: install ## real kubelet, scheduler and containers (STORY=name for one story, REPORT=junit.xml)
-	$(BIN)/python -m pytest -rs -m 'not long' $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
+	$(BIN)/python -m pytest -rs -m 'not long' --durations 20 $(if $(STORY),'tests/cluster/test_stories.py::test_story[$(STORY)]',tests/cluster) \
 	  $(if $(REPORT),--junit-xml="$(REPORT)")
 
 .PHONY: test-cluster-long

@@ -24,7 +24,7 @@ from dra_kit.author.devices.provider import DeviceProvider, NoDevices
 from dra_kit.author.devices.unserved import Serving, device_class
 from dra_kit.author.effects.effect import Effect
 from dra_kit.author.handler_module import HandlerModule
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.observing.observer import ClaimObserver
 from dra_kit.author.preparing.preparer import Preparer, check_preparer, config_kinds

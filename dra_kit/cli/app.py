@@ -45,6 +45,20 @@ COMMANDS = {
     "webhook": "run the webhook role: check opaque configuration",
     "who": "tell who has which device: hardware, claim, pod, container",
 }
+"""The first line of each command's help, by the command's name."""
+
+_FOLDERS: Final = {
+    "cluster": ("check", "drain", "explain", "snapshot", "status", "support-bundle", "who"),
+    "project": ("chart", "lint", "new", "policy", "template", "update"),
+    "roles": ("controller", "node", "undertake", "webhook"),
+    "sandbox": ("dev", "sandbox"),
+}
+_FOLDER_OF: Final = {name: folder for folder, names in _FOLDERS.items() for name in names}
+
+
+def module_of(name: str) -> str:
+    """Return the dotted name of the module whose ``command`` is the command of that name."""
+    return ".".join(["dra_kit.cli", *filter(None, [_FOLDER_OF.get(name)]), name.replace("-", "_")])
 
 
 class LazyGroup(click.Group):
@@ -59,7 +73,7 @@ class LazyGroup(click.Group):
         """The command of that name."""
         if cmd_name not in COMMANDS:
             return super().get_command(ctx, cmd_name)
-        module = importlib.import_module(f"dra_kit.cli.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(module_of(cmd_name))
         command: click.Command = module.command
         return command
 

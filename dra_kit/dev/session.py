@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from dra_kit.dev.display import Display, named
+from dra_kit.dev.driver.update import RollingUpdates
 from dra_kit.dev.manifests import GivenManifests
-from dra_kit.dev.update import RollingUpdates
 from dra_kit.dev.watch import Watch
 from dra_kit.errors import ConfigurationError, KubeError, SandboxError
 from dra_kit.sandbox.driver.drivers import SandboxDriver

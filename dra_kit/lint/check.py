@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_kit.cel.failure import Refusal
-from dra_kit.cel.parser import parse
+from dra_kit.cel.syntax.parser import parse
 from dra_kit.lint.devices.classes import class_problems, drivers_meant, known_classes, selector_mistakes
 from dra_kit.lint.devices.constraints import constraint_problems
 from dra_kit.lint.devices.counts import capacity_problems, count_problems

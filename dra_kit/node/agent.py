@@ -19,7 +19,7 @@ from dra_kit.author.stopping import Stopping
 from dra_kit.cdi.store import SpecStore
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import Credentials, load_credentials
+from dra_kit.kube.connection.credentials import Credentials, load_credentials
 from dra_kit.node.claims.author.preparation import Preparation
 from dra_kit.node.claims.holders.reallocated import Reallocated
 from dra_kit.node.claims.reports.events import ClaimEvents

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dra_kit.author.calling import call
 from dra_kit.author.driver import Driver
 from dra_kit.errors import DraKitError, Unavailable
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.node.claims.service import ClaimService
 from dra_kit.node.claims.unasked import Unasked
 from dra_kit.node.context import NodeContext
@@ -25,7 +25,7 @@ from dra_kit.plugin.server import PluginServer
 from dra_kit.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
-    from dra_kit.kube.operator import OperatorThread
+    from dra_kit.kube.operator.operator import OperatorThread
 
 logger: logging.Logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Operator:
 
 
 def _import_kopf() -> tuple[Any, Any]:
-    from dra_kit.kube.operator import OperatorThread
+    from dra_kit.kube.operator.operator import OperatorThread
     from dra_kit.node.handlers import build
 
     # all that is loaded now stays: without it each full collection costs a prepare some ten milliseconds (make bench)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from dra_kit.apiserver.pod_log import LogOptions, NoLog
+from dra_kit.apiserver.requests.pod_log import LogOptions, NoLog
 from dra_kit.errors import InternalError
 from dra_kit.kube.client import Client
 from dra_kit.resource.gates import FeatureGates

@@ -13,8 +13,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.driver import Driver
-from dra_kit.author.model import shown
-from dra_kit.author.wording import rule
+from dra_kit.author.models.model import shown
+from dra_kit.author.models.wording import rule
 from dra_kit.errors import ConfigurationError
 from dra_kit.process.target import load_driver, load_drivers
 from dra_kit.resource.gates import FeatureGates

@@ -16,8 +16,8 @@ from dra_kit import __version__
 from dra_kit.author.driver import Driver
 from dra_kit.errors import ConfigurationError, Conflict
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
-from dra_kit.kube.operator import OperatorThread, kopf, quiet_settings
+from dra_kit.kube.connection.credentials import load_credentials
+from dra_kit.kube.operator.operator import OperatorThread, kopf, quiet_settings
 from dra_kit.kube.versions import discover
 from dra_kit.process.metrics.process import process_readings
 from dra_kit.process.metrics.registry import Metrics

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dra_kit.author.driver import Driver
-from dra_kit.kube.operator import kopf
+from dra_kit.kube.operator.operator import kopf
 from dra_kit.webhook.configuration import WEBHOOK_ID
 from dra_kit.webhook.lanes import Lanes
 from dra_kit.webhook.review import REVIEWED, refusal

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from aiohttp import web
 
 from dra_kit.errors import ConfigurationError
-from dra_kit.kube.operator import kopf
+from dra_kit.kube.operator.operator import kopf
 from dra_kit.kube.resources import Resource
 from dra_kit.process.connections import ConnectionLimits, Connections, requests_logger
 from dra_kit.process.listening import bound_socket

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import yaml
 from aiohttp import web
 
-from dra_kit.resource.dropping import drop_disabled_fields
+from dra_kit.resource.defaulting.dropping import drop_disabled_fields
 from dra_kit.resource.gates import FeatureGates
 from tests.support.ports import kept_free
 

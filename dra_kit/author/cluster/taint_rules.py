@@ -12,8 +12,8 @@ from pydantic import model_validator
 
 from dra_kit.author.controller_bound import ControllerBound
 from dra_kit.author.devices.vocabulary import DeviceTaint
-from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.rules import invalid
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.author.type_parameters import AuthorSettingsT
 from dra_kit.resource import v1
 from dra_kit.resource.validation.fields.formats import device_name

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from dra_kit.author.config.places import place_of
-from dra_kit.author.wording import rule
+from dra_kit.author.models.wording import rule
 from dra_kit.values.cutting import cut
 from dra_kit.values.json import DuplicateKeysObject
 from dra_kit.values.nearest import did_you_mean

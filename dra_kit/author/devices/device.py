@@ -23,8 +23,8 @@ from dra_kit.author.devices.vocabulary import (
     NodeAllocatableResource,
     NodeSelector,
 )
-from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.rules import invalid
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.resource import v1
 from dra_kit.resource.validation.slices.devices import validate_device
 from dra_kit.values.quantity import Quantity

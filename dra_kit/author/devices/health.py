@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device
-from dra_kit.author.model import AuthorModel, shown
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.author.node_bound import NodeBound
-from dra_kit.author.rules import invalid
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
 from dra_kit.errors import ConfigurationError, DraKitError, InvalidDevice
 from dra_kit.resource import v1

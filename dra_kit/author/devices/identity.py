@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 
 ValueT = TypeVar("ValueT")
 

@@ -14,8 +14,8 @@ from typing_extensions import TypeVar
 
 from dra_kit.author.devices.device import Device, counters_v1, is_scoped, is_valid
 from dra_kit.author.devices.vocabulary import CounterSet, NodeSelector
-from dra_kit.author.model import AuthorModel, shown
-from dra_kit.author.rules import invalid
+from dra_kit.author.models.model import AuthorModel, shown
+from dra_kit.author.models.rules import invalid
 from dra_kit.errors import InvalidDevice
 from dra_kit.resource import v1
 from dra_kit.resource.fielderror import FieldError, quote

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import PlainValidator
 
-from dra_kit.author.model import AuthorModel, QuantityLike, as_quantity, shown
+from dra_kit.author.models.model import AuthorModel, QuantityLike, as_quantity, shown
 from dra_kit.values.quantity import Quantity
 from dra_kit.values.semver import Version
 

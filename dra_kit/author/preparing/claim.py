@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from dra_kit.author.config.opaque import ConfigEntry, ConfigT_co
 from dra_kit.author.devices.device import Device
 from dra_kit.author.effects.effect import Effect, EffectScope, Ensuring, ResultT
-from dra_kit.author.model import kind_of
+from dra_kit.author.models.model import kind_of
 from dra_kit.errors import ConfigurationError
 from dra_kit.resource.reference import ClaimReference
 from dra_kit.values.quantity import Quantity

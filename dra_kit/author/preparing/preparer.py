@@ -16,13 +16,13 @@ from dra_kit.author.config.opaque import NoConfig, OpaqueConfig
 from dra_kit.author.context import Context
 from dra_kit.author.devices.device import Device
 from dra_kit.author.generics import config_classes, type_arguments
-from dra_kit.author.model import kind_of
+from dra_kit.author.models.model import kind_of
+from dra_kit.author.models.wording import rule
 from dra_kit.author.node_bound import NodeBound
 from dra_kit.author.preparing.claim import AllocatedDevice, Claim, PreparedDevice
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.author.preparing.returned import check_all_prepared, check_prepared
 from dra_kit.author.type_parameters import AuthorSettingsT, HardwareT
-from dra_kit.author.wording import rule
 from dra_kit.errors import ConfigurationError, PermanentError
 from dra_kit.resource.reference import ClaimReference
 

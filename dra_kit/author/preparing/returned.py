@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 
-from dra_kit.author.model import kind_of
+from dra_kit.author.models.model import kind_of
 from dra_kit.author.preparing.prepared import Prepared
 from dra_kit.errors import PermanentError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dra_kit import cel
-from dra_kit.cel.syntax import Literal, walk
+from dra_kit.cel.syntax.tree import Literal, walk
 from dra_kit.errors import CelRuntimeError
 from dra_kit.resource.mistakes.absence import ask_first, begin_with_driver, blamed, guarded, plain_reads
 from dra_kit.resource.mistakes.advertised import Advertised, KnownDevice

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from dra_kit.author.preparing.claim import Claim, ConsumerReference, Effects
 from dra_kit.errors import InternalError, KubeError, NotFound, PermanentError, PrepareError, TransientError, Unavailable
+from dra_kit.kube.http.status import Answer
 from dra_kit.kube.resources import RESOURCE_CLAIMS, Resource
-from dra_kit.kube.status import Answer
 from dra_kit.node.calls.bursts import Bursts
 from dra_kit.process.tracing import span
 from dra_kit.resource import v1

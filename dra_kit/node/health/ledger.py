@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from dra_kit.author.devices.device import Device
 from dra_kit.author.devices.health import HealthReport, HealthSource, HealthUnknown, Healthy, Unhealthy
 from dra_kit.author.devices.vocabulary import DeviceTaint
-from dra_kit.author.model import shown
+from dra_kit.author.models.model import shown
 from dra_kit.errors import ConfigurationError
 from dra_kit.node.health.conditions import Conditions, Moment, Problem, Status
 from dra_kit.node.health.identity import Identity, Key

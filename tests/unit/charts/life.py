@@ -18,7 +18,7 @@ from dra_kit.controller.election.elector import Elector
 from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.upkeep.orphan_slices import OrphanSlices
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.events import EventRecorder, ObjectReference
 from dra_kit.kube.resources import DEVICE_CLASSES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from dra_kit.sandbox.cluster.kubeconfig import written

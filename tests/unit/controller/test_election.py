@@ -15,7 +15,7 @@ from dra_kit.controller.election.leadership import Leadership
 from dra_kit.controller.election.record import Timing
 from dra_kit.errors import ConfigurationError, Forbidden
 from dra_kit.kube.client import Client
-from dra_kit.kube.credentials import load_credentials
+from dra_kit.kube.connection.credentials import load_credentials
 from dra_kit.kube.resources import LEASES
 from tests.unit.controller.cluster_api import ClusterApi, eventually
 

@@ -11,6 +11,8 @@ import click
 import pytest
 import yaml
 
+from dra_kit.cli.app import module_of
+
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "roles.md").read_text(encoding="utf-8")
 
@@ -29,7 +31,7 @@ def test_the_rights_are_those_of_the_chart(role: str) -> None:
 
 @pytest.mark.parametrize("role", ["node", "controller", "webhook"])
 def test_the_flags_are_those_of_the_command(role: str) -> None:
-    command: click.Command = importlib.import_module(f"dra_kit.cli.{role}").command
+    command: click.Command = importlib.import_module(module_of(role)).command
     taken = {flag: param.envvar or "" for param in command.params for flag in param.opts if flag.startswith("--")}
     section = PAGE.partition(f"\n## {role}\n")[2].partition("\n## ")[0]
     told = dict(re.findall(r"^\| `(--[a-z-]+)` \| `?([A-Z_]*)`? ?\|", section, re.MULTILINE))

@@ -12,8 +12,8 @@ import dra_kit as dra
 from dra_kit.apiserver.server import ApiServer
 from dra_kit.author.context import NodeInfo
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 from dra_kit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
 from dra_kit.node.effects.without_class import undo_of, without_class
 from dra_kit.node.objects.keeper import ClusterObjects

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from dra_kit.errors import ConfigurationError
 from dra_kit.kube.client import Client
-from dra_kit.kube.connection import Connection
-from dra_kit.kube.credentials import Credentials
+from dra_kit.kube.connection.connection import Connection
+from dra_kit.kube.connection.credentials import Credentials
 
 DRIVER = "dra.pizza"
 Object: TypeAlias = dict[str, Any]
