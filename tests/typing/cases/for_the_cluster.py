@@ -21,6 +21,11 @@ class Oven(dra.DeviceProvider[Gpu]):
         yield []
 
 
+class Plain(dra.DeviceProvider):
+    def discover(self) -> Iterator[Sequence[dra.Device]]:
+        yield []
+
+
 class Warehouse(dra.DeviceProvider[dra.Device, None, Settings], scope="cluster"):
     async def discover(self) -> AsyncIterator[dra.Inventory]:
         assert_type(self.context.settings.url, str)
@@ -95,6 +100,6 @@ both = dra.Driver(
     settings=Settings,
 )
 untyped = dra.Driver("a.example", provider=Oven(), preparer=TakesGpus(), observer=Scale(), policy=GpuMenu())
-mixed = dra.Driver("a.b", provider=Oven(), preparer=Takes(), policy=GpuMenu())  # error: arg-type reportArgumentType
+mixed = dra.Driver("a.b", provider=Plain(), preparer=Takes(), policy=GpuMenu())  # error: misc reportArgumentType
 alone = dra.Driver("a.example", preparer=Takes(), cluster_provider=Warehouse())
 wrong = dra.Driver("a.b", preparer=TakesGpus(), cluster_provider=Warehouse())  # error: misc reportArgumentType
